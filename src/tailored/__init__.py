@@ -37,13 +37,14 @@ __all__ = [
 
 _SUBMODULES = ["baselines", "datasets", "displays", "evaluation", "exceptions", "feature_maps", "losses"]
 _SUBMODULES += ["report", "solvers", "theory"]
-#: Modules of the names above; that of `load` comes last, because files contain objects of all the others.
+#: Modules that define the names above.  The module of `load` comes last, because the classes of stored objects must be
+#: imported first.
 _MODULES = ["tasks.task_set", "sources.scan", "learners.adapted", "learners.classifier", "learners.objective"]
 _MODULES += ["files.format"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import names and submodules on first use: `tailored --help` needs none of them."""
+    """Import names and submodules on first use, which keeps `tailored --help` fast."""
     if name in _SUBMODULES:
         return import_module(f".{name}", __name__)
     for module in _MODULES if name in __all__ else ():

@@ -19,7 +19,7 @@ class SingleTaskWarning(UserWarning):
 
 
 class UnhelpfulWarning(UserWarning):
-    """Held-out tasks are predicted worse than without any learning across tasks."""
+    """Held-out tasks are predicted worse than by a simple baseline, such as the mean of the task's rows."""
 
 
 class UnknownCategoryWarning(UserWarning):
@@ -31,17 +31,17 @@ class SecondGroupingWarning(UserWarning):
 
 
 class ShardError(RuntimeError):
-    """A part of the tasks could not be read or summed; the message names it."""
+    """A shard, i.e. a part of the tasks, could not be read or processed; the message names the shard."""
 
 
 class ModelFileError(ValueError):
-    """A model file cannot be read.  The message names the file, the part of it, and the reason.
+    """A model file cannot be read.  The message names the file, the invalid part, and the reason.
 
     Attributes
     ----------
     path : str
     member : str
-        The part: the names that lead to it, or the name of a tensor; empty if it is the whole file.
+        The invalid part: its dotted path, or the name of a tensor; empty for the whole file.
     reason : str
     """
 
@@ -69,4 +69,4 @@ class DamagedFileError(ValueError):
 
 
 class ChecksumError(DamagedFileError):
-    """A file differs from the published one: its SHA-256 is another."""
+    """A file differs from the published one: the SHA-256 checksums do not match."""

@@ -2,9 +2,9 @@
 
 Each loss has a value, a subgradient in p, a Lipschitz constant in p, and a conjugate in p,
 
-    l*(a, y) = sup over p of  a p - l(p, y) ,
+    l*(a, y) = sup over p of  a p - l(p, y) .
 
-which has the same form for all losses but the logistic one, the dual box
+For all losses except the logistic one, the conjugate is a quadratic with a kink on an interval (a dual box):
 
     l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class DualBox(NamedTuple):
-    """Conjugates of n targets: linear, lower and upper are (n,), quadratic and kink are floats."""
+    """Parameters of the conjugates for n targets: linear, lower and upper are (n,), quadratic and kink are floats."""
 
     linear: Floats
     lower: Floats
@@ -52,7 +52,7 @@ class Loss(Stored, ABC):
     """Base of the losses, which are convex in the prediction.  All methods are elementwise and broadcast."""
 
     name: ClassVar[str]
-    piecewise_linear: ClassVar[bool] = False  # whether its dual box has no curvature
+    piecewise_linear: ClassVar[bool] = False  # whether the dual box has no quadratic term
 
     @property
     def lipschitz(self) -> float:
@@ -91,11 +91,11 @@ class BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
-        """Return the ends of the domain of l*(., y), which are the extreme slopes of the loss."""
+        """Return the bounds of the domain of l*(., y), which are the extreme slopes of the loss."""
         return -self.lipschitz, self.lipschitz
 
     def dual_box(self, y: ArrayLike) -> DualBox:
-        """Return the conjugates of the targets y (n,)."""
+        """Return the parameters of the conjugates for targets y (n,)."""
         linear = np.array(y, dtype=np.float64)
         lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear))
         return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0, 0.0)
@@ -117,7 +117,7 @@ class BoxLoss(Loss):
 
 
 class MarginLoss(Loss):
-    """Base of the losses of a margin y p, whose targets are -1 and +1."""
+    """Base of the losses that are functions of the margin y p, with targets -1 and +1."""
 
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         values = np.unique(np.asarray(y))
@@ -237,7 +237,7 @@ class Squared(BoxLoss):
         return 0.5 * _residual(p, y) ** 2
 
     def error(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        # The half belongs to the within-task problem.  Users expect the squared error.
+        # The factor 1/2 is for the within-task problem only; users expect the squared error.
         return _residual(p, y) ** 2
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
@@ -264,7 +264,7 @@ class Logistic(MarginLoss):
         b = -np.multiply(alpha, y, dtype=np.float64)
         inside = (b >= 0.0) & (b <= 1.0)
         b = np.where(inside, b, 0.0)
-        # log(1) where its factor is 0 gives the limits at the ends of the interval
+        # log(1) where its factor is 0 gives the limits at the bounds of the interval
         entropy = b * np.log(np.where(b > 0.0, b, 1.0)) + (1.0 - b) * np.log(np.where(b < 1.0, 1.0 - b, 1.0))
         return np.where(inside, entropy, np.inf)
 
@@ -301,7 +301,7 @@ LOSSES: dict[str, type[Loss]] = {
 
 
 def error_name(loss: str) -> str:
-    """Return what tables call the error of the loss with this name, e.g. "squared error"."""
+    """Return the name of the loss's error in tables, e.g. "squared error"."""
     if loss == "bernoulli":
         return "log loss"
     if loss in ("poisson", "negative_binomial"):

@@ -11,9 +11,9 @@ Array = NDArray[np.float64]
 
 
 def solve(matrix: Array, right: Any) -> Array:
-    """Return ``matrix⁻¹ right`` of one or many systems, or the least-norm solution if a matrix is singular.
+    """Solve one linear system or a stack of them; return minimum-norm solutions if a matrix is singular.
 
-    The matrices ``λI + K`` with K ⪰ 0 of this package are only singular if λ is lost to rounding.
+    In this package, matrices have the form ``λI + K`` with K ⪰ 0.  They are singular only if λ is lost to rounding.
     """
     try:
         return np.asarray(np.linalg.solve(matrix, right))
@@ -22,7 +22,7 @@ def solve(matrix: Array, right: Any) -> Array:
 
 
 def ridge(X: Array, y: Array, alpha: float) -> Array:
-    """Return the minimiser of ``‖Xw − y‖² + λ‖w‖²``, from the smaller of the two systems."""
+    """Return the minimiser of ``‖Xw − y‖² + alpha ‖w‖²``; solve the smaller of the primal and dual systems."""
     n, d = X.shape
     if n < d:
         return X.T @ solve(X @ X.T + alpha * np.eye(n), y)

@@ -1,4 +1,4 @@
-"""Numba's decorator; compiled code is stored also where package and home directory are read-only."""
+"""Numba's ``njit``, with a cache that also works if the package and home directories are read-only."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ __all__ = ["njit"]
 
 
 def _choose_cache() -> None:
-    """Store compiled code in a private folder of temporary files if Numba finds no other folder."""
+    """Cache compiled code in a private temporary folder if Numba finds no other writable folder."""
     try:
         FunctionCache(_choose_cache)
     except RuntimeError:

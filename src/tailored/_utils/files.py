@@ -14,12 +14,11 @@ from typing import IO, Any
 def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
 
-    A process that is killed leaves the old file or none.  Any number of processes may write the same file.  Symbolic links
-    are followed, and a file that is replaced passes its permissions on.  ``content`` may be a function that writes to an
-    open file.
+    If the process is killed, an old file is unchanged.  Several processes may write the same file at once.  Symbolic links
+    are followed, and the permissions of an old file are kept.  ``content`` may be a function that writes to an open file.
     """
     target = check_target(path)
-    # Not made from the target's name, which may already have the maximal length.
+    # A random name: the target's name with a suffix could exceed the maximal length.
     temporary = target.with_name(f".tailored-{secrets.token_hex(8)}.part")
     try:
         with open(temporary, "xb") as file:
@@ -37,7 +36,7 @@ def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> 
         temporary.unlink(missing_ok=True)
         raise
     if hasattr(os, "O_DIRECTORY"):
-        # Flush the new name to the disk, where folders can be opened.
+        # On systems where folders can be opened, flush the new name to the disk.
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -46,7 +45,7 @@ def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> 
 
 
 def check_target(path: Any) -> Path:
-    """Resolve the path, and refuse one that cannot become a regular file."""
+    """Return the resolved path; raise an error if a regular file cannot be written there."""
     status = None
     try:
         target = Path(path).resolve()

@@ -20,16 +20,16 @@ from .validation import check_choice, check_features, name_some
 Frame: TypeAlias = Any
 Column: TypeAlias = Any
 
-# Asking narwhals about each of these would cost more than the rest of reading a small task.
+# Types that are never frames.  Checking these with narwhals would cost more than reading a small task.
 _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
-# pandas stores its index under these names in files of Arrow and parquet.
+# pandas stores its index under these names in Arrow and parquet files.
 _INDEX = re.compile(r"__index_level_\d+__")
-#: A number as programs write it.
+#: Matches a number in decimal or scientific notation.
 PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.ASCII | re.I)
 
 
 def is_frame(data: Any) -> bool:
-    """Return whether narwhals can read `data` as a dataframe in memory; a Dask dataframe is computed first."""
+    """Return whether `read_frame` accepts `data`: a dataframe in memory, or a Dask dataframe."""
     return not isinstance(data, _PLAIN) and (
         isinstance(data, nw.DataFrame) or nw.dependencies.is_into_dataframe(data) or is_dask(data)
     )
@@ -66,12 +66,12 @@ def read_frame(data: Any, name: str) -> Frame:
 
 
 def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:
-    """Return the columns that are not excluded, without the index that pandas stores in its files."""
+    """Return the names that are not excluded, without the index columns that pandas adds to files."""
     return [name for name in names if name not in excluded and not _INDEX.fullmatch(str(name))]
 
 
 def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = ()) -> list[str]:
-    """Return the column names of an argument; each must exist, be named once and have no other role."""
+    """Return an argument's column names as a list; each must exist, occur once and have no other role."""
     columns = list_names(name, columns)
     for i, column in enumerate(columns):
         check_choice(name, column, frame.columns)
@@ -101,10 +101,10 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
 
 
 def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:
-    """Return a numeric or boolean column as float64, missing values as NaN; errors name it by `title`."""
+    """Return a numeric or boolean column as float64 with NaN for missing values; `title` names it in errors."""
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return as_floats(column)
-    # pandas columns of the types object and Sparse may hold numbers.
+    # pandas columns of dtype object or Sparse may contain numbers.
     values = np.asarray(column.to_native()) if column.dtype in (nw.Object, nw.Unknown) else None
     if values is not None and values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {title} has dtype {values.dtype}.")
@@ -121,7 +121,7 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
 
 
 def as_floats(column: Column) -> np.ndarray:
-    """Return a numeric column as float64, missing values as NaN; integers beyond 2⁵³ are rounded."""
+    """Return a numeric column as float64 with NaN for missing values; integers beyond 2⁵³ are rounded."""
     try:
         return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
     except (TypeError, ValueError):  # pyarrow does not round
@@ -129,16 +129,16 @@ def as_floats(column: Column) -> np.ndarray:
 
 
 def is_null(column: Column) -> np.ndarray:
-    """Return which values of a column are missing; NaN counts as missing."""
+    """Return a mask of the missing values of a column; NaN counts as missing."""
     null = np.asarray(column.is_null().to_numpy(), dtype=bool)
     return null | np.isnan(as_floats(column)) if column.dtype.is_float() else null
 
 
 def factorize(data: Any) -> tuple[np.ndarray, list[str]] | None:
-    """Return the code of each row and the distinct strings, in order of appearance.
+    """Return the category code of each row, and the distinct strings in order of appearance.
 
-    The column's own library does the work. The result is None if `data` is not a column of strings without
-    missing values.
+    The column's own dataframe library computes both. Return None if `data` is not a column of strings, or if it
+    has missing values.
     """
     if not is_series(data):
         return None
@@ -160,7 +160,7 @@ def factorize(data: Any) -> tuple[np.ndarray, list[str]] | None:
 
 
 def read_features(X: Any, min_rows: int = 1) -> tuple[Any, np.ndarray | None]:
-    """Return `X` as `check_features` does, and its column names if it is a dataframe that has them."""
+    """Return `X` as `check_features` does, and its column names if it is a dataframe with string names."""
     if not is_frame(X):
         return check_features(X, min_rows), None
     frame = read_frame(X, "X")

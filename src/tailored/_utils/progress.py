@@ -17,14 +17,14 @@ LOG = logging.getLogger("tailored")
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which could change a terminal or a figure; names come from the user's tables."""
+    """Replace control characters in names from user data, because they could disturb a terminal or a figure."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
 class Stages:
-    """The stages of a long computation: each is logged when it ends, and shown as the name of the bar.
+    """The stages of a long computation.  Each is logged when it ends, and its name is shown next to the bar.
 
-    ``update`` is called with the keywords ``advance`` or ``description`` of the bar; None without a bar.
+    ``update`` changes the bar, with the keyword ``advance`` or ``description``.  It is None if there is no bar.
     """
 
     def __init__(self, name: str, update: Callable[..., None] | None = None) -> None:
@@ -32,7 +32,7 @@ class Stages:
         self._stage, self._since = "", perf_counter()
 
     def begin(self, stage: str) -> None:
-        """End the last stage and begin this one; an empty name begins none."""
+        """End the current stage and begin this one; with an empty name, no stage begins."""
         now = perf_counter()
         if self._stage:
             LOG.info("%s: %s took %.1f s", self._name, self._stage, now - self._since)

@@ -14,8 +14,8 @@ T = TypeVar("T")
 class cached_property(Generic[T]):
     """Compute a property once, without a lock, as `functools.cached_property` does since Python 3.12.
 
-    Python 3.11 holds a lock of the class while it computes, so a process that is forked meanwhile waits forever.  Without the
-    lock, two threads may compute the same value twice.
+    Python 3.11 holds a lock during the computation, and a process that is forked in the meantime waits for it forever.
+    Without the lock, two threads may compute the same value twice.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -37,14 +37,14 @@ class cached_property(Generic[T]):
         return value
 
 
-#: Classes that a model file can name, by their names.
+#: Classes that a model file can contain, by class name.
 STORED: dict[str, type[Stored]] = {}
 #: Annotates numbers and arrays that may be NaN or infinite in a file: ``Annotated[float, MAY_BE_NAN]``.
 MAY_BE_NAN = "may be NaN"
 
 
 def constructor_arguments(cls: type) -> list[str]:
-    """List the names of the arguments of a constructor."""
+    """Return the names of a constructor's arguments."""
     return list(inspect.signature(cls).parameters)
 
 
@@ -85,17 +85,17 @@ class Stored:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Make an object from the fields in a file."""
+        """Build an object from the fields in a file."""
         made = cls(**state)
         made.restore()
         return made
 
     def restore(self) -> None:
-        """Complete an object that was made from a file, or raise a ValueError if its fields do not agree."""
+        """Complete an object that was read from a file; raise ValueError if its fields are inconsistent."""
 
 
 class Fitted(Stored):
-    """Base of stored classes that have public attributes besides their constructor arguments, such as those that `fit` sets.
+    """Base of stored classes with public attributes besides the constructor arguments, such as those set by `fit`.
 
     The class must annotate these attributes.
     """
@@ -114,7 +114,7 @@ class Fitted(Stored):
 
 
 class Record(Stored):
-    """Base of frozen dataclasses with cached properties, which pickles, copies and files leave out."""
+    """Base of frozen dataclasses whose cached properties are excluded from pickles, copies and files."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: vars(self)[field.name] for field in fields(self)}  # type: ignore[arg-type]

@@ -13,13 +13,13 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-#: Entries of a matrix from which BLAS may use several threads, which changes rounding (OpenBLAS: 9,216).
+#: Matrices with more entries may be multiplied in several threads, which changes rounding (OpenBLAS: 9,216).
 MAX_SINGLE_THREAD = 5_000
 
 
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """Return the BLAS libraries with a limit per process, and those with a limit per thread (OpenMP)."""
+    """Return the BLAS libraries with one thread limit per process, and those with one per thread (OpenMP)."""
     # The search takes a millisecond; the libraries do not change after NumPy is imported.
     blas = ThreadpoolController().select(user_api="blas").lib_controllers
     openmp = [lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"]
@@ -28,7 +28,7 @@ def _libraries() -> tuple[list[Any], list[Any]]:
 
 def _set(libraries: list[Any], numbers: list[int]) -> None:
     for library, number in zip(libraries, numbers, strict=True):
-        # threadpoolctl 3.7 and later only accepts calls of the first thread; the lock of _OneThread makes ours safe.
+        # threadpoolctl 3.7 and later only accepts calls from one thread; the lock of _OneThread makes our calls safe.
         release = getattr(library, "clear_controlling_thread", lambda force: None)
         release(force=True)
         library.set_num_threads(number)
@@ -78,7 +78,7 @@ class _OneThread:
             _set(_libraries()[0], self._before)
 
     def _after_fork(self) -> None:
-        # The child process has no other threads, so their contexts will never be left.
+        # The child process only has the current thread, so contexts of other threads would never end.
         for holder, times in list(self._holders.items()):
             if holder != threading.get_ident():
                 self._go(holder, times)
@@ -94,9 +94,9 @@ def single_threaded_blas() -> AbstractContextManager[None]:
 
 
 def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextManager[None]:
-    """Return the same context, or none if matrices of this size are too small for several threads.
+    """Return `single_threaded_blas`, or a null context if BLAS uses one thread for matrices of this size.
 
-    For a single small task, setting the limit takes longer than the solution.
+    For a single small task, setting the limit takes longer than solving the task.
     """
     return _one_thread if (n_rows + n_columns) * n_columns > MAX_SINGLE_THREAD else nullcontext()
 
@@ -104,7 +104,7 @@ def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextMana
 def single_threaded_openmp() -> AbstractContextManager[None]:
     """Return a context in which OpenMP uses one thread.
 
-    OpenMP threads wait for each other in a busy loop, so that a small fit can take minutes on a busy machine.
+    OpenMP threads wait for each other in a busy loop, so a small fit can take minutes on a busy machine.
     """
     # Not cached: further libraries with OpenMP may be loaded later.
     context: AbstractContextManager[None] = ThreadpoolController().limit(limits=1, user_api="openmp")
@@ -113,12 +113,12 @@ def single_threaded_openmp() -> AbstractContextManager[None]:
 
 @cache
 def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
-    # A forked process has no threads of its parent, so each process has its own pools.
+    # A forked process does not inherit threads, so each process has its own pools.
     return ThreadPoolExecutor(n_threads, f"tailored-{process}")
 
 
 def in_threads(work: Callable[..., None], calls: Sequence[tuple[Any, ...]], n_threads: int) -> None:
-    """Call ``work`` with each tuple of arguments in ``calls``; the calls must not write to the same memory."""
+    """Call ``work`` with each argument tuple, in parallel threads; calls must not write to the same memory."""
     if n_threads == 1 or len(calls) < 2:
         for args in calls:
             work(*args)

@@ -1,4 +1,4 @@
-"""Checks of arguments; each error names the argument, what was found and what to do."""
+"""Argument checks; each error names the argument, the value that was found and a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
-#: Largest number of labels with the same hash.
+#: Largest accepted number of labels with the same hash.
 MOST_COLLISIONS = 1_000
 
 
@@ -25,7 +25,7 @@ def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
     valid = list(registry)
     if isinstance(value, str) and value in valid:
         return value
-    words = [word for word in valid if isinstance(word, str)]  # names of a frame may be of any type
+    words = [word for word in valid if isinstance(word, str)]  # column names may have any type
     near = difflib.get_close_matches(value.lower(), words, n=1) if isinstance(value, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}; got {value!r}.{hint}")
@@ -68,7 +68,7 @@ def check_fraction(name: str, value: Any) -> float:
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether `value` is an integer of Python or NumPy; a boolean is not."""
+    """Return whether `value` is a Python or NumPy integer; booleans do not count."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
 
 
@@ -82,7 +82,7 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
 
 
 def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
-    """Return a random generator as scikit-learn does; a NumPy Generator is returned unchanged."""
+    """Return a random generator as scikit-learn's `check_random_state`, but accept a NumPy Generator, too."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     try:
@@ -92,7 +92,7 @@ def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
 
 
 def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
-    """Return the range to clip predictions to: a pair, that of the targets ("train"), or None."""
+    """Return the range for clipping predictions: the given pair, the target range for "train", or None."""
     if clip is None:
         return None
     if isinstance(clip, str):
@@ -143,33 +143,33 @@ def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
 def check_cone(name: str, matrices: np.ndarray, smallest: float = 0.0) -> None:
     """Raise a ValueError unless the last two axes are symmetric positive semidefinite matrices, up to rounding.
 
-    The rounding is 1e-6 of the largest entry of each matrix, or of ``smallest`` if that is larger.
+    The tolerance is 1e-6 times the largest entry of each matrix, or times ``smallest`` if that is larger.
     """
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise ValueError(f"{name}: expected square matrices, got an array of shape {matrices.shape}")
     if not matrices.size:
         return
     size = np.maximum(np.abs(matrices).max(axis=(-2, -1), keepdims=True), smallest)
-    # Divided by the largest entry: products of entries near the largest float would overflow.
+    # Scale first, because products of entries near the largest float would overflow.
     scaled = matrices / np.where(size > 0, size, 1.0)
     if np.abs(scaled - np.swapaxes(scaled, -1, -2)).max() > 1e-6:
         raise ValueError(f"{name}: must be symmetric")
     try:
-        # Cheaper than eigenvalues, and fails where one is below -1e-6.
+        # Cheaper than computing eigenvalues; fails if one is below -1e-6.
         np.linalg.cholesky(scaled + 1e-6 * np.eye(matrices.shape[-1]))
     except np.linalg.LinAlgError:
         raise ValueError(f"{name}: must be positive semidefinite") from None
 
 
 def check_divisor(name: str, values: Any) -> None:
-    """Raise a ValueError unless numbers and their inverses are positive and far from overflow."""
+    """Raise a ValueError unless values are positive and neither they nor their inverses can overflow."""
     if not np.all((np.asarray(values) >= 1e-300) & (np.asarray(values) <= 1e300)):
         raise ValueError(f"{name}: must be between 1e-300 and 1e300")
 
 
 @contextmanager
 def numbers_of(name: str) -> Iterator[None]:
-    """Name the argument in errors of scikit-learn and NumPy, and ignore overflow in checks for NaN."""
+    """Add the argument's name to errors of scikit-learn and NumPy, and ignore overflow in checks for NaN."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
@@ -182,7 +182,7 @@ def numbers_of(name: str) -> Iterator[None]:
 
 
 def refuse_masked(name: str, values: Any) -> None:
-    """Raise ValueError if a masked array has masked values: NumPy would read the numbers below the mask."""
+    """Raise ValueError if a masked array has masked values, because NumPy would ignore the mask."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         count = int(np.ma.count_masked(values))
         raise ValueError(
@@ -191,7 +191,7 @@ def refuse_masked(name: str, values: Any) -> None:
 
 
 def targets_in_objects(y: Any) -> Any:
-    """Return targets of dtype object as numbers; scikit-learn would not name `y` if one is missing."""
+    """Return targets of dtype object as floats, with errors that name `y`, as scikit-learn's do not."""
     if not isinstance(y, np.ndarray) or y.dtype != object:
         return y
     with numbers_of("y"):
@@ -201,10 +201,10 @@ def targets_in_objects(y: Any) -> Any:
 def check_features(X: Any, min_rows: int = 1) -> Any:
     """Return `X` as a 2-D C-contiguous float64 array, or as a canonical float64 CSR array if it is sparse.
 
-    NaN and infinity pass: `check_finite` reports them, once the task they belong to is known.
+    NaN and infinity are accepted here: `check_finite` reports them when their task is known.
     A dense result may share memory with `X`; a sparse one never does.
     """
-    # scikit-learn's check costs more than adapting a small task; skip it where it would change nothing
+    # scikit-learn's check costs more than adapting a small task; skip it if it would change nothing
     if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[0] >= min_rows and X.size:
         return np.ascontiguousarray(X)
     refuse_masked("X", X)
@@ -226,7 +226,7 @@ def canonical_csr(X: Any) -> sp.csr_array:
     """Return a float64 copy of `X` with sorted, unique column indices, 32 bits wide where they fit."""
     X = sp.csr_array(X, dtype=np.float64, copy=True)
     X.sum_duplicates()
-    # one index type wherever possible, so that compiled code needs one specialisation
+    # 32-bit indices wherever possible, so that Numba compiles one specialisation
     if X.indices.dtype != np.int32 and max(X.nnz, *X.shape) < np.iinfo(np.int32).max:
         X = sp.csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape)
         X.sum_duplicates()
@@ -266,9 +266,9 @@ def check_finite(
     columns: Sequence[Any] | np.ndarray | None = None,
     advice: str = "Drop those rows, or fill the values in.",
 ) -> None:
-    """Raise ValueError for NaN and infinity in an array (n,) or (n, d), dense or CSR, with the position of the first one.
+    """Raise ValueError if an array (n,) or (n, d), dense or CSR, has NaN or infinity; the error gives the first position.
 
-    ``where`` describes a row, given its index.  ``columns`` are names of the columns; by default their numbers are used.
+    ``where`` returns the description of a row from its index.  ``columns`` are column names; the default is their numbers.
     """
     flat = values.data if sp.issparse(values) else values
     # A finite sum shows that all values are finite, without a boolean copy of the array.
@@ -289,7 +289,7 @@ def check_finite(
 
 
 def check_positions(key: Any, n_tasks: int) -> np.ndarray:
-    """Return positions of tasks, none negative, for a list or 1-D array of integers or a boolean mask."""
+    """Return non-negative positions of tasks for a list or 1-D array of integers, or for a boolean mask."""
     if isinstance(key, str | bytes | tuple | Mapping) or np.ndim(key) != 1:
         raise TypeError(
             "tasks are taken by position: an integer, a slice, a list or 1-D array of integers, or a boolean "
@@ -308,7 +308,7 @@ def native(labels: np.ndarray) -> list[Any]:
 
 
 def name_some(labels: Iterable[Any], limit: int = 5) -> str:
-    """Spell out the first few labels and count the others."""
+    """Return the first labels, at most ``limit``, and the number of further labels as text."""
     labels = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in labels]
     rest = len(labels) - limit
     return ", ".join(repr(v) for v in labels[:limit]) + (f" and {rest} more" if rest > 0 else "")
@@ -323,11 +323,11 @@ def is_missing(value: Any) -> bool:
 
 
 def check_labels(name: str, labels: np.ndarray) -> None:
-    """Raise a ValueError unless labels of tasks are different numbers, strings or tuples of these."""
+    """Raise a ValueError unless task labels are distinct numbers, strings or tuples of these."""
     values = labels.tolist()
     parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
     known = all(isinstance(part, str | int | float | tuple | None) and part == part for part in parts)
-    # Tuples can be crafted so that all have one hash, and finding equal ones would take hours.
+    # Tuples can be crafted to have the same hash, and comparing many of them would take hours.
     known = known and max(Counter(map(hash, values)).values(), default=0) <= MOST_COLLISIONS
     if labels.dtype.kind not in "biufUO" or not known or len(set(values)) != len(values):
         raise ValueError(f"{name}: must be different numbers, strings or tuples of these")

@@ -1,6 +1,6 @@
 """Feature maps Φ: a vector φ (k,) of features for each task.
 
-"mean" and "angle" average over the task's rows, and "ridge" estimates its weights.  "vector" and transformers read the
+"mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector" and transformers read the
 side information.  A callable may use both.  The named maps do not depend on the order of the rows and are defined for a
 task without rows.  To add a map, define its class and add its name to `FEATURE_MAPS`.
 
@@ -40,7 +40,7 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
 
 
 def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
-    """Return the map that a learner's ``feature_map`` argument specifies, not yet fitted.
+    """Return the feature map for a learner's ``feature_map`` argument, not yet fitted.
 
     ``"auto"`` is "vector" if the tasks have side information and "ridge" otherwise.
     """

@@ -18,8 +18,9 @@ from ..tasks.task_set import TaskSet
 class FeatureMap(Fitted, ABC):
     """Base of the feature maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
 
-    #: Whether the map reads the task's rows, and its side information.
+    #: Whether the map needs the task's rows.
     needs_rows: ClassVar[bool] = True
+    #: Whether the map needs the task's side information.
     needs_side_info: ClassVar[bool] = False
 
     def fit(self, tasks: TaskSet) -> FeatureMap:
@@ -31,7 +32,7 @@ class FeatureMap(Fitted, ABC):
         """Return the features of every task, (T, k)."""
 
     def __repr__(self) -> str:
-        """Return the class and the arguments of its constructor."""
+        """Return the class name and the constructor arguments."""
         names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
@@ -40,7 +41,7 @@ class FeatureMap(Fitted, ABC):
 
 
 def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
-    """Return the features, or raise a ValueError if they are not finite or not as many as in fit."""
+    """Return the features; raise ValueError if one is not finite or their number differs from that in fit."""
     if n_side is not None and phis.shape[1] != n_side:
         raise ValueError(
             f"side_info: the feature map gives {phis.shape[1]} features, but it gave {n_side} in fit; "

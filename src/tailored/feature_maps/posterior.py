@@ -12,9 +12,9 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.rows import Tasks
 from .base import Array
 
-#: Smallest standard deviation of weights over tasks that is not rounding, relative to the model's own.
+#: The weights do not differ between tasks if their standard deviation, relative to the model's, is below this.
 SMALLEST_SPREAD = 1e-6
-#: Weight of the average noise variance in the estimate of a task's own, in rows.
+#: Weight of the average noise variance in the estimate of a task's noise variance, as a number of rows.
 NOISE_ROWS = 5.0
 
 
@@ -22,17 +22,17 @@ NOISE_ROWS = 5.0
 class TaskSummary(Record):
     """The summary ψ(s) of a task's rows: its weights, two log noise variances and optional features v(s).
 
-    Weights are given in principal directions of their covariance.  ψ is centred over the training tasks and divided by
-    one number, so that ‖ψ‖ has root mean square one.  Directions in which tasks hardly differ stay small, and a penalty
-    on a linear map of ψ suppresses them.
+    Weights are given in the principal directions of their covariance.  ψ is centred over the training tasks and divided
+    by a scalar, such that the root mean square of ‖ψ‖ is one.  Directions in which tasks hardly differ therefore stay
+    small, and a penalty on a linear map of ψ suppresses them.
     """
 
     centre: Array  # (d,) mean of the weights over tasks
-    axes: Array  # (d, d) principal directions of the weights, divided by the deviation along the first
+    axes: Array  # (d, d) principal directions of the weights, divided by the standard deviation along the first one
     noise: float  # noise variance
-    spread: float  # mean squared residual of the weights ``centre``
+    spread: float  # mean squared residual of predictions with the weights ``centre``
     noise_mean: Array  # (2,) mean of the log noise variances over tasks
-    noise_deviation: Array  # (2,) their standard deviation
+    noise_deviation: Array  # (2,) standard deviation of the log noise variances
     with_side: bool  # whether ψ includes v(s)
     mean: Array  # (m,)
     norm: float
@@ -51,7 +51,7 @@ class TaskSummary(Record):
 
     @classmethod
     def fit(cls, mixture: Mixture, statistics: Tasks, weights: Array, with_side: bool = False) -> TaskSummary:
-        """Estimate centre and scales from tasks with posterior means ``weights`` (T, d)."""
+        """Estimate the centre and the scales from tasks with posterior means ``weights`` (T, d)."""
         centre, covariance = mixture.moments()
         variances, axes = (part[..., ::-1] for part in np.linalg.eigh(covariance))
         first = np.sqrt(np.mean(((weights - centre) @ axes[:, 0]) ** 2))
@@ -75,7 +75,7 @@ class TaskSummary(Record):
         return (self.parts(statistics, weights) - self.mean) / self.norm
 
     def parts(self, statistics: Tasks, weights: Array) -> Array:
-        """Return ψ before centring."""
+        """Return ψ before centring and scaling."""
         levels = (self.log_noise(statistics, weights) - self.noise_mean) / self.noise_deviation
         parts = [(weights - self.centre) @ self.axes, levels]
         if self.with_side and statistics.side is not None:
@@ -83,7 +83,7 @@ class TaskSummary(Record):
         return np.hstack(parts)
 
     def log_noise(self, statistics: Tasks, weights: Array) -> Array:
-        """Return log mean squared residuals of the task's weights and of ``centre``, (T, 2)."""
+        """Return the log mean squared residuals of predictions with the task's weights and with ``centre``, (T, 2)."""
         rows = statistics.sizes + NOISE_ROWS
         own = statistics.squared_residuals(weights) + NOISE_ROWS * self.noise
         common = statistics.squared_residuals(self.centre) + NOISE_ROWS * self.spread

@@ -1,4 +1,4 @@
-"""Feature maps of the task's own rows: averages over the rows, and estimates of the weights."""
+"""Feature maps computed from a task's rows: means or sums over the rows, and estimates of the weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AngleMap(FeatureMap):
     Parameters
     ----------
     low, high : float, optional
-        The rating scale m, M; by default the range of the training targets.
+        Bounds m and M of the rating scale; by default the range of the training targets.
     """
 
     scale: tuple[float, float] | None  # (m, M) in use; None before `fit`, unless both are given
@@ -76,7 +76,7 @@ class RidgeEstimate(FeatureMap):
         check_positive("alpha", self.alpha)
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         out = np.empty((len(tasks), tasks.n_features + 1))
-        # One system per task: rounding depends on the shape of a product, and a stream may be split anywhere.
+        # One system per task, because batched products round differently and a stream may be split anywhere.
         for t, task in enumerate(tasks):
             out[t] = ridge(dense_rows(task.X, True), task.y, self.alpha)
         return out

@@ -1,4 +1,4 @@
-"""Scaled features v(s) of a task for the models of empirical Bayes: side information with splines, or features of rows."""
+"""Scaled features v(s) of a task for empirical Bayes: side information with splines, or features of the rows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..tasks.task_set import TaskSet
 from .base import Array, FeatureMap
 from .side_info import SideVector
 
-#: Number of knots of a spline, at quantiles of the training tasks, and its degree.
+#: Number of knots of a spline, which are quantiles over the training tasks, and degree of the spline.
 KNOTS, DEGREE = 7, 3
-#: A tail is long if it is twice as far from the median as this quantile.
+#: Values more than twice as far from the median as this quantile (or 1 minus it) are a long tail.
 TAIL = 0.05
-#: Squared correlation above which the smoothest function of a spline is the linear feature.
+#: Squared correlation with the feature above which the smoothest function of its spline counts as linear.
 NEARLY_LINEAR = 0.9
-#: Largest range of a column with a spline, and the inverse of the smallest.
+#: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE.
 LARGEST_RANGE = 1e50
-#: Least number of distinct values of a column with a spline.
+#: Minimum number of distinct values for a column to get a spline.
 LEAST_VALUES = 8
 
 
@@ -44,12 +44,12 @@ class Curve(Record):
 
     @classmethod
     def fit(cls, values: Array, column: int, least_values: int = LEAST_VALUES) -> Curve | None:
-        """Place the knots; return None for a feature with too few distinct values, or of an extreme size."""
+        """Place the knots; return None if a feature has too few distinct values or an extreme range."""
         with np.errstate(over="ignore"):
             if not 1.0 / LARGEST_RANGE < np.ptp(values) < LARGEST_RANGE:
                 return None
         low, middle, high = np.quantile(values, [TAIL, 0.5, 1.0 - TAIL])
-        # A long tail is left out, because it would stretch the spline.
+        # Long tails are clipped, because they would stretch the spline.
         inside = np.clip(values, 2.0 * low - middle, 2.0 * high - middle)
         inner = np.unique(np.quantile(inside, np.linspace(0.0, 1.0, KNOTS)))
         if len(np.unique(values)) < least_values or len(inner) < min(4, least_values):
@@ -68,11 +68,11 @@ class Curve(Record):
         return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]
 
     def smooth_basis(self, features: Array, straight: Array | None, size: Array | float = 1.0) -> Array:
-        """Return functions of unit variance (k, m), from smooth to rough (Demmler and Reinsch, 1975).
+        """Return the coefficients (k, m) of m functions, from smooth to rough (Demmler and Reinsch, 1975).
 
-        ``features`` (n, k) are those of the curve, centred and divided by ``size``, and ``straight`` (n,) is its argument.  The
-        first function is left out where it is nearly linear; it is not where the spline leaves out a long tail.  Without
-        ``straight`` it is kept.
+        The two smoothest functions have unit variance, and rougher ones a smaller variance.  ``features`` (n, k) are values
+        of the spline basis, centred and divided by ``size``, and ``straight`` (n,) is the feature itself.  If ``straight`` is
+        given, the first function is dropped if it is nearly linear, which it may not be if a long tail was clipped.
         """
         values, vectors = np.linalg.eigh(features.T @ features / len(features))
         present = values > 1e-8 * values[-1]
@@ -93,9 +93,9 @@ class Curve(Record):
 class SideFeatures(Record):
     """Features v(s) of a task, centred and scaled.
 
-    Columns are divided by their standard deviation and by the root of their number, so that ‖v‖ is about one.  Features of
-    the side information enter the mixing weights and the prior mean: the first ``n_linear`` as they are, then splines of
-    them.  Features of the rows enter the summary ψ(s) (`TaskSummary`).
+    Columns are divided by their standard deviation and by the square root of their number, so that ‖v‖ is about one.
+    Features of the side information enter the mixing weights and the prior mean: ``n_linear`` linear features first, then
+    their splines.  Features of the rows enter the summary ψ(s) (`TaskSummary`).
     """
 
     encoder: FeatureMap
@@ -115,21 +115,21 @@ class SideFeatures(Record):
 
     @property
     def from_side_info(self) -> bool:
-        """Return whether the features are those of side information, not of rows."""
+        """Return whether the features are computed from the side information, not from the rows."""
         return self.encoder.needs_side_info and not self.encoder.needs_rows
 
     @property
     def origins(self) -> list[int]:
-        """Return the side information column of each feature; features of other maps are their own columns."""
+        """Return the side information column of each feature; for maps other than `SideVector`, its own position."""
         encoder = self.encoder
         linear = encoder.origins if isinstance(encoder, SideVector) else list(range(self.n_linear))
         return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]
 
     def groups(self, features: Array) -> list[Group]:
-        """Return the groups of features that are relevant together, with their priors, for v(s) (T, q) of training tasks.
+        """Return the groups of features that are kept or dropped together, given v(s) (T, q) of the training tasks.
 
-        Each column of the side information has a group of linear features, also of several indicators, and one for each
-        spline.
+        Each column of the side information has one group with its linear features, for example all indicators of a
+        categorical column, and one group for each spline.
         """
         origins = np.array(self.origins)
         linear = [np.flatnonzero(origins[: self.n_linear] == c) for c in np.unique(origins)]
@@ -147,11 +147,11 @@ class SideFeatures(Record):
         """Fit the encoder, the splines and the scales on training tasks."""
         linear = encoder.fit(tasks).transform(tasks)
         low, high = linear.min(axis=0), linear.max(axis=0)
-        # Indicators are divided by half their range: the standard deviation of a rare category is small.
+        # Indicators are divided by half their range, because the standard deviation of a rare category is small.
         indicator = ((linear == low) | (linear == high)).all(axis=0)
         curves: list[Curve] = []
         if encoder.needs_side_info and not encoder.needs_rows:
-            # Imputed values must not place knots.
+            # Imputed values must not affect the knots.
             known = (
                 encoder.known(tasks) if isinstance(encoder, SideVector) else np.ones_like(linear, dtype=bool)
             )
@@ -159,7 +159,7 @@ class SideFeatures(Record):
             curves = [curve for curve in found if curve is not None]
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
         deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))
-        # A constant column has no standard deviation; inverses of the smallest numbers overflow.
+        # A constant column has standard deviation zero, and inverses of the smallest floats overflow.
         deviation = np.where(deviation > 1e-300, deviation, np.abs(high))
         sizes = []
         for size in (deviation, curved.std(axis=0)):

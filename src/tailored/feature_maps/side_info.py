@@ -1,4 +1,4 @@
-"""Feature maps of the side information, and functions of the user."""
+"""Feature maps of the side information, and user-defined maps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .base import Array, FeatureMap, check_features
 
 
 class SideInfoMap(FeatureMap):
-    """Base of the maps that read the side information and no rows."""
+    """Base of the maps that read only the side information."""
 
     needs_rows = False
     needs_side_info = True
@@ -28,16 +28,18 @@ class SideVector(SideInfoMap):
     """The side information itself.
 
     Numeric tables are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
-    category gives zeros) and the numeric columns are standardised, so that all have comparable sizes.
+    category gives zeros) and the numeric columns are standardised, so that all have comparable scales.
 
     A missing number is replaced by the mean of the column in training.  A column with missing numbers in training also
-    gets an indicator of them.  A missing category is a category of its own if training had one, and zeros otherwise.
+    gets a missing-value indicator.  A missing category is encoded as a separate category if categories were missing in
+    training, and as zeros otherwise.
     """
 
-    #: For numeric tables: the means, and the columns that have an indicator.
+    #: Column means, if the table is numeric.
     means: Array | None = None
+    #: Positions of the columns with a missing-value indicator, if the table is numeric.
     indicated: tuple[int, ...] = ()
-    #: For tables with categories: the categories of each column, or its mean and deviation.
+    #: The categories, or mean and standard deviation, of each column, if the table has categories.
     categories: list[dict[str, Any]] | None
 
     def __init__(self) -> None:
@@ -75,7 +77,7 @@ class SideVector(SideInfoMap):
 
     @property
     def origins(self) -> list[int]:
-        """The column of the table of each feature."""
+        """The table column that each feature comes from."""
         if self.categories is None:
             assert self.means is not None
             return [*range(len(self.means)), *self.indicated]
@@ -86,7 +88,10 @@ class SideVector(SideInfoMap):
         return np.repeat(np.arange(len(widths)), widths).tolist()
 
     def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
-        """Return the column, category and changes of features of a unit of a number, or of a category but the first."""
+        """Return (column, category, changes of the features) for each contrast that effects are reported for.
+
+        A contrast is one unit of a numeric column, or a category compared with the first category.
+        """
         found, origins = list[tuple[int, str, dict[int, float]]](), self.origins
         for f, column in enumerate(origins):
             first, code = origins.index(column), {} if self.categories is None else self.categories[column]
@@ -99,7 +104,7 @@ class SideVector(SideInfoMap):
         return found
 
     def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
-        """Return the features, and which of them are observed."""
+        """Return the features, and a mask of the observed ones."""
         table = _side_table(tasks)
         codes = self.means if self.categories is None else self.categories
         if codes is not None and table.shape[1] != len(codes):
@@ -130,7 +135,7 @@ def _check_code(code: dict[str, Any], name: str) -> None:
 
 
 def _as_numbers(table: NDArray[Any], what: str) -> Array:
-    """Convert a table that was numeric in fit; strings are not converted."""
+    """Convert a table that was numeric in fit to floats; raise ValueError if it contains strings."""
     try:
         if table.dtype == object and any(isinstance(value, str) for value in table.ravel()):
             raise ValueError("strings")
@@ -155,7 +160,7 @@ def _encoding(column: NDArray[Any]) -> dict[str, Any]:
 
 
 def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the features of one column of a table with categories, and which of them are observed."""
+    """Return the features for one column of a table with categories, and a mask of the observed ones."""
     missing = np.array([is_missing(value) for value in column], dtype=bool)
     if "mean" in encoding:
         numbers = _as_numbers(np.where(missing, encoding["mean"], column), "one of its columns")
@@ -174,7 +179,7 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDA
 
 
 def _warn_of_unknown(table: NDArray[Any], categories: list[Any], names: list[str] | None) -> None:
-    """Warn of categories that did not occur in training."""
+    """Warn about categories that did not occur in training."""
     for j, (column, encoding) in enumerate(zip(table.T, categories, strict=True)):
         known = encoding.get("values")
         unknown = [v for v in dict.fromkeys(column) if known is not None and v not in known]

@@ -17,7 +17,7 @@ from .._utils.records import MAY_BE_NAN, Fitted
 
 
 class Invalid(ValueError):
-    """A part of a model file is not valid; ``place`` has the names that lead to it, or the name of a tensor."""
+    """A part of a model file is not valid; ``place`` is its dotted path, or the name of a tensor."""
 
     def __init__(self, place: str, reason: str) -> None:
         self.place, self.reason = place, reason
@@ -25,7 +25,7 @@ class Invalid(ValueError):
 
 
 def check_fields(cls: type, fields: Mapping[str, Any], place: str) -> None:
-    """Check every field of an object of a stored class against its annotation."""
+    """Check the fields of a stored object against the annotations of its class."""
     hints = annotations_of(cls)
     for name, value in fields.items():
         if name not in hints:
@@ -35,7 +35,7 @@ def check_fields(cls: type, fields: Mapping[str, Any], place: str) -> None:
 
 @cache
 def annotations_of(cls: type) -> dict[str, Any]:
-    """Return the annotations of the fields that a file stores of a class."""
+    """Return the annotations of the stored fields of a class."""
     if is_dataclass(cls):
         return _class_annotations(cls)
     signature = inspect.signature(cls, eval_str=True)
@@ -55,7 +55,7 @@ def _class_annotations(cls: type) -> dict[str, Any]:
 def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> None:
     """Raise `Invalid` unless a value has the annotated type.
 
-    Numbers must be finite unless the annotation says `MAY_BE_NAN` or `Any`.
+    Numbers must be finite unless the annotation contains `MAY_BE_NAN` or is `Any`.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -111,7 +111,7 @@ def _check_union(value: Any, members: Sequence[Any], place: str, finite: bool) -
         except Invalid as problem:
             if member is not type(None):
                 problems.append(problem)
-    # An error inside of the value is more specific than a wrong type of the value.
+    # An error inside the value is more specific than a wrong type of the whole value.
     inside = next((problem for problem in problems if problem.place != place), None)
     raise inside or Invalid(place, "; or ".join(problem.reason for problem in problems))
 
@@ -121,7 +121,7 @@ def _check_array(value: Any, arguments: Sequence[Any], place: str, finite: bool)
         raise Invalid(place, f"must be an array, is {_name(type(value))}")
     (scalar,) = typing.get_args(arguments[1]) if len(arguments) > 1 else (Any,)
     if scalar is not Any and value.dtype != np.dtype(scalar):
-        raise Invalid(place, f"must be an array of {np.dtype(scalar)}, is one of {value.dtype}")
+        raise Invalid(place, f"must be an array of {np.dtype(scalar)}, is an array of {value.dtype}")
     if finite and value.dtype.kind in "fc" and not np.isfinite(value).all():
         raise Invalid(place, "contains NaN or infinity")
 

@@ -1,7 +1,8 @@
-"""Model files: a safetensors container with arrays and a tree of JSON.
+"""Model files: a safetensors container with arrays and a JSON tree.
 
-The tensor "tree" has the bytes of the JSON (`tailored.files.tree`).  The metadata has the SHA-256 of the file, computed with
-64 zeros in its place.  Nothing in a file is executed, except in a regressor that the user trusts.
+The tensor "tree" contains the JSON text (`tailored.files.tree`).  The metadata contains the SHA-256 checksum of the file,
+computed with 64 zeros in place of the checksum.  Reading a file does not execute code from it, unless it contains a
+regressor that the user trusts.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from .checks import Invalid
 from .regressors import load_regressor
 from .tree import Decoder, Encoder, Unstorable, dump_json, load_json
 
-#: The format that is written and read.
+#: Version of the file format, both written and read.
 FORMAT = 5
-#: A file starts with 8 bytes of length and this text, and the checksum follows it.
+#: A file starts with the header length (8 bytes) and this text; the checksum follows.
 START = b'{"__metadata__":{"sha256":"'
 CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)
 
@@ -37,7 +38,7 @@ ADVICE = {
     "feature_map": "compute the features yourself and pass them as side_info with feature_map='vector', "
     "or pickle the learner",
     "labels": "use numbers, words or tuples of these as the labels of tasks, or pickle the learner",
-    "random_state": "give a number",
+    "random_state": "use an integer",
 }
 
 
@@ -59,21 +60,21 @@ def save(path: Any, model: Stored) -> None:
 
 
 def load(path: Any, *, trust_regressor: bool = False) -> Any:
-    """Read a learner, or the model of one task, that its ``save`` wrote.
+    """Read a learner, or the model of one task, from a file written by its ``save``.
 
-    A loaded learner adapts, predicts and scores as before, but cannot continue `partial_fit`.  SECURITY.md says what an
-    untrusted file can do.
+    A loaded learner adapts, predicts and scores as before, but cannot continue `partial_fit`.  SECURITY.md describes
+    what an untrusted file can do.
 
     Parameters
     ----------
     trust_regressor : bool, default=False
-        Read the common regressor of a learner (``common=``).  This can execute code of the file's author, so set it only for
-        files that you trust as you would trust a pickle.
+        Read the common regressor of a learner (``common=``).  This can execute code from the file, so use it only for files
+        that you trust as you would trust a pickle.
 
     Raises
     ------
     ModelFileError
-        A ValueError that names the file, the part of it, and the reason.  If the file does not exist, it is also a
+        A ValueError that names the file, the invalid part, and the reason.  If the file does not exist, it is also a
         FileNotFoundError.
     """
     content = _read(path)
@@ -102,7 +103,7 @@ def load(path: Any, *, trust_regressor: bool = False) -> Any:
 def _read(path: Any) -> bytes:
     """Read the bytes of a regular file."""
     try:
-        # Before it is opened: opening a pipe would wait for a writer.
+        # Check before opening, because opening a pipe would wait for a writer.
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
@@ -140,13 +141,13 @@ def pack(tree: bytes, arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def unpack(content: bytes) -> tuple[bytes, dict[str, np.ndarray]]:
-    """Return the JSON and the arrays of a file whose checksum is right."""
+    """Check the checksum, and return the JSON and the arrays of a file."""
     if content[8 : 8 + len(START)] != START:
         raise Invalid("", "is not a model file of this version of tailored")
     if content[CHECKSUM] != _checksum(content):
         raise Invalid("", "is damaged: its checksum is wrong")
     try:
-        # A copy is aligned as NumPy's own arrays are, so that products have the same bits.
+        # Copies are aligned like NumPy's own arrays, so that products are bitwise reproducible.
         arrays = {name: array.copy() for name, array in load_tensors(content).items()}
     except (SafetensorError, ValueError, KeyError) as error:
         raise Invalid("", f"is not a valid safetensors file: {error}") from error

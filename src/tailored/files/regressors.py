@@ -1,4 +1,4 @@
-"""Common regressors of scikit-learn, in the format of skops."""
+"""Write and read shared scikit-learn regressors in the skops format."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .checks import Invalid
 
 
 def is_regressor(value: Any) -> bool:
-    """Return whether an object is an estimator, which skops stores."""
+    """Return whether an object is an estimator, to be stored with skops."""
     return hasattr(value, "predict") and hasattr(value, "get_params") and not isinstance(value, type)
 
 
 def dump_regressor(value: Any, place: str) -> bytes:
-    """Return the bytes of a regressor in skops' format."""
+    """Return a regressor as bytes in the skops format."""
     name = type(value).__name__
     try:
         from skops.io import dumps, loads
@@ -23,7 +23,7 @@ def dump_regressor(value: Any, place: str) -> bytes:
         ) from None
     try:
         content: bytes = dumps(value)
-        # Some objects cannot be read back, such as those of a class that a function defines.
+        # Some objects cannot be read back, such as instances of a class defined inside a function.
         loads(content, trusted=_types_in(content))
     except Exception as error:
         raise TypeError(

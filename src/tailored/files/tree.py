@@ -1,13 +1,13 @@
-"""Objects as JSON and arrays.
+"""Encode objects as JSON and arrays.
 
-`Encoder` turns an object into a tree of JSON values and a dictionary of arrays; `Decoder` builds the object again.  None,
-numbers, strings and lists stand for themselves.  A JSON object has one key, which says what it stands for::
+`Encoder` turns an object into a tree of JSON values and a dictionary of arrays; `Decoder` rebuilds the object.  None,
+numbers, strings and lists are stored as they are.  A JSON object has one key, which is the kind of value it encodes::
 
     {"number": "nan" | "inf" | "-inf"}          {"tuple": [..]}            {"dict": {name: ..}}
     {"array": [tensor, "C" | "F"]}              {"strings": tensor}        {"objects": [shape, [..]]}
     {"csr": [data, indices, indptr, shape]}     {"regressor": tensor}      {"object": [class, {field: ..}]}
 
-A tensor is the name of an array.  Strings of an array are stored as UTF-32, one row of code points for each.
+Here ``tensor`` is the name of an array.  Arrays of strings are stored as UTF-32, one row of code points per string.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .._utils.records import STORED, Stored
 from .checks import Invalid, check_fields
 from .regressors import dump_regressor, is_regressor
 
-#: Bytes of JSON, and values in it, that are read: Python's objects need many times as much memory.
+#: Maximum size of the JSON in bytes and in values; the Python objects need many times as much memory.
 MOST_JSON, MOST_VALUES = 2**26, 2**20
-#: Levels of nesting, dimensions of an array, and letters of a string.
+#: Maximum nesting depth, number of array dimensions, and string length.
 DEEPEST, MOST_DIMENSIONS, LONGEST_STRING = 60, 4, 100_000
-#: Kinds and sizes of the numbers in arrays.
+#: Supported array dtypes.
 DTYPES = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class Unstorable(TypeError):
-    """A model file cannot contain a value."""
+    """A value that a model file cannot contain."""
 
     def __init__(self, place: str, value: Any) -> None:
         self.place, self.value = place, value
@@ -99,7 +99,7 @@ class Encoder:
             return {"strings": self._add(codes.reshape(*value.shape, width))}
         if value.dtype.str[1:] not in DTYPES:
             raise Unstorable(place, value.flat[0] if value.size else value)
-        # Products of arrays in another order can differ in the last bit.
+        # Keep the memory order, because products in another order can differ in the last bit.
         by_columns = value.flags.f_contiguous and not value.flags.c_contiguous
         name = self._add(np.asarray(value.T if by_columns else value, order="C"))
         return {"array": [name, "F" if by_columns else "C"]}
@@ -114,13 +114,13 @@ def dump_json(tree: Any) -> bytes:
     """Return the bytes of a tree."""
     content = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
     if problem := _excess(content):
-        raise ValueError(f"path: names and labels of the model are too many for a file: it {problem}")
+        raise ValueError(f"path: the model has too many names and labels for a file: it {problem}")
     return content
 
 
 def _excess(content: bytes) -> str:
-    """Say what a tree has too much of; "" if nothing."""
-    n_values = sum(map(content.count, (b",", b"[", b"{")))  # or more, where strings contain these
+    """Return a message if a tree exceeds the limits, otherwise ""."""
+    n_values = sum(map(content.count, (b",", b"[", b"{")))  # an upper bound, as strings may contain these
     if len(content) <= MOST_JSON and n_values <= MOST_VALUES:
         return ""
     return f"has {len(content):,} bytes and {n_values:,} values; at most {MOST_JSON:,} and {MOST_VALUES:,} are read"
@@ -136,14 +136,14 @@ def load_json(content: bytes) -> Any:
         raise
     except RecursionError:
         raise Invalid("tree", "is nested too deeply") from None
-    except ValueError as error:  # of JSON, of UTF-8, or of an integer with thousands of digits
+    except ValueError as error:  # invalid JSON or UTF-8, or an integer with thousands of digits
         raise Invalid("tree", f"is not valid JSON: {error}") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise Invalid("tree", "has a name twice in one place")
+        raise Invalid("tree", "has a name twice in one JSON object")
     return values
 
 
@@ -152,16 +152,16 @@ def _refuse_constant(word: str) -> Any:
 
 
 class Decoder:
-    """Build objects from JSON values and arrays, each of which is used once.
+    """Build objects from JSON values and arrays; each array must be used exactly once.
 
-    ``load_regressor`` is called with the bytes and the place of every regressor.
+    ``load_regressor`` is called with the bytes of each regressor and its dotted path.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], load_regressor: Callable[[bytes, str], Any]) -> None:
         self._arrays, self._load_regressor = dict(arrays), load_regressor
 
     def decode(self, node: Any, place: str) -> Any:
-        """Build the object of a whole tree."""
+        """Build the object that a complete tree encodes."""
         value = self._decode(node, place, 0)
         for name in self._arrays:
             raise Invalid(_short(name), "is a tensor that the tree does not use")
@@ -177,7 +177,7 @@ class Decoder:
         if not isinstance(node, dict):
             return _checked_scalar(node, place)
         if len(node) != 1:
-            raise Invalid(place, f"must have one key that says what it is, has {len(node)}")
+            raise Invalid(place, f"must have one key that gives its kind, has {len(node)}")
         ((kind, body),) = node.items()
         decode = getattr(self, f"_decode_{kind}", None)
         if decode is None:
@@ -250,7 +250,7 @@ class Decoder:
             matrix.check_format(full_check=True)
         except (ValueError, TypeError) as error:
             raise Invalid(place, f"is not a valid sparse matrix in CSR format: {error}") from error
-        # Compiled code expects that columns increase in every row.
+        # Compiled code requires increasing column indices in every row.
         if not matrix.has_canonical_format or len(matrix.data) != len(data) or not np.isfinite(data).all():
             raise Invalid(place, "is not a valid sparse matrix in CSR format")
         return matrix
@@ -267,7 +267,7 @@ class Decoder:
         if array.ndim > most_dimensions:
             raise Invalid(place, f"has a tensor of {array.ndim} dimensions")
         if array.dtype == bool and (array.view(np.uint8) > 1).any():
-            raise Invalid(place, "contains a truth value that is neither 0 nor 1")
+            raise Invalid(place, "contains a boolean that is neither 0 nor 1")
         return array
 
 

@@ -29,11 +29,11 @@ RANK_TOLERANCE = 1e-14
 
 
 def project_psd(matrix: Array) -> Array:
-    """Return the nearest positive semidefinite matrix in Frobenius norm (of the symmetric part)."""
+    """Return the positive semidefinite matrix nearest to the symmetric part, in Frobenius norm."""
     # halves first: the sum of two entries near the largest float would overflow
     matrix = 0.5 * matrix + 0.5 * matrix.T
     try:
-        # Most steps of C stay in the cone; a Cholesky factorisation proves it in a tenth of the time of eigh.
+        # Most steps of C stay in the cone; a Cholesky factorisation checks this in a tenth of the time of eigh.
         np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(matrix)

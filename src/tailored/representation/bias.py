@@ -14,7 +14,7 @@ from .._utils.records import Stored
 from .._utils.validation import check_choice, check_shape
 from .base import Array, Index
 
-#: Valid values of a learner's ``bias``: whether the mean is learned, and whether it depends on φ.
+#: For each value of a learner's ``bias``: whether the mean is learned, and whether it depends on φ.
 BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}
 
 
@@ -36,7 +36,7 @@ class Bias(Stored):
 
     @classmethod
     def zero(cls, kind: str, n_features: int, n_side: int) -> Bias:
-        """Return b = 0, the start of learning."""
+        """Return b = 0, the initial value."""
         conditional = BIASES[kind][1]
         return cls(kind, np.zeros(n_features), np.zeros((n_features, n_side if conditional else 0)))
 

@@ -1,4 +1,4 @@
-"""H = 0, and H as a full matrix."""
+"""Conditioning functions with H = 0, and with H as a full matrix."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Dense(Iterate):
 
     def restore(self) -> None:
         super().restore()
-        # An H that stayed at zero has rounding errors of steps as large as C.
+        # If H is zero, its rounding errors are relative to the size of C.
         check_cone("H", self.H, 1e-8 * float(np.abs(self.C).max(initial=0.0)))
 
     def dense_H(self) -> Array:

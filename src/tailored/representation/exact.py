@@ -1,4 +1,4 @@
-"""H of Algorithm 1 without a rank limit, at a third of the cost of storing its eigenvectors.
+"""H of Algorithm 1 without a rank limit, at a third of the cost of `Factored`.
 
 `Factored` diagonalises H at every step, although the projection only needs the negative eigenvectors of
 ``H − γ (I ⊗ φ) G (I ⊗ φᵀ)``, at most d of them.  Here ``H = E P Eᵀ`` with an orthonormal basis E (dk, r) of its
@@ -31,17 +31,17 @@ class Change(NamedTuple):
     """Change of H in one step: ``(I ⊗ φ) moved (I ⊗ φᵀ) − removed diag(values) removedᵀ``."""
 
     phi: Array
-    used: Index  # the m inputs that the step moved
+    used: Index  # the m inputs with a non-zero gradient
     moved: Array  # (m, m)
     removed: Array  # eigenvectors (dk, p) that the projection removed
-    values: Array  # their eigenvalues (p,), negative up to rounding
+    values: Array  # eigenvalues (p,) of ``removed``, negative up to rounding
 
 
 class _Range:
-    """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.  Never modified.
+    """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.  Immutable.
 
-    ``after`` holds the results of its steps, so that iterates with the same gradients share them: the signs of the
-    residuals, and with them the gradients of piecewise-linear losses, often do not depend on a small step size.
+    ``after`` caches the results of steps from here, so that iterates with the same gradients share them.  The signs of the
+    residuals, and hence the gradients of piecewise-linear losses, are often equal for different small step sizes.
     """
 
     def __init__(self, E: Array, P: Array, n_steps: int = 0, change: Change | None = None) -> None:
@@ -83,9 +83,9 @@ class _Range:
         return _Range(E, P, self.n_steps + 1, Change(phi, used, moved, removed, values))
 
     def _extended(self, phi: Array, squared: float, used: Index) -> tuple[Array, Array, Array, Array]:
-        """Return new orthonormal directions such that E and they span the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
+        """Return K, E, P and new orthonormal directions; with E they span the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
 
-        The first matrix has the coordinates of these columns, (r + m, m); E and P come next, the directions last.
+        K (r + m, m) has the coordinates of these columns in E and the new directions.
         """
         (size, r), m, k = self.E.shape, len(used), len(phi)
         unit = phi / np.sqrt(squared)
@@ -100,15 +100,15 @@ class _Range:
         return np.vstack([inside, coordinates]), self.E, self.P, new
 
     def _orthonormal(self, outside: Array, inside: Array) -> tuple[Array, Array, Array]:
-        """Return orthonormal directions for the part outside, and the coordinates of all columns inside and in them."""
-        # Columns well outside are orthogonal to the basis up to rounding: a Cholesky factor of their Gram matrix suffices.
+        """Return an orthonormal basis of ``outside``, and the coordinates of the columns in E and in the new basis."""
+        # Columns well outside E are orthogonal to it up to rounding: a Cholesky factor of their Gram matrix suffices.
         root, info = dpotrf(outside.T @ outside, lower=0, clean=1)
         if not info and root.diagonal().min() > WELL_OUTSIDE:
             inverse, _ = dtrtri(root, lower=0)
             return outside @ inverse, inside, root
         new, coordinates = np.linalg.qr(outside)
         if len(inside):
-            # On the unit vectors, because the part outside may be far smaller than the column.
+            # Orthogonalise the unit vectors again, because the part outside may be far smaller than the column.
             correction = self.E.T @ new
             new, again = np.linalg.qr(new - self.E @ correction)
             inside = inside + correction @ coordinates
@@ -118,14 +118,14 @@ class _Range:
 
 @cache
 def _zero(size: int) -> _Range:
-    """Return H = 0, one object for all iterates, so that they can share their first step."""
+    """Return H = 0.  All iterates use the same object, so that they can share their first step."""
     return _Range(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
 
 
 class Exact(Iterate):
     """``(H, C)`` of Algorithm 1 with every direction of H; without ``basis`` (dk, r) and ``P`` (r, r), H = 0.
 
-    ``change`` is the change of the last step, or None if it did not change H.
+    ``change`` is the change of H in the last step, or None if H did not change.
     """
 
     def __init__(self, C: Array, n_side: int, basis: Array | None = None, P: Array | None = None) -> None:
@@ -136,7 +136,7 @@ class Exact(Iterate):
         if basis is not None and P is not None:
             self._range = _Range(np.array(basis, dtype=float, order="F"), np.array(P, dtype=float, order="F"))
         check_shape("basis", self.basis, size, len(self._range.P))
-        # H is a multiple of the range.  The unit is the first step from H = 0: other steps then share the range.
+        # H is ``_unit`` times ``_range``.  The unit is the first step size, so that different step sizes share ranges.
         self._unit = 1.0
         self.change: Change | None = None
 
@@ -182,7 +182,7 @@ class Exact(Iterate):
 def _drop(E: Array, new: Array, M: Array, values: Array, vectors: Array) -> tuple[Array, Array, Array]:
     """Reflect the basis (E, new) so that the eigenvectors come last, and drop them.
 
-    Return the basis and P, the block of M, of the others, and the eigenvectors in full length.
+    Return the remaining basis, its block P of M, and the eigenvectors in full length (dk).
 
     Rotate the vectors so that their last rows are a negative semidefinite block B, and let Y be the vectors minus the
     last columns of the identity.  ``Q = I − Y (I − B)⁻¹ Yᵀ`` is a reflection that maps these columns to the
@@ -221,7 +221,7 @@ def _last_columns(M: Array, m: int) -> Array:
 
 
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
-    """Return the eigenpairs up to ``bound`` of a symmetric matrix given by its lower triangle."""
+    """Return the eigenpairs with eigenvalues up to ``bound`` of a symmetric matrix, given by its lower triangle."""
     if len(M) <= SMALL:
         values, vectors = np.linalg.eigh(M)
         first = int(np.searchsorted(values, bound, side="right"))

@@ -13,7 +13,7 @@ class Factored(Iterate):
     """H = Q diag(λ) Qᵀ with at most ``rank`` orthonormal columns Q (dk, r).
 
     The gradient of one task lies in the d-dimensional range of ``I_d ⊗ φ``, so the projection onto the cone is an
-    eigenproblem of size r + d instead of dk.  ``rank=None`` drops nothing and is exact.  G has at most one negative
+    eigenproblem of size r + d instead of dk.  With ``rank=None`` no direction is dropped, and H is exact.  G has at most one negative
     eigenvalue, so each step adds at most one direction.
     """
 
@@ -36,14 +36,14 @@ class Factored(Iterate):
 
     @classmethod
     def zero(cls, C: Array, n_side: int, rank: int | None = None) -> Factored:
-        """Return H = 0, the start of Alg. meta_alg."""
+        """Return H = 0, the initial value in Alg. meta_alg."""
         return cls(np.zeros((C.shape[0] * n_side, 0)), np.zeros(0), C, n_side, rank)
 
     @classmethod
     def from_tensor(cls, M: Array, C: Array, rank: int | None = None) -> Factored:
-        """Return H of a tensor M (p, d, k)."""
+        """Return ``H = AᵀA``, where A (p, dk) is the tensor M (p, d, k) reshaped."""
         p, d, k = M.shape
-        # The Gram matrix would lose the orthogonality of directions with small eigenvalues, which steps need.
+        # An SVD, because eigenvectors of the Gram matrix would not be orthogonal enough for further steps.
         vectors, singular, _ = np.linalg.svd(M.reshape(p, d * k).T, full_matrices=False)
         return cls(*_leading(singular[::-1] ** 2, vectors[:, ::-1], rank), C, k, rank)
 
@@ -79,7 +79,7 @@ class Factored(Iterate):
         m = len(rows)
         update = finite((step * norm**2) * gradient, "H")
         if r + m >= d * k:
-            # The basis spans (nearly) everything: no eigenproblem is smaller than the one of H.
+            # The basis spans (nearly) the whole space, so the eigenproblem of H is not larger.
             full = Dense(self.dense_H(), self.C)
             full.step(gradient, phi, 0.0, step, columns)
             self._keep(*np.linalg.eigh(full.H))
@@ -87,7 +87,7 @@ class Factored(Iterate):
         blocks = np.zeros((d, k, m))
         blocks[rows, :, np.arange(m)] = phi / norm
         directions = blocks.reshape(d * k, m)
-        # Twice is enough (Kahan, Parlett): one pass leaves an error if φ is close to an earlier one.
+        # Orthogonalise twice (Kahan, Parlett): one pass leaves an error if φ is close to an earlier φ.
         inside = self._slices(phi / norm)[rows].T
         outside = directions - self.basis @ inside
         correction = self.basis.T @ outside
@@ -107,7 +107,7 @@ class Factored(Iterate):
         self.C = (1.0 - weight) * self.C + weight * other.C
         own = self.basis * np.sqrt((1.0 - weight) * self.eigenvalues)
         root = np.hstack([own, other.basis * np.sqrt(weight * other.eigenvalues)])
-        # The Gram matrix is small.  Directions of tiny eigenvalues may lose their orthogonality, but an average never
+        # The Gram matrix is small.  Directions with tiny eigenvalues may lose their orthogonality, but an average never
         # takes a step, and ``root @ root.T`` keeps its accuracy.
         values, vectors = np.linalg.eigh(root.T @ root)
         keep = values > RANK_TOLERANCE * values.max(initial=0.0)
@@ -127,10 +127,10 @@ class Factored(Iterate):
 
 
 def _leading(values: Array, vectors: Array, rank: int | None) -> tuple[Array, Array]:
-    """Return the eigenvectors and eigenvalues (ascending) without rounding noise, at most ``rank`` of them."""
+    """Return at most ``rank`` leading eigenvectors and eigenvalues (ascending), without rounding noise."""
     noise = RANK_TOLERANCE * np.abs(values).max(initial=0.0)
     first = int(np.searchsorted(values, noise, side="right"))
     if rank is not None:
         first = max(first, len(values) - rank)
-    # Contiguous, as it is when read from a file, so that products are bitwise equal.
+    # Contiguous, as when read from a file, so that products are bitwise equal.
     return np.ascontiguousarray(vectors[:, first:]), finite(values[first:], "H")

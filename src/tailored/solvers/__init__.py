@@ -1,6 +1,6 @@
 """Solvers that minimise the paper's objectives.
 
-A solver is an object with its settings, given to a learner as ``solver``.  `SOLVERS` lists the names.
+A solver is an object that holds its settings.  Pass it, or its name in `SOLVERS`, to a learner as ``solver``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SOLVERS: dict[str, type[Solver]] = {"projected": ProjectedSGD, "lbfgs": LBFGS}
 
 
 def get_solver(solver: str | Solver) -> Solver:
-    """Return the solver itself, or the one of this name with its default settings."""
+    """Return a solver object unchanged, or the solver with the given name and default settings."""
     if isinstance(solver, Solver):
         return solver
     if isinstance(solver, str):

@@ -1,4 +1,4 @@
-"""Interface of the solvers: the problem that they are given, the solution that they return, their base class."""
+"""Interface of the solvers: their base class, the problem they solve and the solution they return."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .objectives import Objective
 
 Array = NDArray[np.float64]
 
-#: Mean error on the held-out tasks of a conditioning function and a prior mean.
+#: Returns the mean error of a conditioning function and a prior mean on the held-out tasks.
 HeldOutError = Callable[[Conditioning, Bias], float]
 
 
@@ -31,10 +31,10 @@ class DivergenceError(ValueError):
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """The training tasks as solvers use them, in stream order.
+    """The training tasks in the form that solvers use, in stream order.
 
-    ``squared_scale`` is the mean of ‖φ‖² that scales φ.  Dividing φ by its root-mean-square norm c is the same as
-    multiplying the step of H by c⁻⁴ and the step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the
+    ``squared_scale`` is c², the mean of ‖φ‖².  Dividing φ by c is the same as multiplying the step of H by c⁻⁴ and the
+    step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the
     running mean up to and including each task.
     """
 
@@ -71,18 +71,18 @@ def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:
 
 @dataclass(frozen=True)
 class Problem:
-    """An objective, tasks to minimise it on, and tasks to select on."""
+    """An objective, the training tasks to minimise it on, and an error on held-out tasks for selection."""
 
-    start: RepresentationPrior  # H = 0, C = C₀, b = 0, and all else that the learned prior will have
+    start: RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
     objective: Objective
-    tasks: TaskSet  # the training tasks as the user gave them
-    batch: TaskBatch  # the same as solvers use them
+    tasks: TaskSet  # the training tasks as passed by the user
+    batch: TaskBatch  # the same tasks in the form that solvers use
     redraw: Callable[[int], TaskBatch]  # returns the i-th split into support and query rows; 0 is ``batch``
-    held_out_error: HeldOutError | None = None  # None for solvers that select nothing
-    has_start: bool = False  # whether the user gave C₀; without it, a solver may look for a better start
+    held_out_error: HeldOutError | None = None  # None for solvers that do not use held-out tasks
+    has_start: bool = False  # whether the user passed C₀; otherwise a solver may choose its own initial value
     rank: int | None = None  # number of directions of H that are kept; None keeps all
     tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
-    seed: list[int] = field(default_factory=list)  # of the solver's own random draws
+    seed: list[int] = field(default_factory=list)  # seed of the solver's random numbers
     n_jobs: int | None = None
     tick: Callable[[int], None] | None = None  # advances the progress bar
 
@@ -95,11 +95,11 @@ class Problem:
 class Solution:
     """Result of every solver."""
 
-    prior: RepresentationPrior  # a snapshot: continuing from ``state`` makes another one
-    state: Any  # state of the solver for its next call
+    prior: RepresentationPrior  # a snapshot, not changed when a solver continues from ``state``
+    state: Any  # state from which the next call of the solver can continue
     history: list[dict[str, Any]]  # candidates or iterates with their error on the held-out tasks
-    error: float | None  # the smallest of these errors
-    scale: float  # the multiple of τ that is part of the prior
+    error: float | None  # the smallest error in ``history``
+    scale: float  # the selected multiple of τ, already applied in ``prior``
     n_iter: int
     details: dict[str, Any]  # fitted attributes that only this solver has, such as the selected step size
 
@@ -107,14 +107,14 @@ class Solution:
 class Solver(Stored, BaseEstimator, ABC):
     """Base of the solvers: settings in the constructor, computation in `solve`.
 
-    The base class of scikit-learn provides the parameters, so that a grid search can set ``solver__step``.
+    `BaseEstimator` provides ``get_params`` and ``set_params``, so that a grid search can set ``solver__step``.
     """
 
-    streams: ClassVar[bool] = True  # whether tasks are used in their order, so that `partial_fit` is possible
+    streams: ClassVar[bool] = True  # whether tasks are used one after another, which `partial_fit` needs
 
     @property
     def needs_held_out(self) -> bool:
-        """Whether the solver selects something on held-out tasks."""
+        """Whether the solver uses held-out tasks for selection."""
         return True
 
     @abstractmethod
@@ -127,4 +127,4 @@ class Solver(Stored, BaseEstimator, ABC):
 
     @abstractmethod
     def solve(self, problem: Problem, state: Any = None) -> Solution:
-        """Minimise from the start, or from the ``state`` of an earlier solution, which is not modified."""
+        """Minimise from the initial value, or from the ``state`` of an earlier solution, which is not modified."""

@@ -9,10 +9,10 @@ gradients of the mean over T tasks are
 
     dM = 2/T Σ_t (I ⊗ φ_t) G_t V_t ,   dF = 2/T Σ_t G_t F ,   dB = 1/T Σ_t g_t φ_tᵀ ,   db₀ = 1/T Σ_t g_t ,
 
-so that nothing larger than M and the representations of a few tasks is formed.  The problem is not convex:
+so the largest arrays are M and the representations of a few tasks.  The problem is not convex:
 M = 0 is a saddle point, and the columns of F are only determined up to a rotation.
 
-Optimisation runs in coordinates in which the start is the identity, so that it does not depend on the units
+Optimisation runs in coordinates in which the initial C is the identity, so that it does not depend on the units
 of the data.
 """
 
@@ -40,22 +40,22 @@ from .objectives import Objective
 Array = NDArray[np.float64]
 Gradients = tuple[float, Array, Array, Array]
 
-#: Floats that the representations and slices of one block of tasks may take (16 MB).
+#: Maximum number of floats in the representations or slices of one block of tasks (16 MB).
 BLOCK_FLOATS = 2_000_000
-#: Largest number of tasks in a block, so that several jobs have work.
+#: Maximum number of tasks in a block, so that there are blocks for several jobs.
 BLOCK_TASKS = 64
-#: Mean of V Vᵀ over the tasks at the start, as a fraction of C: large enough to leave the saddle at M = 0.
+#: Initial mean of V Vᵀ over the tasks, as a fraction of C: large enough to leave the saddle point at M = 0.
 START_H = 0.03
-#: Eigenvalues of the starting C are raised to this fraction of their mean, because F could not grow from zero.
+#: Eigenvalues of the initial C are raised to this fraction of their mean, because F could not grow from zero.
 FLOOR = 1e-3
-#: Floats that the mixed model of the start may take (160 MB); beyond, only the first tasks are used.
+#: Maximum number of floats in the mixed model for the initial value (160 MB); of more tasks, only the first are used.
 START_FLOATS = 20_000_000
-#: Multiples of C that are tried at the start; 1 is first, so that a tie keeps C.
+#: Multiples of the initial C that are tried; 1 is first, so that a tie keeps C.
 START_SCALES = tuple(4.0**e for e in (0, -1, 1, -2, 2, -3, 3, -4, 4))
 
 
 class Factors(NamedTuple):
-    """M (d, k, r), F (d, d), B (d, k) and b₀ (d,); parts that are not learned have a dimension of length 0."""
+    """M (d, k, r), F (d, d), B (d, k) and b₀ (d,); parts that are not learned have an axis of length 0."""
 
     M: Array
     F: Array
@@ -102,7 +102,7 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True)
 class FactoredObjective:
-    """Mean over the tasks of a batch of ``objective``, with b(s) = ``unit`` · (Bφ + b₀)."""
+    """The mean of ``objective`` over the tasks of a batch, with b(s) = ``unit`` · (Bφ + b₀)."""
 
     objective: Objective
     unit: float = 1.0
@@ -111,7 +111,7 @@ class FactoredObjective:
     def __call__(self, factors: Factors, batch: TaskBatch) -> tuple[float, Factors]:
         """Return the value, and its gradient as factors of the same shapes.
 
-        The bounds of the blocks of tasks do not depend on ``n_jobs``, and so neither do the sums.
+        Tasks are split into the same blocks for every ``n_jobs``, so the sums do not depend on it.
         """
         d, _, r = factors.M.shape
         size = max(1, min(BLOCK_TASKS, BLOCK_FLOATS // (d * max(d, r))))
@@ -124,7 +124,7 @@ class FactoredObjective:
         return value, Factors(*(sum(arrays) / T for arrays in zip(*(g for _, g in blocks), strict=True)))
 
     def _block(self, factors: Factors, batch: TaskBatch) -> tuple[float, tuple[Array, ...]]:
-        """Return sums over the tasks of the value and of the gradients in M, F, B and b₀."""
+        """Return the value and the gradients in M, F, B and b₀, summed over the tasks."""
         V, means = factors.slices(batch.phis), factors.means(batch.phis)
         if means is not None:
             means = self.unit * means
@@ -156,7 +156,7 @@ class FactoredObjective:
         return float(result.value.sum()), GV, total @ F, result.bias
 
     def _sparse(self, V: Array, F: Array, means: Array | None, batch: TaskBatch) -> Gradients:
-        """Return the same for sparse tasks, each restricted to its non-zero columns."""
+        """Return the same as `_dense` for sparse tasks, each restricted to its non-zero columns."""
         value, GV, GF, g = 0.0, np.zeros_like(V), np.zeros_like(F), np.zeros((len(V), len(F)))
         for t, own in enumerate(batch.columns or ()):
             one = batch.slice(t, t + 1)
@@ -172,7 +172,7 @@ class FactoredObjective:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Rows ``X @ transform``, features ``φ / phi_scale``, prior means in multiples of ``unit``."""
+    """A change of coordinates to ``X @ transform``, ``φ / phi_scale`` and prior means in multiples of ``unit``."""
 
     transform: Array
     phi_scale: float
@@ -190,7 +190,7 @@ class Coordinates:
         return replace(batch, support=rows(batch.support), query=query, phis=batch.phis / self.phi_scale)
 
     def original(self, factors: Factors) -> Factors:
-        """Return factors of the original rows and features."""
+        """Return the factors in the original coordinates."""
         return Factors(
             np.tensordot(self.transform, factors.M, 1) / self.phi_scale,
             self.transform @ factors.F,
@@ -201,7 +201,7 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Start:
-    """Factors at the start, their coordinates, and the multiple of τ that held-out tasks prefer."""
+    """Initial factors, their coordinates, and the multiple of τ with the lowest error on held-out tasks."""
 
     factors: Factors
     coordinates: Coordinates
@@ -209,9 +209,9 @@ class Start:
 
 
 def find_start(problem: Problem, rng: np.random.Generator) -> Start:
-    """Return coordinates in which C = I, and a small random M.
+    """Return the initial factors, with C = I and a small random M in suitable coordinates.
 
-    A C₀ that the user gave is kept.  Without it, C and b₀ come from a linear mixed model of the tasks, and C is
+    If the user passed C₀, it is used.  Otherwise C and b₀ are estimated by a linear mixed model of the tasks, and C is
     multiplied by the scale that minimises the objective.
     """
     assert problem.held_out_error is not None
@@ -224,7 +224,7 @@ def find_start(problem: Problem, rng: np.random.Generator) -> Start:
         if bias.moves:
             bias = Bias(bias.kind, mean, bias.linear)
         value = FactoredObjective(problem.objective)
-        # A grid, here and below, because there may be several minima: tasks that are interpolated give a plateau.
+        # A grid, here and below, because there may be several minima, and a plateau where tasks are interpolated.
         values = [value(Factors.of(np.sqrt(c) * F, n_side, 0, bias), batch)[0] for c in START_SCALES]
         F = np.sqrt(START_SCALES[int(np.argmin(values))]) * F
     scale = 1.0
@@ -235,7 +235,7 @@ def find_start(problem: Problem, rng: np.random.Generator) -> Start:
     transform = F if batch.columns is None else np.diag(np.sqrt(np.diag(F @ F.T)))
     inverse = np.linalg.inv(transform)
     phi_scale = float(np.sqrt(batch.squared_scale[-1])) or 1.0
-    # Prior means of this size, where C = I, have predictions as large as the targets.
+    # If C = I, prior means of this size give predictions as large as the targets.
     energy, square = float(((batch.support.X @ F) ** 2).sum()), float(batch.support.y @ batch.support.y)
     unit = float(np.sqrt(square / energy)) if energy > 0 and square > 0 else 1.0
     coordinates = Coordinates(transform, phi_scale, unit)
@@ -247,7 +247,7 @@ def find_start(problem: Problem, rng: np.random.Generator) -> Start:
 
 
 def _root(C: Array) -> Array:
-    """Return a square F with F Fᵀ = C after raising small eigenvalues, because C = 0 is a saddle point."""
+    """Return a square F with F Fᵀ = C; small eigenvalues are raised first, because C = 0 is a saddle point."""
     values, vectors = np.linalg.eigh(C)
     floor = FLOOR * max(float(values.mean()), 0.0) or FLOOR
     return np.asarray(vectors * np.sqrt(np.maximum(values, floor)))
@@ -256,10 +256,11 @@ def _root(C: Array) -> Array:
 def _mixed_model(
     tasks: TaskSet, batch: TaskBatch, loss: Loss, fit_intercept: bool, learn_mean: bool
 ) -> tuple[Array, Array]:
-    """Return a root of C = n W / s, and b₀, from a linear mixed model; the identity where d is too large.
+    """Return a root of C = n W / s, and b₀, from a linear mixed model; if d is too large, the identity and 0.
 
-    ``exp(−ℓ(r) / s)`` is the density of the residuals that corresponds to the loss, and E[r ℓ'(r)] = s under it.
-    The moment is computed with the mixed model's Gaussian residuals; n is the mean number of support rows.
+    W is the covariance of the mixed model, and n is the mean number of support rows.  The loss ℓ corresponds to residuals
+    with density proportional to ``exp(−ℓ(r) / s)``, for which E[r ℓ'(r)] = s.  This moment is computed with the Gaussian
+    residuals of the mixed model.
     """
     d = tasks.n_features + fit_intercept
     n_tasks = START_FLOATS // d**2

@@ -1,4 +1,4 @@
-"""Held-out tasks of a stream."""
+"""Hold out tasks of a stream for selection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HeldOutPool:
     """Support and query rows of the tasks that are held out of a stream.
 
     One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of the block, up to
-    ``limit`` tasks.  Later tasks are all used for training.  Until a first task is held out, the pool uses the
+    ``limit`` tasks.  All later tasks are used for training.  Until the first task is held out, the pool uses the
     first training tasks instead.  The draws depend only on ``seed`` and the position in the stream.
     """
 
@@ -32,7 +32,7 @@ class HeldOutPool:
     fallback: Pairs = ()
 
     def partition(self, tasks: TaskSet, first_position: int) -> tuple[HeldOutPool, NDArray[np.bool_]]:
-        """Return the pool with the held-out ones of these tasks, and a mask of the training tasks.
+        """Hold out some of these tasks; return the extended pool and a mask of the training tasks.
 
         ``first_position`` is the position of the first task in the stream.
         """
@@ -54,21 +54,21 @@ class HeldOutPool:
         return pool, train
 
     def add(self, tasks: TaskSet) -> HeldOutPool:
-        """Return the pool with validation tasks that the user gave."""
+        """Return the pool extended by validation tasks from the user."""
         first = _n_tasks(self.held_out)
         return replace(self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks))))
 
     def tasks(self) -> tuple[TaskSet, TaskSet]:
         """Return all held-out tasks as one (support, query) pair.
 
-        One pair makes the result bitwise independent of how the stream was split.
+        Joining them makes the result bitwise independent of how the stream was split.
         """
         pools = (self.held_out, self.fallback)
         pairs = next((pairs for pairs in pools if any(len(query.y) for _, query in pairs)), None)
         if pairs is None:
             raise ValueError(
                 "X: none of the held-out tasks has a query row. Give tasks with more rows, validation=, or a solver "
-                "that selects nothing, such as ProjectedSGD(step=0.1)"
+                "that does not use held-out tasks, such as ProjectedSGD(step=0.1)"
             )
         support, query = zip(*pairs, strict=True)
         return TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True)

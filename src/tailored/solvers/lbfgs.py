@@ -1,4 +1,4 @@
-"""L-BFGS over all tasks at once."""
+"""L-BFGS on the objective summed over all tasks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .factored import FactoredObjective, Factors, Start, find_start
 
 Array = NDArray[np.float64]
 
-#: Pairs of steps and gradient differences that L-BFGS keeps.
+#: Number of past steps and gradient differences that L-BFGS keeps.
 MEMORY = 20
-#: Splits of each task into support and query rows under the query risk; a single split would be overfitted.
+#: Number of splits of each task into support and query rows for the query risk; one split would be overfitted.
 SPLITS = 4
 #: Multiples of τ outside this range are not tried.
 SCALE_RANGE = 2.0**-12, 2.0**12
@@ -28,8 +28,9 @@ SCALE_RANGE = 2.0**-12, 2.0**12
 class LBFGS(Solver):
     """L-BFGS on factors of H = MMᵀ and C = FFᵀ and on the prior mean, over all tasks at once.
 
-    It starts from the C and b₀ of a linear mixed model and a small random M.  Every iterate is evaluated on the
-    held-out tasks.  The solver stops when their error has not decreased for 10 iterations and returns the best iterate.
+    The initial C and b₀ are those of a linear mixed model, and the initial M is small and random.  Every iterate is
+    evaluated on the held-out tasks.  The solver stops when their error has not decreased for 10 iterations, and returns
+    the best iterate.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ class LBFGS(Solver):
         n_splits = SPLITS if problem.objective.needs_query else 1
         batch = start.coordinates.batch(concatenate([problem.redraw(i) for i in range(n_splits)]))
         factors = start.factors
-        # relative to the start, because the tolerances of L-BFGS are absolute
+        # Divide by the initial value, because the tolerances of L-BFGS are absolute.
         size = objective(factors, batch)[0] or 1.0
 
         def function(vector: Array) -> tuple[float, Array]:
@@ -90,14 +91,14 @@ class LBFGS(Solver):
             options = {"maxiter": left, "maxcor": MEMORY, "maxfun": 20 * left}
             result = optimize.minimize(function, vector, options=options, **settings)
             vector = result.x
-            # A kink of the loss can end the line search.  Restart without the curvature, as long as the last start
-            # made at least one iteration.
+            # A kink of the loss can end the line search.  Restart without the stored curvature, if the last
+            # run made at least one iteration.
             if result.status != 2 or best.n_iter == before:
                 break
 
 
 class BestIterate:
-    """The factors with the smallest error on the held-out tasks, the start included, and their multiple of τ."""
+    """The initial or later factors with the smallest error on the held-out tasks, and their multiple of τ."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self.problem, self.start = problem, start
@@ -111,7 +112,7 @@ class BestIterate:
         return len(self.history) - 1
 
     def evaluate(self, factors: Factors) -> None:
-        """Compute the error with the best multiple of τ, and keep the factors if it is the smallest so far."""
+        """Compute the error with the best multiple of τ; keep the factors if their error is the smallest so far."""
 
         def error_of(scale: float) -> float:
             assert self.problem.held_out_error is not None

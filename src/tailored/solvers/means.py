@@ -1,12 +1,12 @@
 """Means of the iterates of Algorithm 1.
 
-The method returns the mean of ``(H_1, C_1) .. (H_t, C_t)``.  Without a rank limit, adding every H_t would dominate
-the cost of a run.  But a projected step changes H by ``−γ (I ⊗ φ) G (I ⊗ φᵀ)`` and by what the projection removes,
-at most d directions where H itself has hundreds, and
+The algorithm returns the mean of ``(H_1, C_1) .. (H_t, C_t)``.  Without a rank limit, adding every H_t would dominate
+the cost of a run.  But a step changes H only by ``−γ (I ⊗ φ) G (I ⊗ φᵀ)`` and the part that the projection removes:
+at most d directions, although H itself may have hundreds.  Because of
 
     1/t Σ_i H_i = H_{t+1} − 1/t Σ_s s · (change of step s) ,
 
-so that only the changes are summed.
+only the changes are summed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLOCK = 16
 
 
 class RunningMean:
-    """The mean in the form of ``average``: constant, or factored with its rank limit."""
+    """The mean of the iterates, stored like ``average``: constant, or factored with its rank limit."""
 
     def __init__(self, average: Constant | Factored) -> None:
         self.average, self.count = average, 0
@@ -40,7 +40,7 @@ class RunningMean:
         self.average.accumulate(iterate, 1.0 / self.count)
 
     def follow(self, iterate: Iterate) -> None:
-        """Do nothing after a step: the next iterate is read when it is added."""
+        """Do nothing after a step, because the next iterate is read in `add`."""
 
     def conditioning(self, iterate: Iterate) -> Conditioning:
         """Return the mean of all added iterates; ``iterate`` is the result of the last step."""
@@ -48,13 +48,13 @@ class RunningMean:
 
 
 class ExactMean:
-    """The mean of `Exact` iterates, from their changes; a dense (dk, dk) matrix is formed once."""
+    """The mean of `Exact` iterates, computed from their changes and stored as a dense (dk, dk) matrix."""
 
     def __init__(self, n_features: int, n_side: int) -> None:
         size = n_features * n_side
         self.n_features, self.n_side, self.count = n_features, n_side, 0
         self.total_C = np.zeros((n_features, n_features))
-        # Σ_s s · change_s: the lower triangle of the projections, and the gradients in full
+        # Σ_s s · change_s: ``restored`` is the lower triangle for the projections, ``moved`` the sum for the gradients
         self.restored = np.zeros((size, size), order="F")
         self.moved = np.zeros((n_features, n_features, n_side, n_side))
         self.pending: list[tuple[int, Change]] = []
@@ -71,7 +71,7 @@ class ExactMean:
             self.flush()
 
     def conditioning(self, iterate: Iterate) -> Dense:
-        # On a copy: the blocks, and with them the rounding, must not depend on when this is called.
+        # Use a copy: the blocks, and hence the rounding, must not depend on when this is called.
         sums = deepcopy(self)
         sums.flush()
         size = self.n_features * self.n_side
@@ -79,7 +79,7 @@ class ExactMean:
         weighted = lower + np.tril(lower, -1).T
         weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
         H = iterate.dense_H() - weighted / self.count
-        # Cancellation of large steps can leave the cone.
+        # Rounding errors of large steps that cancel can move the mean out of the cone.
         return Dense(in_cone(0.5 * (H + H.T)), self.total_C / self.count)
 
     def flush(self) -> None:
@@ -91,7 +91,7 @@ class ExactMean:
         directions = []
         for i, (weight, change) in enumerate(self.pending):
             gradients[i][np.ix_(change.used, change.used)] = weight * change.moved
-            # Values above zero are rounding noise, below the tolerance of the projection.
+            # Positive values are rounding noise within the tolerance of the projection.
             directions.append(change.removed * np.sqrt(weight * np.maximum(-change.values, 0.0)))
         seen = np.array([change.phi for _, change in self.pending])
         outer = (seen[:, :, None] * seen[:, None, :]).reshape(-1, k * k)

@@ -1,8 +1,8 @@
 """Objectives of the meta-learners: values and gradients for batches of tasks.
 
 Every objective returns for each task its value, its gradient in the representation θ as
-``sym(left rightᵀ) + gram · XᵀX``, and its gradient in the prior mean b.  Neither the conditioning function nor the
-optimiser depends on which objective it is.
+``sym(left rightᵀ) + gram · XᵀX``, and its gradient in the prior mean b.  The
+conditioning functions and the optimisers work with any objective.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Surrogate(Objective):
     ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀθ†(w − b)  +  2L²/n² Tr(θ XᵀX)``
 
     With u = Xᵀα / n for the dual solution α, the gradient in θ is ``−½ u uᵀ + (2L²/n²) XᵀX`` and the gradient in b
-    is ``u``.  The paper also writes u as −θ†w, which is zero outside Ran(θ): started at θ = 0 it would stay there.
+    is ``u``.  The paper also writes u as −θ†w, which is zero outside Ran(θ); with it, an iterate θ = 0 would never change.
     """
 
     loss: Loss
@@ -94,8 +94,8 @@ class Surrogate(Objective):
 class Query(Objective):
     """Loss of the support solution on the query rows, ``1/m Σ_q ℓ(<x_q, w(θ, b)>, y_q)``.
 
-    A dual variable at an end of its interval does not change with θ.  On the free rows F, ``(K_FF + n q I) α_F``
-    changes with the right-hand side.  q is the curvature of the conjugate: 1 for the squared loss, 0 for
+    A dual variable at a bound of its interval does not change with θ.  The other, free rows F solve a linear system
+    with the matrix ``K_FF + n q I``, where K = X θ Xᵀ.  q is the curvature of the conjugate: 1 for the squared loss, 0 for
     piecewise-linear losses, for which this is the active-set derivative.  With ``v = X_qᵀ ∂ℓ/m`` and
     ``c = (K_FF + n q I)⁻¹ X_F θ v`` the gradient in θ is the symmetric part of ``(v − X_Fᵀ c)(−Xᵀα/n)ᵀ`` and the
     gradient in b is ``v − X_Fᵀ c``.
@@ -133,7 +133,7 @@ class Query(Objective):
                 system = XF_theta @ XF.T
                 system[np.diag_indices_from(system)] += n * curvature[free]
                 if not (np.isfinite(system).all() and np.isfinite(v[t]).all()):
-                    # the iterate diverges: the infinite value signals this to the caller
+                    # The iterate diverges; an infinite value tells the caller.
                     value[t] = np.inf
                     continue
                 # Duplicated rows make K_FF singular if q = 0; all solutions give the same X_Fᵀ c.

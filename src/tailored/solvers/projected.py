@@ -28,11 +28,11 @@ Array = NDArray[np.float64]
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
 PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
-#: The default grid of the search: coarser, because every step is tried with several ratios for H.
+#: The default grid of the search, which is coarser because every step is tried with several ratios for H.
 STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 #: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
-#: Largest size of a dense average of H (2 GB).
+#: Maximum dimension dk of a dense average of H (2 GB).
 LARGEST_DENSE = 16_000
 
 
@@ -53,18 +53,18 @@ class StepSizes(Record):
 def candidate_steps(
     step_sizes: Iterable[float], step_ratios: Sequence[float], *, conditional: bool
 ) -> list[StepSizes]:
-    """Return steps ``(γ, ratio · γ)`` of C and H, the smallest ratio first: a tie selects the simpler model."""
+    """Return steps ``(γ, ratio · γ)`` of C and H; the smallest ratio is first, so a tie selects the simpler model."""
     ratios = sorted(set(map(float, step_ratios))) if conditional else [0.0]
     return [StepSizes(step, ratio * step, step) for ratio in ratios for step in step_sizes]
 
 
 @dataclass
 class Trajectory:
-    """One run of Algorithm 1, which can be continued; its result does not depend on how a stream is split."""
+    """One run of Algorithm 1.  It can be continued, and the result does not depend on how a stream is split."""
 
     steps: StepSizes
     iterate: Iterate  # (H_t, C_t)
-    mean: Mean  # of (H_1, C_1) .. (H_t, C_t)
+    mean: Mean  # mean of (H_1, C_1) .. (H_t, C_t)
     bias: Bias
     bias_mean: Bias
     n_steps: int = 0  # number of tasks used
@@ -89,7 +89,7 @@ class Trajectory:
         return self.mean.conditioning(self.iterate)
 
     def advance(self, batch: TaskBatch, objective: Objective, callback: Callback | None = None) -> Trajectory:
-        """Take one projected step per task of ``batch``, in place; return itself for use across processes."""
+        """Take one projected step per task of ``batch``, in place; return self, for use across processes."""
         if self.failure is None:
             try:
                 with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -118,7 +118,7 @@ class Trajectory:
         if not np.isfinite(result.value).all():
             raise OverflowError("the objective is no longer finite")
         squared = batch.squared_scale[t]
-        # squared**2 may underflow to zero: skip the step in H
+        # If squared**2 underflows to zero, skip the step of H.
         step_H = self.steps.H / squared**2 if squared**2 > 0 else 0.0
         self.iterate.step(result.theta(0, support.X), phi, self.steps.C, step_H, columns)
         self.mean.follow(self.iterate)
@@ -127,7 +127,7 @@ class Trajectory:
         self.n_steps += 1
 
 
-#: Called with the run at every task, after its mean includes the iterate and before the step.
+#: Called with the run for every task, after the iterate is added to the mean and before the step.
 Callback = Callable[[Trajectory], None]
 
 
@@ -142,11 +142,11 @@ def run(
 ) -> list[Trajectory]:
     """Advance all trajectories through the batch, in place and in parallel.
 
-    With a progress bar the batch is processed in parts; the result does not depend on them.
+    With a progress bar the batch is processed in parts, which do not affect the result.
     """
 
     def advance(some: list[Trajectory], part: TaskBatch) -> None:
-        # One task after the other, because iterates with the same gradients share their steps.
+        # Advance all runs task by task, because iterates with the same gradients share their steps.
         for t in range(len(part)):
             task = part.slice(t, t + 1)
             for trajectory in some:
@@ -156,7 +156,7 @@ def run(
     bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)
     size = -(-len(trajectories) // joblib.effective_n_jobs(n_jobs))
     groups = [trajectories[i : i + size] for i in range(0, len(trajectories), size)]
-    # The outer limit applies to all threads; each worker sets its own in `Trajectory.advance`.
+    # The outer limit applies to all threads; each worker also sets a limit in `Trajectory.advance`.
     with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
         for start, stop in pairwise(bounds):
             parallel(joblib.delayed(advance)(group, batch.slice(start, stop)) for group in groups)
@@ -177,8 +177,8 @@ class ProjectedSGD(Solver):
         Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
         `PAPER_STEP_SIZES`).
     step_ratios : sequence of floats, default=(0, 1, 10)
-        Candidates of the search for (step of H) / (step of C).  The ratio 0 keeps H = 0.  With it, a conditional
-        learner has at most the error of the unconditional one on the held-out tasks.
+        Candidates of the search for (step of H) / (step of C).  The ratio 0 keeps H = 0.  If it is a
+        candidate, the error of a conditional learner on the held-out tasks is at most that of the unconditional one.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
             for r, row in zip(runs, table, strict=True)
             for scale, error in zip(scales, row, strict=True)
         ]
-        # The first of equal ones that did not overflow, also where all errors are infinite.
+        # The first minimum among the runs that did not overflow, even if all errors are infinite.
         i = min(averages, key=lambda i: float(table[i].min()))
         j = int(table[i].argmin())
         best, scale, error = runs[i], scales[j], float(table[i, j])

@@ -1,7 +1,7 @@
 """The paper's claims as computable quantities: oracles and bounds.
 
 Every bound is a function of named quantities that returns a `Bound`.  `bound_from_tasks` estimates the quantities
-from a `TaskSet` and says which ones were estimated.
+from a `TaskSet` and reports which ones were estimated.
 """
 
 from .bounds import (

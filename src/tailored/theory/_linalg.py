@@ -13,26 +13,26 @@ from ..tasks.rows import Array
 #: 1e-16 into 1e-8, so they are set to zero before any root is taken.
 RANK_TOLERANCE = 1e-12
 
-#: Largest part of a root outside of a range that should contain it, relative to its norm.
+#: A matrix root is in a range if the norm of the part outside it, relative to its own norm, is at most this.
 RANGE_TOLERANCE = 1e-6
 
 
 def spectrum(matrix: Array) -> tuple[Array, Array]:
-    """The non-zero eigenvalues (r,) of a positive semidefinite matrix and their eigenvectors (d, r)."""
+    """Return the non-zero eigenvalues (r,) of a positive semidefinite matrix and their eigenvectors (d, r)."""
     values, vectors = np.linalg.eigh(matrix)
     keep = values > RANK_TOLERANCE * max(float(values[-1]), 0.0)
     return values[keep], vectors[:, keep]
 
 
 def power(matrix: Array, exponent: float) -> Array:
-    """``A^p`` on the range of A and zero elsewhere: ``A^½``, ``A†`` (-1), ``A^{†/2}`` (-½), projector (0)."""
+    """Return ``A^p`` on the range of A, zero elsewhere: ``A^½``, ``A†`` (-1), ``A^{†/2}`` (-½), projector (0)."""
     values, vectors = spectrum(matrix)
     return (vectors * values**exponent) @ vectors.T
 
 
 def trace_norm(A: Array, B: Array) -> float:
-    """``‖A^½ B^½‖_*`` of two positive semidefinite matrices."""
-    # Thin roots: a rank-one A costs a 1 x d product, and zero eigenvalues cannot come back as noise.
+    """Return ``‖A^½ B^½‖_*`` of two positive semidefinite matrices."""
+    # Thin roots: a rank-one A costs a 1 x d product, and zero eigenvalues do not reappear as rounding noise.
     roots = [vectors * np.sqrt(values) for values, vectors in (spectrum(A), spectrum(B))]
     return float(np.linalg.svd(roots[0].T @ roots[1], compute_uv=False).sum())
 
@@ -52,7 +52,7 @@ def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: 
 
 
 def check_stack(name: str, matrices: Any, d: int | None = None) -> Array:
-    """One covariance (d, d) or one per value of the side information (m, d, d), always as a stack."""
+    """Return one covariance (d, d), or one per value of the side information (m, d, d), as a stack."""
     array = np.asarray(matrices, dtype=np.float64)
     if array.ndim not in (2, 3):
         raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {array.shape}.")
@@ -62,7 +62,7 @@ def check_stack(name: str, matrices: Any, d: int | None = None) -> Array:
 
 
 def check_probabilities(probabilities: Any, m: int) -> Array:
-    """Probabilities of m values of the side information, uniform when absent."""
+    """Return the probabilities of m values of the side information, uniform by default."""
     if probabilities is None:
         return np.full(m, 1.0 / m)
     p = np.asarray(probabilities, dtype=np.float64)

@@ -1,6 +1,6 @@
 """The paper's bounds as functions of named quantities.
 
-Arguments of several bounds:
+Arguments that several bounds share:
 
 W, C : arrays (d, d) or (m, d, d)
     Second moments ``E w wᵀ`` of weight vectors and ``E x xᵀ`` of inputs: one matrix, or one for each of m values
@@ -13,7 +13,7 @@ R, K : float
     Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <= K``; ``K = 0`` is
     the unconditional case.
 distance : float
-    ``‖(H - H₀, C - C₀)‖_F`` from the start to the conditioning function one competes with.
+    ``‖(H - H₀, C - C₀)‖_F`` from the initial value to the conditioning function of the comparison.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Bound:
     """An upper bound and its terms."""
 
     value: float
-    #: The summands of ``value`` (or, for a minimum, what it is the minimum of).
+    #: The summands of ``value``; if ``value`` is a minimum, the numbers it is the minimum of.
     terms: dict[str, float] = field(default_factory=dict)
-    #: The meta-step size for which the bound holds, where there is one.
+    #: The meta-step size for which the bound holds, if it depends on one.
     step: float | None = None
-    #: Arguments that were estimated from data, and how: with any of them the value is an estimate too.
+    #: Arguments that were estimated from data, and how.  If there are any, ``value`` is an estimate too.
     estimated: dict[str, str] = field(default_factory=dict)
 
 
@@ -52,7 +52,7 @@ def within_task_generalization(*, theta: Any, C: Any, n: float, L: float) -> Bou
 def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``: excess risk of a given τ (Thm. bound_fixed_feature).
 
-    ``tau`` are values of the conditioning function, (d, d) or (m, d, d); ``Ran(W(s)) ⊆ Ran(τ(s))``.
+    ``tau`` has the values of the conditioning function, (d, d) or (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``.
     """
     W, C, p, factor = _moments(W, C, probabilities, n, L)
     tau = check_stack("tau", tau, W.shape[-1])
@@ -85,14 +85,14 @@ def unconditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: 
 
 
 def independent_learning(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
-    """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, no transfer between tasks."""
+    """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, without transfer between tasks."""
     W, C, p, factor = _moments(W, C, probabilities, n, L)
     W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
     return Bound(float(factor * np.sqrt(np.trace(W) * np.trace(C))))
 
 
 def trace_constrained_oracle(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
-    """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the previous literature's oracle at its best regularisation."""
+    """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the oracle of earlier work with its best regularisation."""
     W, C, p, factor = _moments(W, C, probabilities, n, L)
     W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
     largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
@@ -122,10 +122,10 @@ def gradient_norm(*, R: float, L: float, n: float, K: float = 0.0) -> Bound:
 def convergence_rate(
     *, distance: float, R: float, L: float, n: float, T: int, K: float = 0.0, step: float | None = None
 ) -> Bound:
-    """``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)``: surrogate of Alg. meta_alg over that of any (H, C).
+    """``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)``: excess surrogate risk of Alg. meta_alg over (H, C).
 
-    Prop. convergence_surrogate with ``G`` the value of `gradient_norm` (the λ left in the paper's statement is 1).
-    Without a step it is the one that minimises the sum, and the sum is ``G · distance / √T``.
+    Prop. convergence_surrogate with ``G`` the value of `gradient_norm` (the λ in the paper's statement is 1).
+    The default step minimises the sum, which is then ``G · distance / √T``.
     """
     distance = check_positive("distance", distance)
     T = int(check_positive("T", T))
@@ -138,7 +138,7 @@ def convergence_rate(
 
 
 def theory_step(*, distance: float, K: float, L: float, R: float, n: float, T: int) -> float:
-    """The step of Thm. bound_estimated_feature.
+    """Return the meta-step size of Thm. bound_estimated_feature.
 
     ``γ = ‖(H − H₀, C − C₀)‖_F / ((1 + K²)(LR)²) · (½ + 2/n)⁻¹ / √T``
     """
@@ -161,15 +161,15 @@ def learned_function(
     """Excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
 
     ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
-    over the training tasks, for the step that is returned with it.  It holds for every function
-    ``τ = τ_{H,C}`` one may compare with; the oracle gives the paper's rates.
+    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}``; the
+    oracle gives the paper's rates.
     """
     fixed = fixed_function(tau=tau, W=W, C=C, n=n, L=L, probabilities=probabilities)
     rate = convergence_rate(distance=distance, R=R, L=L, n=n, T=T, K=K)
     return Bound(fixed.value + rate.value, {**fixed.terms, "estimation": rate.value}, rate.step)
 
 
-#: Every bound by the name of its function.
+#: All bounds, by function name.
 BOUNDS: dict[str, Callable[..., Bound]] = {
     bound.__name__: bound
     for bound in (
@@ -188,7 +188,7 @@ BOUNDS: dict[str, Callable[..., Bound]] = {
 
 
 def _moments(W: Any, C: Any, probabilities: Any, n: float, L: float) -> tuple[Array, Array, Array, float]:
-    """Stacks of the same length, probabilities and 2L/√n; a single matrix is the same for every value of s."""
+    """Return W and C as stacks of the same length (a single matrix is repeated), the probabilities, and 2L/√n."""
     factor = 2.0 * check_positive("L", L) / np.sqrt(check_positive("n", n))
     W = check_stack("W", W)
     C = check_stack("C", C, W.shape[-1])

@@ -1,4 +1,4 @@
-"""The quantities that the bounds are functions of, known or estimated from tasks."""
+"""The quantities that the bounds depend on, known or estimated from tasks."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class Quantities:
-    """The quantities that the bounds of an environment depend on; those of one letter are as in `bounds`.
+    """Quantities of an environment that the bounds depend on; one-letter names are defined in `bounds`.
 
-    The function one competes with is the oracle.  With m > 1 values the features are taken to be the
-    indicator of the value, for which Asm. 2 holds: ``K = 1``, ``C_ρ = 0``, and ``H_ρ`` has the m matrices
-    ``τ_ρ(s)`` as its blocks.  With m = 1 there is no H and ``K = 0``.
+    The conditioning function of the comparison is the oracle.  With m > 1 values of the side information, the
+    features are indicators of the values, for which Asm. 2 holds: ``K = 1``, ``C_ρ = 0``, and ``H_ρ`` has the
+    m matrices ``τ_ρ(s)`` as its blocks.  With m = 1 there is no H and ``K = 0``.
     """
 
-    W: Array  # (m, d, d) for m values of the side information, as C
-    C: Array
+    W: Array  # (m, d, d) for m values of the side information
+    C: Array  # (m, d, d)
     probabilities: Array  # (m,)
     n: float
     T: int
     L: float
     R: float
     K: float
-    initial: Array  # (d, d) C₀, where Alg. meta_alg starts (with H₀ = 0)
-    #: The quantities that are estimates, and how each was made; empty when all are known.
+    initial: Array  # (d, d) C₀, the initial value in Alg. meta_alg (with H₀ = 0)
+    #: The quantities that were estimated, and how; empty if all are known.
     estimated: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -55,14 +55,14 @@ class Quantities:
 
     @property
     def distance(self) -> float:
-        """``‖(H_ρ - H₀, C_ρ - C₀)‖_F`` from the start to the oracle."""
+        """``‖(H_ρ - H₀, C_ρ - C₀)‖_F`` from the initial value to the oracle."""
         tau = self.tau
         if len(tau) == 1:
             return float(np.linalg.norm(tau[0] - self.initial))
         return float(np.hypot(np.linalg.norm(tau), np.linalg.norm(self.initial)))
 
     def unconditional(self) -> Quantities:
-        """The same environment without side information."""
+        """Return the same environment without side information."""
         W, C = (np.tensordot(self.probabilities, stack, 1)[None] for stack in (self.W, self.C))
         estimated = {name: how for name, how in self.estimated.items() if name not in ("K", "probabilities")}
         return replace(self, W=W, C=C, probabilities=np.ones(1), K=0.0, estimated=estimated)
@@ -78,17 +78,17 @@ def estimate_quantities(
     tasks : TaskSet
         Tasks without rows are left out.
     weights : array (T, d), optional
-        The weight vectors of the tasks, where the environment is synthetic.  Otherwise they are lightly
-        regularised least-squares solutions, whose noise makes W, and every bound with it, too large.
+        The true weight vectors of the tasks, for synthetic data.  By default they are estimated by least squares
+        with a small ridge penalty; the noise of the estimates makes W, and thus every bound, too large.
     contexts : array (T,), optional
-        A value of the side information per task: moments are then taken given each value.
+        The value of the side information of each task.  Moments are then estimated separately for each value.
     loss : str or Loss, default="absolute"
-        Gives L.  For a loss without a Lipschitz constant the root mean square of the targets stands in, as
-        in the learners.
+        The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the root mean square
+        of the targets, as in the learners.
     """
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
-        raise ValueError("tasks: every task is without rows; n must be at least 1 for every bound.")
+        raise ValueError("tasks: no task has rows; every bound needs n >= 1.")
     rows = [dense(tasks[int(t)].X) for t in filled]
     if weights is None:
         sizes = [max(float((X * X).sum()) / X.shape[1], 1e-12) for X in rows]
@@ -145,7 +145,7 @@ def bound_from_tasks(
     loss: Any = "absolute",
     **stated: Any,
 ) -> Bound:
-    """Evaluate a bound of `bounds`; quantities that are not stated are estimated from tasks.
+    """Evaluate a bound; quantities that are not given as arguments are estimated from tasks.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def bound_from_tasks(
     tasks, weights, contexts, loss
         As for `estimate_quantities`.
     **stated
-        Arguments of the bound that are known: they are used as they are.
+        Known arguments of the bound; they replace the estimates.
 
     Returns
     -------
@@ -168,12 +168,12 @@ def bound_from_tasks(
 
 
 def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> Bound:
-    """Evaluate a bound of `bounds` at the given quantities; ``stated`` arguments take precedence."""
+    """Evaluate a bound at the given quantities; arguments in ``stated`` take precedence."""
     function = BOUNDS[check_choice("bound", bound, BOUNDS)]
     if bound == "within_task_generalization":
         quantities = quantities.unconditional()
     given = {name: value for name, value in stated.items() if value is not None}
-    # `step` is a choice, not a quantity.
+    # The argument `step` is not one of the quantities.
     names = signature(function).parameters
     missing = {name for name in names if name not in given and hasattr(quantities, name)}
     given.update({name: getattr(quantities, name) for name in missing})

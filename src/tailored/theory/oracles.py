@@ -13,7 +13,7 @@ from ._linalg import Array, check_range, power, spectrum, trace_norm
 def variational_trace_norm(A: Any, B: Any) -> tuple[Array, float]:
     """``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
 
-    Attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
+    The minimum is attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
 
     A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.  Return the only
     minimiser whose range lies in that of B, (d, d), and the minimum.
@@ -44,8 +44,8 @@ def oracle_representation(W: Any, C: Any, n: float, L: float) -> Array:
 def previous_oracle(W: Any) -> Array:
     """``W^½ / Tr(W^½)``: the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
 
-    The oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It looks at
-    half of the bound only and leaves its scale to a regularisation parameter.
+    The oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It minimises
+    only the first half of the bound, and its scale depends on a regularisation parameter.
     """
     root = power(check_psd(W, "W"), 0.5)
     trace = float(np.trace(root))
@@ -56,7 +56,7 @@ def previous_oracle(W: Any) -> Array:
 def _weighted_root(A: Array, B: Array) -> Array:
     """``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
     # (B^½ A B^½)^½ through the singular values of A^½ B^½: eigenvalues of the product would square the
-    # condition number.  The thin root of A leaves exactly rank(A) of them, all of them signal.
+    # condition number.  The thin root of A gives exactly rank(A) singular values, without rounding noise.
     values, vectors = spectrum(A)
     _, sizes, right = np.linalg.svd((vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False)
     half = power(B, -0.5) @ (right.T * np.sqrt(sizes))

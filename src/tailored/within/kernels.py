@@ -9,9 +9,9 @@ which is the within-task problem after the change of variables ``v = R'w``: ``v'
 
     primal(w) - dual(a) = 1/n sum_i [l_i(z_i) + l*_i(a_i) - a_i z_i] + 1/2 |w + Z'a/n|^2
 
-is a sum of non-negative terms. Gaps are computed in this form: the difference of two nearly equal values would lose
-the digits that a certificate needs. BLAS computes products of matrices only, because one call costs as much as a
-small task. Everything is in one file: Numba's cache notices changes only in the file of the function that it stores.
+is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal values would lose
+the digits that a certificate needs. BLAS is only used for products of matrices, because one call costs as much as a
+small task. All kernels are in one file, because Numba's cache only detects changes in the file of the cached function.
 """
 
 from math import exp, isfinite, log, log1p, sqrt
@@ -29,21 +29,21 @@ Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
 # Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to keep NaN and infinity.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _ENTRY: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
-# Only the entries are called from Python and cached; wrappers for the rest would be half of the compile time.
+# Only entry points are called from Python and cached; wrappers for the rest would take half of the compile time.
 _INNER: Any = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-# Functions that allocate nothing need no reference counts, which would be a fifth of their compile time.
+# Functions that allocate nothing need no reference counting, which would take a fifth of their compile time.
 _LEAF: Any = {**_INNER, "_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
-_PATIENCE = 30  # iterations without a smaller gap, after which only rounding errors are left
-_RIDGE = 1e-10  # proximal term of a free variable that depends on the others, relative to its diagonal
+_PATIENCE = 30  # stop after this many iterations without a smaller gap: only rounding errors are left
+_RIDGE = 1e-10  # proximal term of a free variable that is linearly dependent on the others, relative to its diagonal entry
 
 
 class Losses(NamedTuple):
     """The losses l_i of some rows: the logistic loss, or a loss with a dual box.
 
-    l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a| has a dual box. It is
-    piecewise linear if quadratic = 0, and smooth otherwise. The logistic loss is log(1 + exp(-linear_i p)).
+    A loss with a dual box is l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a|. It
+    is piecewise linear if quadratic = 0, and smooth otherwise. The logistic loss is log(1 + exp(-linear_i p)).
     """
 
     logistic: bool
@@ -67,8 +67,8 @@ class Task(NamedTuple):
 def _box_terms(box: Losses, i: int, z: float, a: float) -> tuple[float, float, float, float]:
     """Return l_i'(z), l_i(z), l_i(z) + l*_i(a) - a z and l_i''(z) of a loss with a dual box.
 
-    At a kink the derivative is the admissible value nearest to 0. The third term is at least 0, and 0 if and only if a
-    is a subgradient at z. The curvature is one of its limits where it jumps, and 0 for piecewise-linear losses.
+    At a kink the derivative is the admissible value nearest to 0. The third value is at least 0, and 0 if and only if a
+    is a subgradient at z. Where the curvature jumps, one of its limits is returned; it is 0 for piecewise-linear losses.
     """
     t = z - box.linear[i]
     beyond = max(abs(t) - box.kink, 0.0)
@@ -87,7 +87,7 @@ def _box_terms(box: Losses, i: int, z: float, a: float) -> tuple[float, float, f
 
 @njit(**_LEAF)
 def _terms(loss: Losses, i: int, z: float, a: float) -> tuple[float, float, float, float]:
-    """Return the same of any loss."""
+    """Return the same as `_box_terms`, for any loss."""
     if not loss.logistic:
         return _box_terms(loss, i, z, a)
     m = loss.linear[i] * z
@@ -103,7 +103,7 @@ def _terms(loss: Losses, i: int, z: float, a: float) -> tuple[float, float, floa
 
 @njit(**_INNER)
 def _product(A: Floats, B: Floats) -> Floats:
-    """Return AB by BLAS: a loop takes three times as long. The product is too small for a second thread."""
+    """Return AB, computed by BLAS, which takes a third of the time of a loop. It is too small for a second thread."""
     C = np.empty((A.shape[0], B.shape[1]))
     np.dot(A, B, C)
     return C
@@ -127,7 +127,7 @@ def _add_row(A: Floats, i: int, c: float, x: Floats) -> None:
 
 @njit(**_LEAF)
 def _eliminate(L: Floats, m: int, pivot: float) -> float:
-    """Replace row m of a matrix by row m of its Cholesky factor, given the rows before; return its squared pivot."""
+    """Replace row m of a matrix by row m of its Cholesky factor, given the earlier rows; return the squared pivot."""
     for j in range(m):
         s = L[m, j]
         for k in range(j):
@@ -173,7 +173,8 @@ def _cholesky_delete(L: Floats, m: int, j: int) -> None:
 def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
     """Replace x by (I + Z' diag(weights) Z)^-1 x; return False if the matrix is not finite.
 
-    Next to eigenvalues of 1e16 the identity is lost. Pivots that are not positive then become as large as rounding.
+    If eigenvalues exceed 1e16, the identity is lost to rounding. Pivots that are not positive are then replaced by the size
+    of rounding errors.
     """
     n, r = Z.shape
     columns = np.zeros((r, n))
@@ -196,8 +197,8 @@ def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
 def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
     """Factor S = RR', positive semidefinite (d, d), by Cholesky with diagonal pivoting; return R (d, r) and the pivots.
 
-    R[order[j], k] = 0 for j < k < r. A pivot is compared with its own diagonal entry, so that the rank r does not
-    depend on the units of the features.
+    R[order[j], k] = 0 for j < k < r. Each pivot is compared with its own diagonal entry, so that the rank r does
+    not depend on the units of the features.
     """
     d = S.shape[0]
     R = np.zeros((d, d))
@@ -267,7 +268,7 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
         target = tol * value if n_iter == 0 else target
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
-        # |w - w*| is of the order of the root of the gap: one or two more steps make w as accurate as the value
+        # |w - w*| is of the order of the square root of the gap; one or two more steps make w as accurate as the value
         extra += gap <= target
         done = not gap > 1e-6 * target or extra == 3
         if done or n_iter >= max_iter or stalled >= _PATIENCE:
@@ -296,8 +297,8 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
             w[k] += length * direction[k]
 
 
-# Piecewise-linear losses: sides (n,) is 0 but for the free variables, which are strictly inside a smooth piece of their
-# conjugate. For these it is the sign of the piece, 1 or -1.
+# Piecewise-linear losses: a dual variable is free if it is strictly inside a smooth piece of its conjugate. The array
+# sides (n,) has the sign of that piece, 1 or -1, for free variables, and 0 for all others.
 
 
 @njit(**_LEAF)
@@ -315,7 +316,7 @@ def _mark(task: Task, a: Floats, sides: Floats) -> int:
 
 @njit(**_LEAF)
 def _sweep(task: Task, w: Floats, a: Floats) -> None:
-    """Minimise the dual five times in one coordinate after another, with w = -Z'a/n."""
+    """Make up to five passes of coordinate descent on the negative dual, keeping w = -Z'a/n."""
     box, Z, norms = task.loss, task.Z, task.norms
     n = len(a)
     for _ in range(5):
@@ -338,7 +339,7 @@ def _sweep(task: Task, w: Floats, a: Floats) -> None:
 
 @njit(**_INNER)
 def _regression_start(task: Task, w: Floats, a: Floats) -> None:
-    """Set a to the slopes of a smooth loss at reweighted least squares, with at most rank(Z) inside, and w = -Z'a/n."""
+    """Set a by reweighted least squares, with at most rank(Z) variables inside their bounds, and w = -Z'a/n."""
     box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
     weights, z, sizes = np.zeros(n), np.zeros(n), np.zeros(n)
@@ -354,7 +355,7 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
             sizes[i] = abs(z[i] - box.linear[i]) - box.kink
-    width = np.inf  # the smallest size that more than r do not exceed
+    width = np.inf  # the (r + 1)-th smallest positive size
     for i in range(n):
         m = 0
         for j in range(n):
@@ -372,7 +373,7 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
 
 @njit(**_LEAF)
 def _append(task: Task, i: int, free: Integers, m: int, L: Floats) -> bool:
-    """Add variable i to the free ones, as row m of the Cholesky factor L of Z_F Z_F'/n; return whether it is independent."""
+    """Add variable i to the free ones, as row m of the Cholesky factor of Z_F Z_F'/n; return whether it is independent."""
     norms = task.norms
     for j in range(m):
         L[m, j] = _dot(task.Z, free[j], task.Z[i]) / len(norms)
@@ -385,7 +386,7 @@ def _append(task: Task, i: int, free: Integers, m: int, L: Floats) -> bool:
 
 @njit(**_LEAF)
 def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float, float, float]:
-    """Return the fixed variable with the largest inward slope or -1, this slope, and the rows' sums in value and gap."""
+    """Return the fixed variable with the largest inward slope (or -1), this slope, and the sums of losses and gaps."""
     box, norms = task.loss, task.norms
     entering = -1
     slope = best = value = gap = 0.0
@@ -407,24 +408,24 @@ def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float,
 
 @njit(**_LEAF)
 def _descend(task: Task, enough: float, w: Any, a: Any, sides: Any, space: Any) -> tuple[float, float]:
-    """Take active-set steps from the given free variables; return n times the sums over the rows in value and gap.
+    """Take active-set steps from the given free variables; return the sums of losses and gaps over the rows.
 
-    Newton steps lead to the minimum of the face of the free variables, and every bound that is reached fixes a
-    variable. Then the variable with the largest inward slope becomes free, and so on. w is updated with the
-    unrounded steps: if theta is large, it has digits that a, and so -Z'a/n, loses by rounding.
+    Newton steps lead to the minimum over the free variables, and a variable that reaches a bound becomes fixed. Then the
+    variable with the largest inward slope becomes free, and so on. w is updated with the unrounded steps: if theta is
+    large, w has digits that a, and hence -Z'a/n, loses by rounding.
     """
     box, Z, norms = task.loss, task.Z, task.norms
     n = len(a)
     L, work, free = space
     capacity = len(free)
     residual, step, total, proximal = work[0], work[1], work[2], work[3]
-    m = np.int64(0)  # a literal would compile every callee twice
+    m = np.int64(0)  # with a literal, every callee would be compiled twice
     for i in range(n):
         if sides[i] != 0.0:
             if m < capacity and _append(task, i, free, m, L):
                 proximal[m] = 0.0
                 m += 1
-            else:  # a dependent variable stays fixed until it is selected
+            else:  # a linearly dependent variable stays fixed until it is selected
                 sides[i] = 0.0
     first = True
     before = np.inf
@@ -441,8 +442,8 @@ def _descend(task: Task, enough: float, w: Any, a: Any, sides: Any, space: Any) 
         else:
             entering, slope, value, gap = _price(task, w, a, sides)
             if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
-                return value, gap  # more entries than that are cycles caused by rounding
-            # this proximal term turns the slope along a direction that changes no prediction into a step to a bound
+                return value, gap  # more entering variables than that are cycles caused by rounding
+            # along a direction that changes no prediction, the proximal term makes the step long enough to reach a bound
             independent = _append(task, entering, free, m, L)
             proximal[m] = 0.0 if independent else _RIDGE * norms[entering]
             residual[m] = slope
@@ -466,7 +467,7 @@ def _descend(task: Task, enough: float, w: Any, a: Any, sides: Any, space: Any) 
                 i = free[j]
                 total[j] += length * step[j]
                 a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
-                # L factors the block plus the proximal term, so the remaining gradient is known
+                # L is the factor of the block plus the proximal term, so the remaining gradient is known
                 residual[j] += length * (proximal[j] * step[j] - residual[j])
             if hit < 0:
                 break
@@ -489,7 +490,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
 
     A few sweeps find most of the active bounds if theta is small; active-set steps find the others. One round of both is
-    usually enough. Another one, with a new factor, removes rounding errors.
+    usually enough. Another round, with a new Cholesky factor, removes rounding errors.
     """
     n, r = task.Z.shape
     sides, mismatch = np.zeros(n), np.zeros(r)
@@ -503,7 +504,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     stalled = n_iter = 0
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
         _sweep(task, w, a)
-        # If theta is large, the sweeps leave nearly all variables inside their bounds, but only rank(Z) end there.
+        # If theta is large, nearly all variables are inside their bounds after the sweeps, but at most rank(Z) at the solution.
         if _mark(task, a, sides) > r and n_iter == 0:
             _regression_start(task, w, a)
             _mark(task, a, sides)
@@ -517,10 +518,10 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 
 @njit(**_INNER)
 def _one_pass(loss: Any, X: Any, images: Any, offset: Any, v: Any, a: Any, certify: bool) -> Outcome:
-    """Add the mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i to v = 0, and set a = s; images = X theta.
+    """Set v to the mean of w_2 .. w_{n+1}, w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; v is 0 before, images = X theta.
 
-    v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>, and likewise for the
-    distance of v to -theta X's/n, the point that belongs to the dual point s.
+    v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
+    to -theta X's/n, the primal point of the dual point s, is computed in the same way.
     """
     n, d = X.shape
     running = np.zeros(d)  # i times the iterate
@@ -560,9 +561,9 @@ def _part(parameters: Any, offset: Floats, start: int, stop: int) -> tuple[Losse
     return loss, offset[start:stop].copy() if offset.shape[0] else np.zeros(stop - start)
 
 
-# Rows starts[t]:starts[t+1] are task t; offset is (N,), or (0,) for zeros; thetas are (T, d, d) or (1, d, d).
-# The output is coef (T, d), alpha (N,) and one number per task of the others. It starts as the solution of tasks
-# without rows: zeros, and converged.
+# Task t has the rows starts[t]:starts[t+1]; offset is (N,), or (0,) for zeros; thetas are (T, d, d) or (1, d, d).
+# The output arrays are coef (T, d), alpha (N,), and value, gap, n_iter and converged (T,). They are initialised with the
+# solution of a task without rows: zeros, and converged.
 
 
 @njit(inline="always", **_INNER)
@@ -576,14 +577,14 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
         n = stop - first
         if n == 0:
             continue
-        # Copies have the type of all other matrices, so that each function is compiled once.
+        # Copies have the same Numba type as all other matrices, so that each function is compiled once.
         rows = X[first:stop].copy()
         theta = thetas[t if thetas.shape[0] > 1 else 0].copy()
-        # Depends only on the shape of the task, so that its result does not depend on the other tasks.
+        # This depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
         if not by_gram and (shared.shape[0] == 0 or thetas.shape[0] > 1):
             shared, order = _semidefinite_root(theta)
-        if by_gram:  # ZZ' = X theta X': factoring theta would cost more
+        if by_gram:  # factor X theta X' = ZZ', because factoring theta would cost more
             images = _product(rows, theta)
             columns = np.zeros((d, n))
             for i in range(n):
@@ -600,7 +601,7 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
         task = Task(loss, shift, Z, norms)
         value[t], gap[t], n_iter[t], converged[t] = solve(task, tol, max_iter, w, alpha[first:stop])
         if by_gram:
-            # coef = theta X'b, where Z'b = w, b is 0 off the pivots and Z' is triangular on them; w becomes b
+            # coef = theta X'b with Z'b = w; b is 0 except at the pivots, where Z' is triangular; b overwrites w
             for j in range(r - 1, -1, -1):
                 for k in range(j + 1, r):
                     w[j] -= Z[order[k], j] * w[k]

@@ -1,4 +1,4 @@
-"""Within-task algorithms: one task's weights from its rows, given its representation theta.
+"""Within-task algorithms: estimate the weights of a task from its rows, given its representation theta.
 
 With predictions ``o_i + <x_i, v>``, where the offset ``o`` is the prediction of a prior mean (0 without one),
 
@@ -12,7 +12,7 @@ solution ``v = -theta X'a/n``, and ``a_i`` is a subgradient of ``l(., y_i)`` at 
   ``w_1 = 0``, with ``s_i`` a subgradient at the prediction of ``w_i`` and
   ``w_{i+1} = (1 - 1/i) w_i - theta x_i s_i / i``; v is the mean of ``w_2 .. w_{n+1}``, and ``a = s``.
 
-Arguments are not validated: they are finite, theta is symmetric positive semidefinite, targets are in the domain of
+Arguments are not validated: they must be finite, theta symmetric positive semidefinite, and targets in the domain of
 the loss. For sparse rows the caller passes the columns that are not zero in the whole task.
 """
 
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 #: Valid values of ``inner``.
 WITHIN = ("exact", "online")
 
-#: A gap below this fraction of the loss of predicting zero is accepted, even if P(0) is smaller still.
+#: A gap below this fraction of the loss of predicting zero is always accepted, because it is rounding error.
 ROUNDING = 1e-15
 
 _FAILURE = {
@@ -49,12 +49,12 @@ _FAILURE = {
 
 
 class WithinSolution(NamedTuple):
-    """Solutions of T tasks with N rows in total, or of one task, without the axis of length T."""
+    """Solutions of T tasks with N rows in total; for one task the axis of length T is absent."""
 
     coef: Floats  # v, (T, d)
     alpha: Floats  # a, (N,)
     value: Any  # P(v), (T,)
-    gap: Any  # the certificate P(v) - D(a) >= 0, (T,)
+    gap: Any  # the duality gap P(v) - D(a) >= 0, (T,)
     n_iter: Any  # (T,)
     converged: Any  # (T,)
 
@@ -62,7 +62,7 @@ class WithinSolution(NamedTuple):
 def solve(
     X: Floats, y: Floats, theta: Floats, loss: Loss, *, inner: str = "exact", label: Any = None, **more: Any
 ) -> WithinSolution:
-    """Solve one task with rows X (n, d) and theta (d, d), named ``label``; ``more`` goes to `solve_many`."""
+    """Solve one task with rows X (n, d) and theta (d, d).  Messages name it ``label``; ``more`` is passed to `solve_many`."""
     solution = solve_many(X, y, np.array((0, len(X))), theta, loss, inner=inner, warn=False, **more)
     coef, alpha, value, gap, n_iter, converged = solution
     name = "The" if label is None else f"Task {label!r}: the"
@@ -94,16 +94,15 @@ def solve_many(
     certify: bool = True,
     warn: bool = True,
 ) -> WithinSolution:
-    """Solve T tasks of any sizes.  The solution of a task depends neither on the other tasks nor on n_jobs.
+    """Solve T tasks of any sizes.  The solution of a task does not depend on the other tasks or on n_jobs.
 
     Task t has the rows ``offsets[t] : offsets[t + 1]`` of X (N, d) and y (N,), possibly none.  ``thetas`` is (T, d, d), or
-    (d, d) for all tasks, of any rank.  ``offset`` (N,) are the predictions of the prior mean, ``labels`` the names of the
-    tasks in warnings.
+    (d, d) for all tasks, of any rank.  ``offset`` (N,) has the predictions of the prior mean, and ``labels`` are the names
+    of the tasks in warnings.
 
-    The exact algorithm stops when ``gap <= tol * P(0)``.  It warns `ConvergenceWarning` if it does not reach this in
-    max_iter iterations, or if rounding prevents it, unless the gap is at most `ROUNDING` times the loss of predicting
-    zero, or if ``warn`` is False.  ``certify=False`` omits ``value`` and ``gap`` of "online", which saves a third of its
-    time.
+    The exact algorithm stops when ``gap <= tol * P(0)``.  If ``warn`` is True, it issues a `ConvergenceWarning` if
+    max_iter iterations or rounding errors prevent this and the gap is above `ROUNDING` times the loss of predicting zero.
+    With ``certify=False``, "online" does not compute ``value`` and ``gap``, which saves a third of its time.
     """
     check_choice("inner", inner, WITHIN)
     starts = frozen(offsets, np.int64)
@@ -112,7 +111,7 @@ def solve_many(
     elif thetas.strides[0] == 0:  # one theta broadcast over the tasks
         thetas = thetas[:1]
     (n, d), n_tasks = X.shape, len(starts) - 1
-    # compiled code would read beyond the ends of arrays that do not match
+    # compiled code would read out of bounds if the arrays do not match
     fits = len(y) == n >= starts[-1] and (offset is None or len(offset) == n)
     if not fits or thetas.shape[1:] != (d, d) or len(thetas) not in (1, n_tasks):
         shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, offsets up to {starts[-1]}"
@@ -125,7 +124,7 @@ def solve_many(
     if inner == "exact":
         kernel = kernels.exact_piecewise if loss.piecewise_linear else kernels.exact_smooth
         settings = (float(tol), int(max_iter))
-    # The ratios of subnormal numbers overflow.
+    # Ratios of subnormal numbers overflow, so such targets are set to zero.
     parameters = loss.dual_parameters(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y))
     value, gap = np.zeros((2, n_tasks))
     n_iter, converged = np.zeros(n_tasks, dtype=np.int64), np.ones(n_tasks, dtype=np.bool_)
