@@ -17,6 +17,8 @@
 
 // Loops over the elements of a block: an array that is indexed by a variable is not in registers.
 #define UNROLL _Pragma("unroll")
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL_BY(n) PRAGMA(unroll n)
 typedef double real;
 constexpr int B = BLOCK;
 constexpr int P = (D + B - 1) / B * B;
@@ -32,20 +34,16 @@ __device__ real load_system(const stored *__restrict__ products, long long T, lo
     real *right = a + SYSTEM * TILE;
     // These loads are independent of each other.  A multiprocessor has only four warps, because shared memory is full, so that
     // many loads must be in flight at once.
-#pragma unroll 105
-    for (int e = 0; e < at(D, 0); ++e) a[e * TILE] = products[e * T + t];
+    UNROLL_BY(105) for (int e = 0; e < at(D, 0); ++e) a[e * TILE] = products[e * T + t];
     UNROLL for (int i = 0; i < D; ++i) right[i * TILE] = products[at(D, i) * T + t];
     real square = products[at(D, D) * T + t];
     UNROLL for (int i = D; i < P; ++i) {
         right[i * TILE] = 0;
-#pragma unroll 4
-        for (int j = 0; j <= i; ++j) a[at(i, j) * TILE] = i == j ? real(1) : real(0);
+        UNROLL_BY(4) for (int j = 0; j <= i; ++j) a[at(i, j) * TILE] = i == j ? real(1) : real(0);
     }
-#pragma unroll 1
-    for (int I = 0; I < N_BLOCKS; ++I) {
+    UNROLL_BY(1) for (int I = 0; I < N_BLOCKS; ++I) {
         real fitted[B] = {};
-#pragma unroll 20
-        for (int j = 0; j < D; ++j) {
+        UNROLL_BY(20) for (int j = 0; j < D; ++j) {
             const real x = b[j];
             UNROLL for (int i = 0; i < B; ++i) fitted[i] += a[at(max(I * B + i, j), min(I * B + i, j)) * TILE] * x;
         }
@@ -58,23 +56,20 @@ __device__ real load_system(const stored *__restrict__ products, long long T, lo
             }
         }
     }
-#pragma unroll 70
-    for (int e = 0; e < at(D, 0); ++e) a[e * TILE] += ridge[e];
+    UNROLL_BY(70) for (int e = 0; e < at(D, 0); ++e) a[e * TILE] += ridge[e];
     return square;
 }
 
 // Replace F by its Cholesky factor C, with inverted diagonal elements, and the right-hand side r by z = C^-1 r.
 __device__ real factor(real *a) {
     real log_determinant = 0;
-#pragma unroll 1
-    for (int J = 0; J < N_BLOCKS; ++J) {
+    UNROLL_BY(1) for (int J = 0; J < N_BLOCKS; ++J) {
         real l[B][B], z[B];
         UNROLL for (int i = 0; i < B; ++i) {
             z[i] = a[(SYSTEM + J * B + i) * TILE];
             UNROLL for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
         }
-#pragma unroll 5
-        for (int k = 0; k < J * B; ++k) {
+        UNROLL_BY(5) for (int k = 0; k < J * B; ++k) {
             real x[B];
             const real w = a[(SYSTEM + k) * TILE];
             UNROLL for (int i = 0; i < B; ++i) x[i] = a[at(J * B + i, k) * TILE];
@@ -100,13 +95,11 @@ __device__ real factor(real *a) {
             a[(SYSTEM + J * B + i) * TILE] = z[i];
             UNROLL for (int j = 0; j <= i; ++j) a[at(J * B + i, J * B + j) * TILE] = l[i][j];
         }
-#pragma unroll 1
-        for (int I = J + 1; I < N_BLOCKS; ++I) {
+        UNROLL_BY(1) for (int I = J + 1; I < N_BLOCKS; ++I) {
             real s[B][B];
             UNROLL for (int i = 0; i < B; ++i)
                 UNROLL for (int j = 0; j < B; ++j) s[i][j] = a[at(I * B + i, J * B + j) * TILE];
-#pragma unroll 5
-            for (int k = 0; k < J * B; ++k) {
+            UNROLL_BY(5) for (int k = 0; k < J * B; ++k) {
                 real x[B], y[B];
                 UNROLL for (int i = 0; i < B; ++i) {
                     x[i] = a[at(I * B + i, k) * TILE];
@@ -135,12 +128,10 @@ __device__ real explained(const real *a) {
 
 // Replace z by u = C^-T z.
 __device__ void solve_back(real *a) {
-#pragma unroll 1
-    for (int J = N_BLOCKS - 1; J >= 0; --J) {
+    UNROLL_BY(1) for (int J = N_BLOCKS - 1; J >= 0; --J) {
         real u[B];
         UNROLL for (int j = 0; j < B; ++j) u[j] = a[(SYSTEM + J * B + j) * TILE];
-#pragma unroll 5
-        for (int k = (J + 1) * B; k < P; ++k) {
+        UNROLL_BY(5) for (int k = (J + 1) * B; k < P; ++k) {
             const real w = a[(SYSTEM + k) * TILE];
             UNROLL for (int j = 0; j < B; ++j) u[j] -= a[at(k, J * B + j) * TILE] * w;
         }
@@ -154,8 +145,7 @@ __device__ void solve_back(real *a) {
 
 // Replace C by M = C^-1.
 __device__ void invert_factor(real *a) {
-#pragma unroll 1
-    for (int J = N_BLOCKS - 1; J >= 0; --J) {
+    UNROLL_BY(1) for (int J = N_BLOCKS - 1; J >= 0; --J) {
         real l[B][B];
         UNROLL for (int i = 0; i < B; ++i)
             UNROLL for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
@@ -166,11 +156,9 @@ __device__ void invert_factor(real *a) {
                 UNROLL for (int m = j + 1; m < i; ++m) total += l[i][m] * l[m][j];
                 l[i][j] = -total * l[i][i];
             }
-#pragma unroll 1
-        for (int I = N_BLOCKS - 1; I > J; --I) {
+        UNROLL_BY(1) for (int I = N_BLOCKS - 1; I > J; --I) {
             real s[B][B] = {};
-#pragma unroll 5
-            for (int k = (J + 1) * B; k < I * B; ++k) {
+            UNROLL_BY(5) for (int k = (J + 1) * B; k < I * B; ++k) {
                 real x[B], y[B];
                 UNROLL for (int i = 0; i < B; ++i) {
                     x[i] = a[at(I * B + i, k) * TILE];
@@ -201,15 +189,13 @@ __device__ void invert_factor(real *a) {
 
 // Replace M by r (noise M'M + u u').
 __device__ void second_moment(real *a, real r, real noise) {
-#pragma unroll 1
-    for (int I = 0; I < N_BLOCKS; ++I) {
+    UNROLL_BY(1) for (int I = 0; I < N_BLOCKS; ++I) {
         real m[B][B], u[B];
         UNROLL for (int i = 0; i < B; ++i) {
             u[i] = r * a[(SYSTEM + I * B + i) * TILE];
             UNROLL for (int j = 0; j <= i; ++j) m[i][j] = a[at(I * B + i, I * B + j) * TILE];
         }
-#pragma unroll 1
-        for (int J = 0; J <= I; ++J) {
+        UNROLL_BY(1) for (int J = 0; J <= I; ++J) {
             real s[B][B] = {};
             UNROLL for (int k = 0; k < B; ++k) {
                 real y[B];
@@ -218,8 +204,7 @@ __device__ void second_moment(real *a, real r, real noise) {
                 UNROLL for (int i = 0; i <= k; ++i)
                     UNROLL for (int j = 0; j < B; ++j) s[i][j] += m[k][i] * y[j];
             }
-#pragma unroll 5
-            for (int k = (I + 1) * B; k < P; ++k) {
+            UNROLL_BY(5) for (int k = (I + 1) * B; k < P; ++k) {
                 real x[B], y[B];
                 UNROLL for (int i = 0; i < B; ++i) {
                     x[i] = a[at(k, I * B + i) * TILE];
