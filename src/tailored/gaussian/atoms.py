@@ -1,9 +1,10 @@
-"""A prior of atoms, for coefficients on a curve or in groups of any shape.
+"""A mixture of many narrow Gaussians (*atoms*) as prior, for coefficients on a curve or in clusters of any shape.
 
-An atom is a narrow Gaussian at the posterior mean of a training task.  All atoms have one covariance, so that a task needs one
-system of equations for all of them (`Moments.posterior`).  It is a multiple of the mean posterior covariance of the tasks.
-The multiple and the proportions maximise the evidence of the tasks, each without its own atom.  The representation of a task
-has the directions of the components that its atoms come from: the atoms are too narrow to show any.
+An atom is a narrow Gaussian centred at the posterior mean of a training task.  All atoms share one covariance, so each task
+needs only one linear system for all of them (`Moments.posterior`).  The covariance is a multiple of the mean posterior
+covariance of the tasks.  The multiple and the proportions maximise the evidence of the tasks, where each task is evaluated
+without its own atom.  The representation of a task uses the covariances of the components that the atoms were derived from,
+because the atoms themselves are too narrow.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from .moments import Moments
 
 Array = NDArray[np.float64]
 
-#: Largest number of atoms, and of the tasks that their proportions and covariance are learned from.
+#: Maximum number of atoms, and maximum number of tasks used to estimate their proportions and covariance.
 MOST_ATOMS, MOST_TASKS = 500, 2000
-#: Multiples of the mean posterior covariance of the tasks; with 1, atoms have about the covariance of the start.
+#: Candidate multiples of the mean posterior covariance.  With 1, the mixture has about the same covariance as the initial one.
 MULTIPLES = (1.0, 0.25, 0.0625)
-#: Steps of EM for the proportions, and pseudo-tasks of each atom.
+#: Number of EM steps for the proportions, and number of pseudo-tasks added to the count of each atom.
 STEPS, PSEUDO_TASKS = 10, 0.5
-#: An atom with a smaller part of its expected number of tasks is dropped.
+#: An atom is dropped if its expected number of tasks is below this fraction of the average over atoms.
 LEAST_SHARE = 0.01
 
 
 def first_atoms(tasks: Moments, start: Mixture) -> Mixture:
-    """Return atoms of equal proportions at the posterior means under ``start`` of the first tasks.
+    """Return atoms with equal proportions, centred at the posterior means of the first tasks under ``start``.
 
-    An atom inherits the mixing weights of the components of ``start`` that its task belongs to.
+    Mixing weights of an atom are those of the components of ``start``, averaged with the responsibilities for its task.
     """
     expected, gates = tasks.posterior(start, Want(means=True, covariances=True)), None
     K = min(len(tasks), MOST_ATOMS)
@@ -54,7 +55,7 @@ def first_atoms(tasks: Moments, start: Mixture) -> Mixture:
 
 
 def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:
-    """Return atoms of a random sample of the tasks."""
+    """Fit atoms to a random sample of the tasks."""
     tasks = tasks.take(np.random.default_rng(seed).permutation(len(tasks))[:MOST_TASKS])
     model = first_atoms(tasks, start)
     T, K = len(tasks), model.n_components
@@ -63,7 +64,7 @@ def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:
     best = int(np.argmax([expected.log_evidence.sum() for expected in found]))
     shares, proportions = found[best].shares, model.proportions
     for _ in range(STEPS):
-        # Responsibilities are proportional to the proportions.
+        # Responsibilities were computed for equal proportions; rescale them to the current proportions.
         current = shares * (K * proportions)
         counts = (1.0 / current.sum(axis=1)) @ current
         proportions = (counts + PSEUDO_TASKS) / (T + K * PSEUDO_TASKS)

@@ -1,7 +1,7 @@
 """EM for mixtures of linear mixed models, with an optional inverse-Wishart prior on the covariances.
 
-Steps are combined by Anderson acceleration (D. G. Anderson, 1965; Walker and Ni, 2011): a plain step of EM removes a
-constant fraction of the remaining distance, which is small where tasks carry little information about a direction of W.
+Steps are combined by Anderson acceleration (D. G. Anderson, 1965; Walker and Ni, 2011), because plain EM converges slowly
+in directions of W about which the tasks carry little information.
 """
 
 from __future__ import annotations
@@ -22,44 +22,45 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 
 Array = NDArray[np.float64]
 
-#: Smallest noise variance, relative to the mean square of the targets; it keeps interpolating models finite.
+#: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
 NOISE_FLOOR = 1e-8
-#: Number of steps after which tasks are evaluated under all components again.
+#: Every this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
 FULL_EVERY = 5
-#: Combined steps with a larger parameter are rejected; data are scaled to unit size.
+#: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
 #: Number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
-#: Ridge of the normal equations of Anderson acceleration, relative to their trace.
+#: Ridge penalty in the normal equations of Anderson acceleration, relative to their trace.
 DAMPING = 1e-8
-#: Penalty on the constants of the mixing weights, of which only differences matter.
+#: Penalty on the intercepts of the mixing weights, which are not identified without it: only differences matter.
 CONSTANT_PENALTY = 1e-3
-#: Largest number of alternations in `settle`, and the largest change of a mean at which they end.
+#: Maximum number of alternations in `settle`, and the change of the mean below which it stops.
 ALTERNATIONS, SETTLED = 12, 1e-6
-#: Rounds of expectation propagation and EM, steps of EM in each, and the change of the log evidence at which they end.
+#: Maximum number of rounds of expectation propagation and EM, maximum number of EM steps per round, and the change of the
+#: log evidence below which the rounds stop.
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
-#: Largest loss of log evidence per task in such a round: means of large counts can overshoot.
+#: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
 LARGEST_LOSS = 1.0
-#: Floats of d x d matrices that are formed at a time.
+#: Number of floats in a batch of d x d matrices.
 BATCH_FLOATS = 1 << 18
 
 
 class Source(Protocol):
-    """Statistics of tasks, wherever they are stored."""
+    """Statistics of tasks that EM needs, whether the tasks are in memory, on disk or on a device."""
 
     @property
     def n_features(self) -> int: ...
 
     def totals(self) -> Totals:
-        """Return the sums that do not depend on a model."""
+        """Return the sums over rows that do not depend on a model."""
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        """Return the sums under a model; earlier ``shares`` determine which components tasks may skip."""
+        """Return the expected sufficient statistics; components with negligible earlier ``shares`` may be skipped."""
 
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """An inverse-Wishart prior on every W_k, equivalent to ``n_tasks`` tasks with covariance ``target``."""
+    """An inverse-Wishart prior on every W_k, equivalent to ``n_tasks`` additional tasks with covariance ``target``."""
 
     n_tasks: float
     target: Array
@@ -67,7 +68,7 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class EMResult:
-    """The fitted model, its log evidence per task, and the number of steps."""
+    """The fitted model, its log evidence per task, and the number of EM steps."""
 
     mixture: Mixture
     log_evidence: float
@@ -87,16 +88,16 @@ def em(
     restrict: Callable[[Array], Array] | None = None,
     accelerate: bool = False,
 ) -> EMResult:
-    """Maximise the evidence of the tasks from ``start``.
+    """Maximise the evidence of the tasks by EM, from the model ``start``.
 
-    Without ``shrinkage`` and ``pseudo_tasks`` no step lowers the evidence.  W_k keeps its range: a direction that is
-    absent from the start stays absent.
+    Without ``shrinkage`` and ``pseudo_tasks``, no step lowers the evidence.  Without ``shrinkage``, a direction in which W_k
+    is zero at the start keeps zero variance.
 
     EM stops after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
-    ``pseudo_tasks`` are added to the count of each component, so that none vanishes.  With a ``gate_penalty`` (a number
-    or (q,)), mixing weights are learned from the side information of tasks in memory.  ``restrict`` changes the W_k of a
-    step, as `keep_diagonal` does.  ``accelerate`` is Anderson acceleration without mixing weights; combinations that
-    lower the evidence are rejected.
+    ``pseudo_tasks`` are added to the count of each component, so that no component vanishes.  With a ``gate_penalty`` (a
+    number or (q,)), mixing weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is
+    applied to the covariances after each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all
+    parameters except the mixing weights; accelerated steps that lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
         source, n_directions = replace(source, sites={}), max(root.shape[1] for root in start.factors)
@@ -134,7 +135,7 @@ def em(
         if restrict is not None:
             step = replace(step, covariances=restrict(step.covariances))
         previous, n_iter = current, n_iter + 1
-        # After a few steps most tasks have a share in few components.
+        # After a few steps, most tasks have non-negligible responsibilities for only a few components.
         skip = n_iter % FULL_EVERY != 0 and mixture.n_components > 1
         shares = summed.shares if skip else None
         if memory is not None:
@@ -149,7 +150,7 @@ def em(
 
 
 def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]) -> EMResult:
-    """Alternate between expectation propagation and EM with its sites as rows, until the evidence is stable."""
+    """Alternate between expectation propagation and EM on its Gaussian sites, until the evidence is stable."""
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
     before = model
@@ -182,7 +183,7 @@ def maximise(
     shrinkage: Shrinkage | None = None,
     pseudo_tasks: float = 1.0,
 ) -> Mixture:
-    """Return the M-step: proportions, means, covariances and noise from the sums of the E-step."""
+    """Return the M-step: proportions, means, covariances and noise from the expected sufficient statistics."""
     counts, T = sums.counts, totals.n_tasks
     proportions = (counts + pseudo_tasks) / (T + len(counts) * pseudo_tasks)
     scatter, weights = sums.second, counts + NEGLIGIBLE
@@ -201,13 +202,13 @@ def maximise(
 
 
 def noise_floor(totals: Totals) -> float:
-    """Return the smallest noise variance that EM allows; targets whose squares underflow count as being of size one."""
+    """Return the minimum noise variance of EM; targets whose squares underflow are treated as if they had size one."""
     square = totals.square / max(totals.n_rows, 1.0)
     return NOISE_FLOOR * (square if square > 1e-290 else 1.0)
 
 
 def constant_gates(mixture: Mixture, side: Array) -> Array:
-    """Return coefficients of mixing weights that do not depend on the side information."""
+    """Return coefficients of the mixing weights for which these do not depend on the side information."""
     gates = np.zeros((mixture.n_components, 1 + side.shape[1]))
     gates[:, 0] = np.log(mixture.proportions)
     return gates
@@ -216,7 +217,7 @@ def constant_gates(mixture: Mixture, side: Array) -> Array:
 def fit_gates(side: Array, shares: Array, penalty: float | Array, start: Array) -> Array:
     """Return the M-step of the mixing weights: penalised multinomial logistic regression by L-BFGS from ``start``.
 
-    Features with an infinite penalty are left out.
+    Features with an infinite penalty have coefficient zero.
     """
     T, K = shares.shape
     ridge = np.append(CONSTANT_PENALTY, np.broadcast_to(penalty, side.shape[1])) / T
@@ -239,14 +240,14 @@ def fit_gates(side: Array, shares: Array, penalty: float | Array, start: Array) 
 
 
 class _Anderson:
-    """The last steps ``x → g(x)`` of a fixed-point iteration, and their combination with the smallest change."""
+    """Anderson acceleration of a fixed-point iteration ``x → g(x)``, with a memory of the last steps."""
 
     def __init__(self) -> None:
         self._images: list[Array] = []
         self._moves: list[Array] = []
 
     def propose(self, x: Array, image: Array) -> Array:
-        """Return the next point after ``g(x) = image``; the image itself at the first step."""
+        """Return the accelerated next point after ``g(x) = image``; at the first step it is the image itself."""
         self._images = [*self._images, image][-MEMORY - 1 :]
         self._moves = [*self._moves, image - x][-MEMORY - 1 :]
         if len(self._moves) == 1:
@@ -258,12 +259,12 @@ class _Anderson:
         return np.asarray(image - np.linalg.lstsq(normal, moves @ self._moves[-1], rcond=None)[0] @ images)
 
     def reset(self) -> None:
-        """Forget all steps but the last."""
+        """Drop all steps except the last."""
         self._images, self._moves = self._images[-1:], self._moves[-1:]
 
 
 def _combine(totals: Totals, mixture: Mixture, step: Mixture, memory: _Anderson) -> Mixture | None:
-    """Return the combination of the last steps; None where its parameters are implausible for scaled data."""
+    """Return the accelerated step; None if its parameters are implausibly large for scaled data."""
     parameters = memory.propose(_parameters(mixture), _parameters(step))
     if not np.abs(parameters).max() < LARGEST_PARAMETER:
         return None
@@ -281,7 +282,7 @@ def _combine(totals: Totals, mixture: Mixture, step: Mixture, memory: _Anderson)
 
 
 def _parameters(mixture: Mixture) -> Array:
-    """Return the means, the symmetric roots of the W_k, log π and log σ, which are unconstrained."""
+    """Return an unconstrained parameter vector: the means, the symmetric roots of the W_k, log π and log σ."""
     values, vectors = mixture.eigen
     roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
     logs = np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]
@@ -301,9 +302,9 @@ def fit_mixed_model(
 ) -> Mixture:
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
-    ``covariance`` is "full", "diagonal", "intercept" (W is zero but for the last coefficient) or "none"; for ``origin`` see
-    `restriction`.  ``learn_mean=False`` keeps b at zero.  W is also zero for coefficients that are not in ``varying`` (None: all
-    are); EM leaves their means at those of the pooled fit (see `settle`).
+    ``covariance`` is "full", "diagonal", "intercept" (W is zero except for the last coefficient) or "none" (W = 0).  For
+    ``origin`` see `restriction`.  ``learn_mean=False`` keeps b at zero.  Coefficients that are not in ``varying`` have zero
+    variance (None: all vary); EM does not change their means from the pooled fit (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
     options.update(restrict=restriction(covariance, origin), accelerate=True)
@@ -319,21 +320,22 @@ def fit_mixed_model(
     if covariance == "none":
         noise = max(residual, noise_floor(totals))
         return Mixture(np.ones(1), b[None], np.zeros((1, d, d)), noise)
-    # Half of the residual variance of the pooled fit starts as noise, half as differences between tasks.
+    # Initially, half of the residual variance of the pooled fit is noise, and half is variance between tasks.
     half = max(residual / 2.0, noise_floor(totals))
     diagonal = np.full(d, half * n_rows / energy)
     if varying is not None:
         diagonal[~np.isin(np.arange(d), list(varying))] = 0.0
     if covariance == "intercept":
-        # EM keeps the range of W.
+        # Variances that are zero at the start of EM stay zero.
         diagonal = np.append(np.zeros(d - 1), half)
     return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
 
 
 def with_gaussian_rows(tasks: Tasks, model: Mixture) -> tuple[Moments | TaskRows, Mixture]:
-    """Return tasks and model, for another response the sites at this model, and the model with their noise.
+    """Return tasks with Gaussian rows, and the model for them.
 
-    Effects of side information are part of the sites, and not of the model.
+    For Gaussian targets these are the arguments.  Other responses are replaced by their sites under the model, which have
+    noise variance 1.  The effects of side information are then part of the sites and are removed from the model.
     """
     if isinstance(tasks, ResponseRows):
         return tasks.gaussian(model)[0], replace(model, noise=1.0, side=None)
@@ -341,7 +343,7 @@ def with_gaussian_rows(tasks: Tasks, model: Mixture) -> tuple[Moments | TaskRows
 
 
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
-    """Yield, for batches of tasks, XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d) with V = σ²I + XWXᵀ, for one component."""
+    """Yield batches of tasks with XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d), where V = σ²I + XWXᵀ, for one component."""
     tasks, model = with_gaussian_rows(tasks, model)
     size = max(1, BATCH_FLOATS // tasks.n_features**2)
     for start in range(0, len(tasks), size):
@@ -356,17 +358,17 @@ def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Arr
 
 
 def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
-    """Return the model of one component with the generalised least squares estimate of its mean, given W and σ².
+    """Replace the mean of a one-component model by its generalised least squares estimate, given W and σ².
 
-    ``b = (Σ XᵀV⁻¹X)⁻¹ Σ XᵀV⁻¹y`` over tasks, V = σ²I + XWXᵀ.  EM cannot find the mean of a coefficient with zero variance:
-    its posterior in every task is the current mean.
+    The estimate is ``b = (Σ XᵀV⁻¹X)⁻¹ Σ XᵀV⁻¹y`` with V = σ²I + XWXᵀ, summed over tasks.  EM cannot estimate the mean of a
+    coefficient with zero variance, because its posterior in every task is the current mean.
     """
     d = tasks.n_features
     left, right = np.zeros((d, d)), np.zeros(d)
     for _, A, a in precisions(tasks, model):
         left += A.sum(axis=0)
         right += a.sum(axis=0)
-    # Collinear columns have no unique solution: take the smallest.
+    # With collinear columns the solution is not unique: take the one of minimum norm.
     scale = float(np.trace(left)) / d or 1.0
     mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]
     return replace(model, means=np.asarray(mean, dtype=np.float64)[None])
@@ -383,14 +385,14 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
 
 
 def keep_diagonal(covariances: Array) -> Array:
-    """Return the diagonals of the covariances, as matrices."""
+    """Set the off-diagonal entries of the covariances to zero."""
     return covariances * np.eye(covariances.shape[1])
 
 
 def restriction(covariance: str, origin: Sequence[float] = ()) -> Callable[[Array], Array] | None:
-    """Return how W is restricted after an M-step, for the covariance of a mixed model.
+    """Return the function that restricts W to a covariance structure after an M-step; None if W is unrestricted.
 
-    With the ``origin`` (d - 1,) of the columns, coefficients are uncorrelated there instead of at the columns' means.
+    With ``origin`` (d - 1,), the intercept is uncorrelated with the slopes at this point instead of at the column means.
     """
     if covariance == "full":
         return None
@@ -404,7 +406,7 @@ def restriction(covariance: str, origin: Sequence[float] = ()) -> Callable[[Arra
 
 
 def restrict_rank(covariances: Array, rank: int) -> Array:
-    """Return the most likely low-rank covariances plus a multiple of I, as in probabilistic principal components."""
+    """Return the maximum likelihood covariances of low rank plus a multiple of I, as in probabilistic PCA."""
     values, vectors = np.linalg.eigh(covariances)
     rest = values.shape[1] - rank
     if rest > 0:
@@ -422,7 +424,7 @@ def factor_target(W: Array, rank: int) -> Array:
 
 
 def truncate(mixture: Mixture, threshold: float) -> Mixture:
-    """Set eigenvalues of each W_k below ``threshold`` times its largest to zero."""
+    """Set the eigenvalues of each W_k that are below ``threshold`` times the largest to zero."""
     values, vectors = mixture.eigen
     kept = np.where(values < threshold * values[:, -1:], 0.0, np.maximum(values, 0.0))
     covariances = np.matmul(vectors * kept[:, None, :], vectors.transpose(0, 2, 1))

@@ -1,7 +1,7 @@
-"""Standard errors of the fixed effects and of the coefficients of tasks: generalised least squares, given W and σ².
+"""Standard errors of the fixed effects and of the coefficients of tasks, by generalised least squares given W and σ².
 
-The targets of a task have the covariance ``V = XWXᵀ + σ²I`` about ``X (b + Γ v(s))``.  The information of all tasks about
-(b, Γ) is the sum of ``DᵀXᵀV⁻¹XD``, where D maps (b, Γ) to the prior mean of a task.  The error of the estimated
+The targets of a task have mean ``X (b + Γ v(s))`` and covariance ``V = XWXᵀ + σ²I``.  The information matrix of (b, Γ) is
+the sum of ``DᵀXᵀV⁻¹XD`` over tasks, where D maps (b, Γ) to the prior mean of a task.  The error of the estimated
 coefficients of a task has two parts, the posterior covariance C and the error of the prior mean:
 
     Var(ŵ − w) = C + R D Cov(b, Γ) Dᵀ Rᵀ ,    R = (I + WXᵀX/σ²)⁻¹ .
@@ -28,16 +28,16 @@ Array = NDArray[np.float64]
 
 #: Largest number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
 MOST_TOGETHER = 400
-#: Directions with less information than this fraction of the largest have no standard error.
+#: Directions whose information is below this fraction of the largest have no standard error.
 UNKNOWN = 1e-10
 
 
 @dataclass(frozen=True)
 class MeanCovariance(Record):
-    """Covariance of the errors of p entries of (b, Γ); NaN where the tasks carry no information."""
+    """Covariance of the errors of p entries of (b, Γ); NaN for entries about which the tasks carry no information."""
 
-    row: NDArray[np.intp]  # (p,) the coefficient of each entry
-    column: NDArray[np.intp]  # (p,) 0 for b, and 1 + f for feature f of the side information
+    row: NDArray[np.intp]  # (p,) index of the coefficient of each entry
+    column: NDArray[np.intp]  # (p,) 0 for an entry of b, and 1 + f for feature f of the side information
     covariance: Annotated[Array, MAY_BE_NAN]  # (p, p)
 
     def __post_init__(self) -> None:
@@ -49,20 +49,20 @@ class MeanCovariance(Record):
             raise ValueError("row: positions must not be negative")
 
     def of(self, d: int, weights: Mapping[int, float]) -> Array:
-        """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero where none was estimated."""
+        """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries that were not estimated."""
         out, at = np.zeros((d, d)), np.flatnonzero(np.isin(self.column, list(weights)))
         w = np.array([weights[column] for column in self.column[at].tolist()])
         np.add.at(out, np.ix_(self.row[at], self.row[at]), w[:, None] * self.covariance[np.ix_(at, at)] * w)
         return out
 
     def plus(self, more: Array) -> MeanCovariance:
-        """Return the covariance with ``more`` (d, d) added for b."""
+        """Return a copy with ``more`` (d, d) added to the covariance of b."""
         at, covariance = np.flatnonzero(self.column == 0), self.covariance.copy()
         covariance[np.ix_(at, at)] += more[np.ix_(self.row[at], self.row[at])]
         return replace(self, covariance=covariance)
 
     def at(self, d: int, side: Array | None, n_tasks: int) -> Array:
-        """Return the covariance (T, d, d) of the prior means ``b + Γ v`` of tasks."""
+        """Return the error covariances (T, d, d) of the prior means ``b + Γ v`` of tasks."""
         u = np.ones((n_tasks, 1)) if side is None else np.hstack([np.ones((n_tasks, 1)), side])
         D = np.zeros((n_tasks, d, len(self.row)))
         D[:, self.row, np.arange(len(self.row))] = u[:, self.column]
@@ -70,7 +70,7 @@ class MeanCovariance(Record):
 
 
 def as_one(model: Mixture) -> Mixture:
-    """Return one Gaussian with the mean and covariance of the mixture."""
+    """Return a model with one Gaussian that has the mean and covariance of the mixture."""
     if model.n_components == 1:
         return replace(model, gates=None)
     mean, covariance = model.moments()
@@ -86,24 +86,24 @@ def mean_covariance(
     repeated: float = 1.0,
     times: float = 1.0,
 ) -> MeanCovariance | None:
-    """Return the covariance of b and Γ as estimated from ``repeated`` times as many tasks; None if neither was.
+    """Return the covariance of the errors of b and Γ; None if neither was estimated.
 
-    b was estimated from ``times`` as many tasks again (`tailored.gaussian.structures.refine` keeps Γ).  The error of a Γ
-    that is shrunk to zero is its prior standard deviation.
+    Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` as many as Γ, because
+    `tailored.gaussian.structures.refine` does not update Γ.  If Γ is shrunk to zero, its error is its prior standard deviation.
     """
     model, d = as_one(model), tasks.n_features
     terms = [] if side is None or model.side is None else side.terms
     features = np.unique(np.concatenate([np.zeros(0, np.intp), *(term.features for term in terms)]))
     if d * (1 + len(features)) > MOST_TOGETHER:
         terms, features = [], features[:0]
-    # The parameters are b and those of the terms, which are standard normal before the tasks are observed.
+    # The parameters are b and the parameters of the terms, which have a standard normal prior.
     information = repeated * normal_equations(tasks, model, terms)[0]
     information[d:, d:] += np.eye(len(information) - d)
     first = 0 if learn_mean else d
     if first == len(information):
         return None
     covariance = _inverse(information[first:, first:])
-    # Their map to the entries of (b, Γ), and the entries that depend on any.
+    # The linear map from these parameters to the entries of (b, Γ); entries that do not depend on a parameter are dropped.
     entries = np.zeros((1 + len(features), d, len(information)))
     entries[0, :, :d] = np.eye(d)
     at = d
@@ -117,16 +117,16 @@ def mean_covariance(
     unknown = chosen @ np.isnan(np.diag(covariance)) != 0
     covariance = chosen @ np.nan_to_num(covariance) @ chosen.T
     covariance[unknown] = covariance[:, unknown] = np.nan
-    # The further tasks inform about b alone.
+    # The additional tasks of `refine` only contribute information about b.
     of_mean = (column == 0).astype(float)
     covariance = covariance / times ** (0.5 * (of_mean[:, None] + of_mean))
     return MeanCovariance(row, np.append(0, 1 + features)[column], covariance)
 
 
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
-    """Return the estimated coefficients of each task (T, d) and the covariance of their errors (T, d, d).
+    """Return the estimated coefficients of each task (T, d) and the covariances of their errors (T, d, d).
 
-    For a mixture this is the posterior covariance; errors of the means of its components are neglected.
+    For a mixture these are the posterior covariances; errors of the component means are neglected.
     """
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if model.n_components > 1 or mean is None:
@@ -140,7 +140,7 @@ def _inverse(information: Array) -> Array:
     """Return the inverse, with NaN for entries in directions without information."""
     size = np.sqrt(np.maximum(np.diag(information), 0.0))
     scale = np.where(size > 0, size, 1.0)
-    # Divide twice: the product of two scales may overflow.
+    # Divide twice, because the product of two scales may overflow.
     unit = information / scale[:, None] / scale
     if not np.isfinite(unit).all():
         return np.full_like(information, np.nan)

@@ -1,12 +1,12 @@
-"""Variational EM for a mixed model with many columns: few factors and a diagonal.
+"""Variational EM for a mixed model with many columns, whose covariance has few factors plus a diagonal.
 
     y_i = Σ_j x_ij (b_j + <f_j, z_t> + δ_tj) + u_t + ε_i ,    (z_t, u_t) ~ N(μ + v(s_t) A, S),  δ_tj ~ N(0, D_j),  ε ~ N(0, σ²)
 
-The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j`` and the intercept u, where there is one.  Most columns occur in
-few tasks, so (b_j, f_j) ~ N(m, Λ) is a prior of the columns, and their posterior is approximated by independent Gaussians
-(variational Bayes: Lim and Teh, 2007).  Steps alternate between scores, columns and the other parameters.  Each raises the
-variational bound, up to the prior of A.  All columns move at once: for one-hot rows to the optimum, otherwise by a step
-that cannot overshoot.  Effects of the side feature p are A_p ~ N(0, γ_p S).
+The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j``, and the intercept u if the model has one.  Most columns occur
+in few tasks, so the columns have a prior, (b_j, f_j) ~ N(m, Λ), and their posterior is approximated by independent Gaussians
+(variational Bayes: Lim and Teh, 2007).  EM alternates between scores, columns and the other parameters.  Each step raises
+the variational bound, except that the prior of A is not part of the bound.  All columns are updated at once: to the optimum
+for one-hot rows, otherwise by a step that cannot overshoot.  The effects of side feature p have the prior A_p ~ N(0, γ_p S).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .factors import FactorRows, Factors, Systems, add_rows
 
 Array = NDArray[np.float64]
 
-#: Pseudo-tasks of typical noise in the noise variance of a column.
+#: The noise variance of a column is shrunk to the typical noise variance with the weight of this many pseudo-tasks.
 NOISE_TASKS = 20.0
-#: EM stops after three steps that raise the bound by less than this per row.
+#: EM stops after three successive steps that raise the bound by less than this per row.
 TOLERANCE = 1e-5
 #: A side feature is dropped if its relevance times its mean square falls below this.
 IRRELEVANT = 1e-4
@@ -35,10 +35,10 @@ SMALLEST_EIGENVALUE = 1e-9
 
 @dataclass(frozen=True)
 class FactorModel:
-    """Parameters, and the posterior of the columns.  The scores (z, u) have length q = r, or r + 1 with an intercept."""
+    """Model parameters and the posterior of the columns.  The scores (z, u) have length q = r, or r + 1 with an intercept."""
 
     columns: Array  # (d, 1 + r) posterior means of (b_j, f_j)
-    column_covariances: Array  # (d, 1 + r, 1 + r) their posterior covariances
+    column_covariances: Array  # (d, 1 + r, 1 + r) posterior covariances of (b_j, f_j)
     column_mean: Array  # (1 + r,) m
     column_covariance: Array  # (1 + r, 1 + r) Λ
     variances: Array  # (d,) D
@@ -61,7 +61,7 @@ class FactorModel:
     def start(
         cls, n_columns: int, rank: int, *, has_intercept: bool, n_side: int = 0, seed: list[int]
     ) -> FactorModel:
-        """Return a start of EM for targets of unit size, with small random factors."""
+        """Return an initial model for targets of unit size, with small random factors."""
         q = rank + has_intercept
         columns = np.zeros((n_columns, 1 + rank))
         columns[:, 1:] = 0.1 * np.random.default_rng(seed).standard_normal((n_columns, rank))
@@ -73,7 +73,7 @@ class FactorModel:
         return cls(columns, covariances, np.zeros(1 + rank), covariance, *noises, *scores)
 
     def with_rank(self, rank: int, seed: list[int]) -> FactorModel:
-        """Return the model with further small random factors."""
+        """Return the model with small random factors added, up to ``rank``."""
         r, n_side = self.rank, len(self.effect)
         options: Any = {"has_intercept": self.has_intercept, "n_side": n_side, "seed": seed}
         new = FactorModel.start(len(self.columns), rank, **options)
@@ -128,27 +128,27 @@ class FactorModel:
 
 @dataclass
 class FactorSums:
-    """Sums over tasks that a step of EM needs.
+    """Expected sufficient statistics, summed over tasks.
 
-    ``curvature`` is a bound of ``precision`` that allows all columns to move at once; for one-hot rows it is the same.
-    ``residual`` and ``n_rows`` are zero for one-hot rows.
+    ``curvature`` is an upper bound of ``precision``, with which all columns can be updated at once.  For one-hot rows the
+    two are equal, and ``residual`` and ``n_rows`` are zero.
     """
 
     precision: Array  # (d, 1 + r, 1 + r) precision that rows add to (b_j, f_j)
     gradient: Array  # (d, 1 + r) gradient of the expected log-likelihood
     curvature: Array  # (d, 1 + r, 1 + r)
-    count: Array  # (d,) tasks that use a column
-    square: Array  # (d,) squared residuals of the rows of a column (one-hot), or second moments of δ
+    count: Array  # (d,) number of tasks that use a column
+    square: Array  # (d,) sums of squared residuals of the rows of a column (one-hot), or second moments of δ
     residual: float  # second moment of ε
     n_rows: float  # number of rows
     score_square: Array  # (q, q) second moments of the scores about μ
     side_score: Array  # (1 + p, q) Σ (1, v) (score − μ)ᵀ
     side_square: Array  # (1 + p, 1 + p) Σ (1, v) (1, v)ᵀ
-    log_evidence: float  # of the rows
+    log_evidence: float
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Whether a task uses the column, (d,)."""
+        """Whether any task uses the column, (d,)."""
         return self.count > 0
 
     @classmethod
@@ -161,7 +161,7 @@ class FactorSums:
 
 
 def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
-    """Run EM from a model until the bound hardly rises."""
+    """Run EM from ``model`` until the bound converges."""
     last, n_small = -np.inf, 0
     for i in range(max_iter):
         sums = factor_sums(model, rows)
@@ -175,7 +175,7 @@ def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> 
 
 
 def factor_sums(model: FactorModel, rows: FactorRows) -> FactorSums:
-    """Return the sums of a step of EM, in batches of tasks whose systems fit into memory."""
+    """Return the expected sufficient statistics, computed in batches of tasks to limit memory."""
     sums = FactorSums.zero(model)
     size = max(1, BATCH_FLOATS // max(len(model.score_mean), 1) ** 2)
     for start in range(0, len(rows), size):
@@ -223,12 +223,12 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
         gradient[:, 1:] -= BX.T @ G @ C[:, :r]
         sums.gradient[used] += gradient
         sums.precision[used] += weights[:, None, None] * second
-        # |Σ_j a_j|² ≤ (Σ_j |x_j|) Σ_j a_j² / |x_j| in each row, and likewise between the rows of B.
+        # In each row |Σ_j a_j|² ≤ (Σ_j |x_j|) Σ_j a_j² / |x_j|; the same bound applies to sums over the rows of B.
         size = np.abs(X)
         curvature = size.T @ (size.sum(axis=1) * np.abs(B).sum(axis=1))
         sums.curvature[used] += curvature[:, None, None] * second
         sums.count[used] += 1.0
-        # Second moments of the residuals, split into those of δ and ε.
+        # Second moments of δ and of ε.
         uncertain = np.einsum("jab,ab->j", model.column_covariances[used], second)
         root = np.linalg.cholesky(C) if len(C) else C
         half = np.hstack([rest[:, None], G @ root, X * np.sqrt(uncertain)])
@@ -243,7 +243,7 @@ def _add_columns(
 ) -> None:
     """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
 
-    The sums of squares are those of residuals without the uncertainty of the columns.
+    The sums of squared residuals do not include the uncertainty of the columns.
     """
     (column, value, left, starts), (precision, gradient, count, square) = rows, sums
     q, r = loadings.shape[1], gradient.shape[1] - 1
@@ -276,7 +276,7 @@ def _add_columns(
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:
-    """Return the variational bound: the log evidence less the divergence of the columns from their prior."""
+    """Return the variational bound: the log evidence, minus the KL divergence of the columns from their prior."""
     width = model.columns.shape[1]
     inverse = np.linalg.inv(model.column_covariance)
     centred = model.columns - model.column_mean
@@ -292,9 +292,9 @@ def bound(model: FactorModel, sums: FactorSums) -> float:
 
 
 def step(model: FactorModel, sums: FactorSums, *, update_noise: bool = False) -> FactorModel:
-    """Return the next model.
+    """Return the model after one step.
 
-    Rows that are not one-hot update either the noise (``update_noise``) or the columns.
+    With rows that are not one-hot, a step updates either the noise (``update_noise``) or the columns.
     """
     if sums.n_rows == 0:
         moved = _one_hot_noise(model, _move_columns(model, sums), sums)
@@ -318,7 +318,7 @@ def _move_columns(model: FactorModel, sums: FactorSums) -> FactorModel:
 
 
 def _one_hot_noise(before: FactorModel, model: FactorModel, sums: FactorSums) -> FactorModel:
-    """Update the noise D_j + σ² of the rows of each column; its smallest value is σ², as the two are not identified."""
+    """Update the noise variance D_j + σ² of each column.  D and σ² are not identified, so the minimum is taken as σ²."""
     moves = model.columns - before.columns
     change = np.einsum("ja,jab,jb->j", moves, sums.precision, moves)
     change -= 2.0 * np.einsum("ja,ja->j", moves, sums.gradient)
@@ -330,7 +330,7 @@ def _one_hot_noise(before: FactorModel, model: FactorModel, sums: FactorSums) ->
 
 
 def _shrunk(squares: Array, model: FactorModel, sums: FactorSums) -> tuple[Array, float]:
-    """Return variances of the columns, shrunk to the typical one, and the new typical one."""
+    """Return the variances of the columns, shrunk to the typical variance, and the new typical variance."""
     variances = (squares + NOISE_TASKS * model.typical_noise) / (sums.count + NOISE_TASKS)
     typical = 1.0 / float(np.mean(1.0 / variances[sums.seen]))
     return np.where(sums.seen, variances, typical), typical
@@ -352,7 +352,7 @@ def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
         n_known = np.maximum(1.0 - np.diag(covariance)[1:] / gamma, 1e-9)
         sizes = np.einsum("pa,ap->p", beta[1:], np.linalg.solve(S, beta[1:].T)) / q
         gamma = gamma * np.clip(sizes / n_known / gamma, 0.01, 100.0)
-        # The size of a feature is that of v(s); without a lower limit γ of an irrelevant one never reaches zero.
+        # Without a threshold, the γ of an irrelevant feature never reaches zero.
         gamma[gamma * np.diag(square)[1:] < IRRELEVANT * square[0, 0]] = 0.0
         relevance[kept[1:]] = gamma
         effect[relevance == 0.0] = 0.0
@@ -361,7 +361,7 @@ def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
 
 
 def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
-    """Update m and Λ from the columns with rows; the others get the prior."""
+    """Update m and Λ from the columns that occur in the rows; the posterior of the other columns is the prior."""
     mean = model.columns[seen].mean(axis=0)
     centred = model.columns[seen] - mean
     covariance = (centred.T @ centred + model.column_covariances[seen].sum(axis=0)) / seen.sum()

@@ -1,10 +1,11 @@
-"""Sparse rows of tasks with many columns, and the posterior under a low-rank plus diagonal covariance.
+"""Sparse rows of tasks with many columns, and the posterior of their coefficients under a low-rank plus diagonal covariance.
 
     w ~ N(b + Γ v(s), FFᵀ + D) ,    y = Xw + noise of variance σ²
 
-The coefficients are ``w = b + Γ v(s) + F z + δ`` with scores z ~ N(0, I) and deviations δ ~ N(0, D).  Given the rows of a
-task, the scores have a q x q system.  For *one-hot* rows (one entry, ±1, in a column of its own) the deviations act as
-noise of each row; other tasks need the inverse of ``XDXᵀ + σ²I``, n x n.  Only columns that a task uses are touched.
+The coefficients are ``w = b + Γ v(s) + F z + δ`` with scores z ~ N(0, I) and deviations δ ~ N(0, D).  The posterior of the
+scores of a task solves a q x q system.  For *one-hot* rows (a single entry ±1, in a column that no other row of the task
+uses), the deviations add to the noise of each row; other tasks need the n x n inverse of ``XDXᵀ + σ²I``.  The cost of a task
+depends only on the columns that it uses.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Index = NDArray[np.intp]
 
 
 def scaled_rows(X: Any, units: Scaling) -> sparse.csr_array:
-    """Return dense or sparse rows in the scaling of a model as CSR, without the constant column."""
+    """Return dense or sparse rows, scaled as in a model, as a CSR array without the constant column."""
     d = X.shape[1]
     shifted = dense(X) - units.shift[:d] if units.shift.any() else X
     out = sparse.csr_array(sparse.csr_array(shifted) * (1.0 / units.columns[:d])[None, :])
@@ -42,7 +43,7 @@ def scaled_rows(X: Any, units: Scaling) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class FactorRows:
-    """Stored entries of the rows of T tasks, without the constant column."""
+    """Sparse rows of T tasks, without the constant column."""
 
     X: sparse.csr_array  # (N, d)
     y: Array  # (N,)
@@ -69,12 +70,12 @@ class FactorRows:
 
     @cached_property
     def task(self) -> Index:
-        """The task of every row."""
+        """Index of the task of each row, (N,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     @cached_property
     def blocks(self) -> list[tuple[Index, Array]]:
-        """The columns that each task uses, and its rows at them as a dense array."""
+        """For each task, the columns that it uses, and its rows in these columns as a dense array."""
         out = []
         for start, stop in pairwise(self.starts):
             block = self.X[start:stop]
@@ -95,7 +96,7 @@ class FactorRows:
 
 @dataclass(frozen=True)
 class Factors(Record):
-    """Parameters of the module docstring; the constant column is the last where there is an intercept."""
+    """Parameters of the model in the module docstring; with an intercept, the constant column is the last."""
 
     mean: Array  # (d,) b
     factors: Array  # (d, q) F
@@ -110,9 +111,9 @@ class Factors(Record):
 
 
 def row_variances(model: Factors, X: sparse.csr_array, task: Index, covariances: Array) -> Array:
-    """Return the variance of ``<x, w>`` at rows, for the covariances (T, q, q) of the scores of their tasks.
+    """Return the variance of ``<x, w>`` of each row, for given covariances (T, q, q) of the scores of the tasks.
 
-    The deviation of a column counts with its prior variance, also where the task has observed the column.
+    The deviation of a column has its prior variance, even if the task has observed the column.
     """
     d = X.shape[1]
     loadings, deviations = X @ model.factors[:d], X.multiply(X) @ model.diagonal[:d]
@@ -122,9 +123,9 @@ def row_variances(model: Factors, X: sparse.csr_array, task: Index, covariances:
 
 
 class Systems(NamedTuple):
-    """Posterior systems of the scores of tasks: precisions (T, q, q), right sides (T, q), constants (T,).
+    """Linear systems of the scores of tasks: posterior precisions (T, q, q), right-hand sides (T, q), constants (T,).
 
-    A constant is minus twice the log evidence without the terms that `solve` adds.
+    A constant is minus twice the log evidence, without the terms that `solve` adds.
     """
 
     precision: Array
@@ -144,7 +145,7 @@ class Block(NamedTuple):
     """Rows of a task that are not one-hot."""
 
     used: Index  # (m,) columns that the task uses
-    X: Array  # (n, m) its rows at them
+    X: Array  # (n, m) rows in these columns
     inverse: Array  # (n, n) (XDXᵀ + σ²I)⁻¹
     loadings: Array  # (n, q) the coefficients of the scores in each row
     left: Array  # (n,) y − X b
@@ -162,9 +163,9 @@ def add_rows(
 ) -> list[Block]:
     """Add rows to the systems of their tasks, in place; return the blocks of rows that are not one-hot.
 
-    Row i has ``left_i = <x_i F + constant, z> + <x_i, δ> + noise`` for the ``loadings`` F (d, q).  Where F is uncertain,
-    ``column_covariances`` (d, 1 + r, 1 + r) are those of the intercept and the first r loadings of each column;
-    otherwise they have length 0.
+    The residual of row i is ``left_i = <x_i F + constant, z> + <x_i, δ> + noise`` with the ``loadings`` F (d, q).  If the
+    columns are uncertain, ``column_covariances`` (d, 1 + r, 1 + r) are the covariances of b_j and of the first r loadings of
+    each column; otherwise their length is 0.
     """
     if rows.one_hot:
         x = rows.X.indices, rows.X.data, left, rows.starts
@@ -188,7 +189,7 @@ def add_rows(
 
 
 def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Expected:
-    """Return the posterior of each task; ``means`` are (T, 1, d) and ``covariances`` (T, q, q), those of the scores."""
+    """Return the posterior of each task; ``means`` (T, 1, d) are of the coefficients, ``covariances`` (T, q, q) of the scores."""
     T, (d, q), n_columns = len(rows), model.factors.shape, rows.X.shape[1]
     has_intercept = d > n_columns
     if has_intercept and model.diagonal[-1] != 0.0:
@@ -216,7 +217,7 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
 
 
 def recalibrate(held_out: Sequence[FactorRows], models: Sequence[Factors]) -> tuple[float, float]:
-    """Return (c, e) of `Factors.scaled` with the highest evidence of held-out tasks, with one model for each fold."""
+    """Return the (c, e) of `Factors.scaled` with the highest evidence on held-out tasks, with one model for each fold."""
 
     def loss(logs: Array) -> float:
         c, e = np.exp(logs)

@@ -1,9 +1,9 @@
-"""Compiled building blocks: small Cholesky factorisations of eight tasks at once, and second moments of rows.
+"""Compiled kernels: small Cholesky factorisations for eight tasks at once, and second moments of rows.
 
-A 20 x 20 system is too small to keep the vector units of a processor busy.  Eight systems side by side do: a vector
-register holds the same entry of eight tasks.  A *workspace* is an array (m, 8) of such vectors, and entry i of task l is
-``work[i, l]``.  A matrix is given by the index of its first vector.  Compilers do not vectorise over tasks by
-themselves, so the inner loops are written as LLVM vector instructions, which also compile several times faster.
+A single 20 x 20 system is too small to use the vector units of a processor well.  The kernels therefore process eight
+systems at once: a vector holds the same entry of eight tasks.  A *workspace* is an array (m, 8) of such vectors, where
+``work[i, l]`` is entry i of task l.  A matrix is identified by the index of its first vector.  Compilers do not vectorise
+over tasks automatically, so the inner loops are LLVM vector instructions, which also compile several times faster.
 
 Symmetric and triangular matrices are packed: entry (i, j), j <= i, is at ``i (i + 1) / 2 + j``.
 """
@@ -27,9 +27,9 @@ Array = NDArray[np.float64]
 LANES = 8
 _ROW = ir.VectorType(ir.DoubleType(), LANES)
 _NUMBER = types.intp
-#: Callers omit the first argument, which the type of `intrinsic` does not express.
+#: Callers omit the first argument (the typing context), which the annotations of `intrinsic` do not express.
 _inline: Any = intrinsic
-#: Options of all kernels; the rewrites of Numba do not apply to them.
+#: Options of all kernels.  Numba's rewrite passes are disabled, because they would not change these kernels.
 _PLAIN: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
@@ -37,9 +37,9 @@ _PLAIN: dict[str, Any] = {
     "no_cfunc_wrapper": True,
     "_nrt": False,
 }
-#: Options of kernels that only kernels call: they are compiled into their callers and need no wrappers.
+#: Options of kernels that are called only by other kernels: they need no Python wrappers.
 PART: dict[str, Any] = {**_PLAIN, "no_cpython_wrapper": True}
-#: Options of kernels that Python calls.
+#: Options of kernels that are called from Python.
 ENTRY: dict[str, Any] = {**_PLAIN, "cache": True}
 
 
@@ -52,13 +52,13 @@ def empty_workspace(n_rows: int) -> Array:
 
 
 def _at(context: Any, builder: Any, kind: Any, array: Any, position: Any, unit: Any = _ROW) -> Any:
-    """Return a pointer to a vector, or to another unit."""
+    """Return a pointer to element ``position`` of the array data, read as vectors or as another LLVM type."""
     data = builder.extract_value(array, context.data_model_manager[kind].get_field_position("data"))
     return builder.gep(builder.bitcast(data, unit.as_pointer()), [position])
 
 
 def _subtract_products(n_outputs: int) -> Any:
-    """Generate ``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]`` for m < n_outputs, one register per m."""
+    """Generate code for ``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]``, m < n_outputs, with one register per m."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         work, o, u, *starts, n = args
@@ -104,7 +104,7 @@ def subtract(typing: Any, work: Any, o: Any, u: Any, v: Any, n: Any) -> Any:
 
 @_inline
 def subtract_four(typing: Any, work: Any, o: Any, u: Any, v0: Any, v1: Any, v2: Any, v3: Any, n: Any) -> Any:
-    """``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]`` for four m, which share the loads of u."""
+    """``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]`` for m < 4; ``work[u + i]`` is loaded once for all m."""
     return types.void(work, *(_NUMBER,) * 7), _subtract_products(4)
 
 
@@ -115,7 +115,7 @@ def _broadcast(builder: Any, value: Any) -> Any:
 
 
 def _rowwise(compute: Callable[[Any, Any, Any], Any]) -> Any:
-    """Generate ``work[o] = compute(builder, work[o], other)``; ``other`` is a scalar, or a vector at a position."""
+    """Generate code for ``work[o] = compute(builder, work[o], other)``; ``other`` is a scalar or the index of a vector."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         work, o, other = args
@@ -138,7 +138,7 @@ def multiply(typing: Any, work: Any, o: Any, u: Any) -> Any:
 
 @_inline
 def take_root(typing: Any, work: Any, o: Any, floor: Any) -> Any:
-    """Replace ``work[o]`` by its root, or by the root of ``work[floor]`` where that is larger."""
+    """Replace ``work[o]`` by the elementwise square root of the larger of ``work[o]`` and ``work[floor]``."""
 
     def compute(builder: Any, a: Any, b: Any) -> Any:
         root = builder.module.declare_intrinsic(f"llvm.sqrt.v{LANES}f64", fnty=ir.FunctionType(_ROW, [_ROW]))
@@ -149,7 +149,7 @@ def take_root(typing: Any, work: Any, o: Any, floor: Any) -> Any:
 
 @_inline
 def divide(typing: Any, work: Any, o: Any, value: Any) -> Any:
-    """``work[o] = value / work[o]``, for a scalar."""
+    """``work[o] = value / work[o]`` for a scalar ``value``."""
     return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: builder.fdiv(b, a))
 
 
@@ -161,13 +161,13 @@ def copy(typing: Any, work: Any, o: Any, u: Any) -> Any:
 
 @_inline
 def fill(typing: Any, work: Any, o: Any, value: Any) -> Any:
-    """``work[o] = value``, a scalar."""
+    """Set all entries of ``work[o]`` to the scalar ``value``."""
     return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: b)
 
 
 @_inline
 def add(typing: Any, work: Any, o: Any, value: Any) -> Any:
-    """``work[o] += value``, a scalar."""
+    """Add the scalar ``value`` to all entries of ``work[o]``."""
     return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: builder.fadd(a, b))
 
 
@@ -175,7 +175,7 @@ def add(typing: Any, work: Any, o: Any, value: Any) -> Any:
 def gather(
     typing: Any, work: Any, o: Any, array: Any, stride: Any, offset: Any, tasks: Any, first: Any
 ) -> Any:
-    """``work[o, l] = array.flat[stride * tasks.flat[first + l] + offset]``, both in C order."""
+    """``work[o, l] = array.flat[stride * tasks.flat[first + l] + offset]``; both arrays must be C-contiguous."""
     if array.layout != "C" or tasks.layout != "C":
         return None
 
@@ -198,7 +198,7 @@ def gather(
 def keep_separate(typing: Any) -> Any:
     """Prevent inlining of the calling function and unrolling of its loops.
 
-    Both cost seconds of compile time and gain nothing: the inner loops are vector instructions already.
+    Both would add seconds of compile time without a benefit: the inner loops are vector instructions already.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -242,7 +242,7 @@ def subtract_each(work: Array, o: int, m: int, u: int, v: int, n: int) -> None:
 
 @njit(**PART)
 def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
-    """Replace x by F⁻¹ x for the last m rows and columns of the factor F (p, p) that `factorise` left at A."""
+    """Replace x by F⁻¹ x, where F are the last m rows and columns of the factor (p, p) that `factorise` wrote to A."""
     keep_separate()
     begin = p - m
     row = A + begin * (begin + 3) // 2
@@ -270,10 +270,10 @@ def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
 
 @njit(**PART)
 def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None:
-    """Replace systems by their Cholesky factors F with reciprocal diagonals, and write log |F| at ``log_pivots``.
+    """Replace systems by their Cholesky factors F, and write log |F| to ``log_pivots``.
 
-    The next vector is scratch.  A squared pivot of G + P is never below that of P, which is at ``floors``; rounding may
-    take it lower where G is large.
+    The diagonals of F are stored as reciprocals.  The vector after ``log_pivots`` is overwritten.  In exact arithmetic, a
+    squared pivot of G + P is at least that of P; smaller values are rounding errors and are replaced by ``floors``.
     """
     keep_separate()
     product = log_pivots + 1
@@ -283,12 +283,12 @@ def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None
     for i in range(p):
         substitute(work, A, i, i, row)
         subtract(work, row + i, row, row, i)
-        # NaN stays NaN: a model that overflows has no evidence.
+        # NaN is kept: a model that overflows has no evidence.
         take_root(work, row + i, floors + i)
         multiply(work, product, row + i)
         divide(work, row + i, 1.0)
         if i % 8 == 7 or i == p - 1:
-            # One logarithm per pivot would cost as much as the factorisation; more than eight pivots could overflow.
+            # A logarithm per pivot would cost as much as the factorisation; a product of more than eight could overflow.
             for lane in range(LANES):
                 work[log_pivots, lane] += np.log(work[product, lane])
             fill(work, product, 1.0)
@@ -307,7 +307,7 @@ def solve_backwards(work: Array, A: int, p: int, z: int) -> None:
 
 @njit(**PART)
 def invert(work: Array, A: int, p: int, J: int) -> None:
-    """Write J = F⁻¹ for the factor F of `factorise`, column after column; column j has rows j to p − 1."""
+    """Write J = F⁻¹ column by column, for the factor F of `factorise`; column j is stored without its first j zeros."""
     keep_separate()
     for j in range(p):
         fill(work, J, 1.0)
@@ -348,7 +348,7 @@ def _invert_all(
     tasks: NDArray[np.int64],
     work: Array,
 ) -> None:
-    """Run `invert_all` in a workspace, for ``tasks`` padded to groups of eight."""
+    """Compute `invert_all` in a given workspace; ``tasks`` are indices, padded to groups of eight."""
     T, n, _ = systems.shape
     n_packed = n * (n + 1) // 2
     J, zeros, floors, log_pivots = n_packed, 2 * n_packed, 2 * n_packed + n, 2 * n_packed + 2 * n
@@ -375,7 +375,7 @@ def _invert_all(
 
 
 def invert_all(systems: Array, floor: float) -> tuple[Array, Array]:
-    """Return the inverses (T, n, n) and log determinants (T,) of positive definite systems K + floor I, K ⪰ 0."""
+    """Return the inverses (T, n, n) and log determinants (T,) of systems K + floor I with positive semidefinite K."""
     T, n, _ = systems.shape
     inverses, log_determinants = np.empty((T, n, n)), np.empty(T)
     tasks = np.minimum(np.arange(-(-T // LANES) * LANES), T - 1)
@@ -384,7 +384,7 @@ def invert_all(systems: Array, floor: float) -> tuple[Array, Array]:
     return inverses, log_determinants
 
 
-#: Options of loops over rows.  Reassociation vectorises dot products; NaN and infinity keep their meaning.
+#: Options of loops over rows.  Reassociation allows dot products to be vectorised; NaN and infinity are still supported.
 ROWS: dict[str, Any] = {**ENTRY, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
 
 #: Rows per block of `second_moments`.
@@ -392,9 +392,9 @@ _TILE = 64
 
 
 def second_moments(X: Array, *others: Any) -> None:
-    """Run `_second_moments` in a workspace, which takes longer to compile if it is allocated there."""
+    """Call `_second_moments` with a workspace; allocating it in compiled code would increase the compile time."""
     (_, d, _), given = others[-3].shape, X.shape[1]
-    # Columns are stored as rows and the targets after them; zeros pad to a multiple of four.
+    # Each column is stored as a row, and the targets after the last; zero rows pad to a multiple of four.
     columns = np.zeros(((d + 4) // 4 * 4, _TILE))
     columns[given:d] = 1.0
     _second_moments(X, *others, columns, np.empty((len(columns), len(columns))))
@@ -415,9 +415,9 @@ def _second_moments(
     columns: Array,
     products: Array,
 ) -> None:
-    """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) of the inputs ``(x − shift) scale`` and the scaled targets.
+    """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) for inputs ``(x − shift) scale`` and targets scaled likewise.
 
-    A last column of ones is added where X has d − 1 columns.
+    A last column of ones is added if X has d − 1 columns.
     """
     T, d = cross.shape
     _, given = X.shape

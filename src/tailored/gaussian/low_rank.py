@@ -2,9 +2,9 @@
 
     w ~ Σ_k π_k N(b, F_k F_kᵀ + ω e eᵀ + δI) ,    y = Xw + noise of variance σ² ,
 
-where e is the constant column, if there is one.  With few tasks and many columns an unrestricted W overfits; a few
-directions F can be estimated.  The rank grows by one direction at a time.  F has a penalty, because its maximum
-likelihood estimate is too large with few tasks; the sizes of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
+where e is the unit vector of the constant column, if there is one.  With few tasks and many columns, an unrestricted W
+overfits, but a few directions F can be estimated.  They are added one at a time.  F is penalised, because its maximum
+likelihood estimate is too large with few tasks.  The scales of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
 
 The rows of a task are rotated so that XXᵀ is diagonal.  The covariance of the targets is then AAᵀ + diag(δλ + σ²) with
 ``A = XF``, and all systems are r x r.
@@ -29,26 +29,26 @@ from .starts import fit_mixture
 
 Array = NDArray[np.float64]
 
-#: Penalty on F, in units of r/δ₀ for the variance δ₀ of a coefficient without factors.
+#: Penalty on F, in units of r/δ₀, where δ₀ is δ of the model without factors.
 PENALTY = 2.5
-#: Squared sizes of a new direction that are tried, in units of dδ₀/r.
+#: Candidate squared norms of a new direction, in units of dδ₀/r.
 SIZES = (0.05, 0.2, 0.5, 1.0)
-#: Steps of L-BFGS after a new direction, and after the last.
+#: Maximum number of L-BFGS steps after each new direction, and in the final fit.
 STEPS, LAST_STEPS = 40, 60
-#: Number of ranks after the best at which the search ends.
+#: The search stops after this many candidates in a row without improvement.
 PATIENCE = 2
-#: Smallest δ, relative to δ₀.
+#: Minimum δ, relative to δ₀.
 SMALLEST = 1e-6
-#: Smallest variance, and bounds of the logarithms of variances; data are scaled to unit size.
+#: Minimum variance, and bounds on the logarithms of variances, for data scaled to unit size.
 TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
 
-#: Numbers of components, starts of the mixture of scores, and the smallest number of training tasks per component.
+#: Candidate numbers of components, number of starts for a mixture of scores, and minimum number of tasks per component.
 COMPONENTS, SCORE_STARTS, TASKS_PER_COMPONENT = (2, 3, 4, 6, 8), 8, 20
 
-#: Number of standard errors by which more components must raise the evidence.
+#: More components are selected only if they raise the evidence by more than this many standard errors.
 SIGNIFICANT = 1.5
 
-#: c, δ and σ² of `recalibrate`.
+#: The tuple (c, δ, σ²) of `recalibrate`.
 Calibration = tuple[float, float, float]
 Seed = Sequence[int]
 
@@ -60,8 +60,8 @@ class RotatedTasks:
     X: Array  # (T, m, d)
     y: Array  # (T, m)
     spread: Array  # (T, m) λ, the diagonal of XXᵀ
-    rest: Array  # (T,) sum of squares of the targets outside of the span of X
-    n_rest: Array  # (T,) number of rows less m; negative for padded tasks, whose zero rows must not count
+    rest: Array  # (T,) squared norm of the part of the targets outside the span of X
+    n_rest: Array  # (T,) number of rows minus m; negative for padded tasks, so that zero rows do not count
     has_intercept: bool  # whether the last column is constant
 
     @classmethod
@@ -102,28 +102,28 @@ class RotatedTasks:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Parameters of the module docstring."""
+    """Parameters of the model in the module docstring."""
 
     factors: Array  # F, (K, d, r)
     proportions: Array  # π, (K,)
-    level: float  # ω; 0 without a constant column
+    level: float  # ω, additional variance of the intercept; 0 without a constant column
     delta: float  # δ
     noise: float  # σ²
     mean: Array  # b, (d,)
-    mean_variance: float  # γ, the prior variance of the entries of b, which are shrunk to zero
+    mean_variance: float  # γ, prior variance of the entries of b, which are shrunk to zero
 
     @property
     def rank(self) -> int:
         return self.factors.shape[2]
 
     def loadings(self) -> Array:
-        """Return all F_k with a column for the intercept."""
+        """Return all F_k, with an additional column √ω e for the intercept if ω > 0."""
         constant = np.zeros((*self.factors.shape[:2], int(self.level > 0)))
         constant[:, -1] = np.sqrt(self.level)
         return np.concatenate([self.factors, constant], axis=2)
 
     def scaled(self, calibration: Calibration) -> LowRank:
-        """Return the model with c FFᵀ, δ and σ² of a calibration (c, δ, σ²)."""
+        """Return the model with FFᵀ multiplied by c, and with δ and σ² of the calibration."""
         c, delta, noise = calibration
         return replace(self, factors=np.sqrt(c) * self.factors, delta=float(delta), noise=float(noise))
 
@@ -135,7 +135,7 @@ class LowRank:
 
 
 class _Solved(NamedTuple):
-    """Tasks under one component, with D = δλ + σ², A = XF and M = I + AᵀD⁻¹A."""
+    """The solved systems of T tasks under one component, with D = δλ + σ², A = XF and M = I + AᵀD⁻¹A."""
 
     D: Array  # (T, m)
     A: Array  # (T, m, r)
@@ -179,7 +179,7 @@ def log_evidence(tasks: RotatedTasks, model: LowRank) -> Array:
 
 
 def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_iter: int = STEPS) -> LowRank:
-    """Maximise the evidence less ½ α‖F‖² over all parameters but the mean, by L-BFGS."""
+    """Maximise the log evidence minus ½ α‖F‖² over all parameters except the mean, by L-BFGS."""
     centred, (K, d, r) = tasks.less(model.mean), model.factors.shape
     T, m = tasks.y.shape
     flat_X = tasks.X.reshape(T * m, d)
@@ -187,7 +187,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
 
     def unpack(theta: Array) -> LowRank:
         F, scales, logits = np.split(theta, sizes)
-        # Without a constant column there is no intercept.
+        # Without a constant column, ``level`` is not a parameter and is zero.
         noise, delta, level = [*np.exp(scales).tolist(), 0.0][:3]
         parts: Any = {"factors": F.reshape(K, d, r), "proportions": softmax(logits) if K > 1 else np.ones(1)}
         return replace(model, level=level, delta=delta, noise=noise, **parts)
@@ -227,7 +227,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
 
 
 def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
-    """Estimate the mean of one component under b ~ N(0, γI), and γ by MacKay's update; the intercept is not shrunk."""
+    """Estimate the mean of one component, with prior N(0, γI) except for the intercept, and γ by MacKay's update."""
     d = tasks.n_features
     D, _, B, inverses, *_ = _solve(tasks, model.loadings()[0], model.delta, model.noise)
     weighted = tasks.X / D[:, :, None]
@@ -239,7 +239,7 @@ def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
     images = np.matmul(inverses, np.matmul(tasks.y[:, None, :], B).transpose(0, 2, 1))
     right = np.einsum("tmd,tm->d", weighted, tasks.y) - np.matmul(C, images)[:, :, 0].sum(axis=0)
     n, variance = d - tasks.has_intercept, model.mean_variance
-    # Without the intercept: the rest is diagonal in the eigenvectors, for any γ.
+    # Eliminate the intercept; in the eigenvectors, the remaining system is diagonal for any γ.
     lever = np.linalg.solve(left[n:, n:], left[n:])
     e, vectors = np.linalg.eigh(left[:n, :n] - left[:n, n:] @ lever[:, :n])
     scores = vectors.T @ (right[:n] - right[n:] @ lever[:, :n])
@@ -254,7 +254,7 @@ def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
 
 
 def fit_without_factors(tasks: RotatedTasks) -> LowRank:
-    """Fit the model of rank zero."""
+    """Fit the model with rank zero."""
     d, n_rows = tasks.n_features, max(float((tasks.n_rest + tasks.y.shape[1]).sum()), 1.0)
     square = max(float(((tasks.y**2).sum() + tasks.rest.sum()) / n_rows), TINY)
     per_unit = max(float(tasks.spread.sum() / n_rows), TINY)
@@ -281,7 +281,7 @@ def add_factor(tasks: RotatedTasks, model: LowRank, delta: float) -> LowRank:
 
 
 def _steepest(tasks: RotatedTasks, model: LowRank) -> Array:
-    """Return the direction (d, 1) of W in which the evidence rises most: the top eigenvector of Σ Xᵀ(aaᵀ − S⁻¹)X."""
+    """Return the direction (d, 1) of W in which the evidence rises fastest: the top eigenvector of Σ Xᵀ(aaᵀ − S⁻¹)X."""
     d = tasks.n_features
     D, _, B, inverses, _, a, _ = _solve(tasks, model.loadings()[0], model.delta, model.noise)
     images = np.matmul(a[:, None, :], tasks.X)[:, 0]
@@ -293,7 +293,7 @@ def _steepest(tasks: RotatedTasks, model: LowRank) -> Array:
 
 
 def recalibrate(held_out: list[RotatedTasks], models: list[LowRank], start: Calibration) -> Calibration:
-    """Return (c, δ, σ²) of highest evidence of the held-out tasks under c FFᵀ + δI, with one model for each fold."""
+    """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + δI, with one model for each fold."""
     pairs = [(tasks.less(model.mean), model) for tasks, model in zip(held_out, models, strict=True)]
     projected = [[_project(tasks, L) for L in model.loadings()] for tasks, model in pairs]
     n_tasks = sum(len(tasks) for tasks in held_out)
@@ -318,7 +318,7 @@ def recalibrate(held_out: list[RotatedTasks], models: list[LowRank], start: Cali
 def fit_low_rank(
     tasks: RotatedTasks, n_factors: int, n_components: int = 1, rank: int = 0, *, seed: Seed = ()
 ) -> LowRank:
-    """Fit one component with a given number of factors; from it, fit several components of a given rank."""
+    """Fit one component with ``n_factors`` factors; if ``n_components`` > 1, use it to fit components of rank ``rank``."""
     model = fit_without_factors(tasks)
     delta = model.delta
     for _ in range(n_factors):
@@ -332,7 +332,7 @@ def fit_low_rank(
 
 
 def scores(tasks: RotatedTasks, model: LowRank) -> Moments:
-    """Return the tasks as regressions on the scores of one component, with noise variance one."""
+    """Return the moments of the tasks as regressions on the scores of one component, with noise variance one."""
     centred = tasks.less(model.mean)
     solved = _solve(centred, model.loadings()[0], model.delta, model.noise)
     gram = np.matmul(solved.A.transpose(0, 2, 1), solved.B)
@@ -342,7 +342,7 @@ def scores(tasks: RotatedTasks, model: LowRank) -> Moments:
 
 
 def _mixture_of_scores(tasks: Moments, n_components: int, seed: Seed) -> Mixture:
-    """Return a mixture of the scores with zero means, from their standard normal distribution."""
+    """Fit a mixture with zero means to the scores, starting from their standard normal prior."""
     q = tasks.n_features
     single = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
     if n_components == 1:
@@ -352,7 +352,7 @@ def _mixture_of_scores(tasks: Moments, n_components: int, seed: Seed) -> Mixture
 
 
 def fit_components(tasks: RotatedTasks, single: LowRank, mixture: Mixture, rank: int) -> LowRank:
-    """Fit components of a given rank from a mixture of the scores of one component."""
+    """Fit components of rank ``rank``, starting from a mixture of the scores of the single component."""
     q = single.rank
     values, vectors = np.linalg.eigh(mixture.covariances[:, :q, :q])
     leading = vectors[:, :, -rank:] * np.sqrt(np.maximum(values[:, None, -rank:], 0.0))
@@ -362,7 +362,7 @@ def fit_components(tasks: RotatedTasks, single: LowRank, mixture: Mixture, rank:
 
 
 class Selected(NamedTuple):
-    """The selected arguments of `fit_low_rank`, the calibration, and the calibrated model and its evidence in each fold."""
+    """Selected arguments of `fit_low_rank`, the calibration, the calibrated model of each fold, and the held-out evidence."""
 
     n_factors: int
     n_components: int
@@ -373,18 +373,18 @@ class Selected(NamedTuple):
 
 
 class LowRankSearch:
-    """Search for the numbers of factors and components, by the evidence of held-out tasks after recalibration.
+    """Select the numbers of factors and components by the evidence on held-out tasks, after recalibration.
 
-    ``train`` and ``held_out`` have an entry for each fold.  One component is grown by a factor at a time, until `PATIENCE`
-    factors in a row have not raised the evidence.  The number of components is selected in the space of the scores, where
-    mixtures are cheap; then the rank of the components.
+    ``train`` and ``held_out`` have an entry for each fold.  Factors are added to one component, one at a time, until
+    `PATIENCE` factors in a row have not raised the evidence.  Next, the number of components is selected in the space of the
+    scores, where mixtures are cheap to fit.  Finally, the rank of the components is selected.
     """
 
     def __init__(self, train: list[RotatedTasks], held_out: list[RotatedTasks], seed: Seed) -> None:
         self.train, self.held_out, self.seed = train, held_out, seed
 
     def __call__(self, max_factors: int) -> list[Selected]:
-        """Return the best single component, and the best mixture if any has a higher evidence."""
+        """Return the best model with one component, followed by the best mixture if its evidence is higher."""
         single, models = self._select_factors(max_factors)
         n_components = self._count_components(models)
         if n_components == 1:
@@ -403,7 +403,7 @@ class LowRankSearch:
         return Selected(n_factors, n_components, rank, calibration, calibrated, evidence)
 
     def _select_factors(self, max_factors: int) -> tuple[Selected, list[LowRank]]:
-        """Return the best number of factors, and its models before calibration."""
+        """Return the selection with the best number of factors, and its models before calibration."""
         models = [fit_without_factors(tasks) for tasks in self.train]
         deltas = [model.delta for model in models]
         best = self._evaluate(models, (1.0, models[0].delta, models[0].noise), 0)
@@ -419,7 +419,7 @@ class LowRankSearch:
         return best, best_models
 
     def _count_components(self, models: list[LowRank]) -> int:
-        """Return the number of components of the scores, by the evidence of the held-out tasks of the first fold."""
+        """Select the number of mixture components for the scores, by the evidence on the held-out tasks of the first fold."""
         train, held_out = scores(self.train[0], models[0]), scores(self.held_out[0], models[0])
         best, evidence, n_failures = 1, np.zeros(0), 0
         for K in (1, *COMPONENTS):
@@ -433,7 +433,7 @@ class LowRankSearch:
         return best
 
     def _select_component_rank(self, single: Selected, models: list[LowRank], K: int) -> Selected:
-        """Return the best rank of the K components, from an equal share of the factors up or down."""
+        """Select the rank of the K components by a local search that starts from q / K, for q factors in total."""
         q = single.n_factors
         pairs = zip(self.train, models, strict=True)
         mixtures = [_mixture_of_scores(scores(tasks, model), K, self.seed) for tasks, model in pairs]

@@ -1,9 +1,9 @@
-"""A Gaussian mixture as the prior of the coefficients of tasks.
+"""A Gaussian mixture as the prior of the coefficients of a task.
 
     w ~ Σ_k π_k(s) N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
 
-where v(s) are features of the side information of a task.  Without mixing weights, π_k is the same for all tasks.  One
-component (K = 1) is the linear mixed model with a full covariance of the random coefficients.
+where v(s) are features of the side information of a task.  Unless mixing weights are estimated, π_k is the same for all
+tasks.  With one component (K = 1), this is the linear mixed model with a full covariance of the random coefficients.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .._utils.validation import check_cone, check_divisor, check_shape
 
 Array = NDArray[np.float64]
 
-#: Directions of W below this fraction of its largest eigenvalue are taken as absent, in means and covariances alike.
+#: Eigenvalues of W below this fraction of the largest, or below `TINY`, are treated as zero.
 RANK_TOLERANCE, TINY = 1e-6, float(np.finfo(float).tiny)
 
 
 @cache
 def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """Return the rows and columns of packed (d, d) matrices, and how often each entry occurs: 2 off the diagonal."""
+    """Return the row and column of each entry of a packed (d, d) matrix, and its multiplicity: 2 off the diagonal."""
     i, j = np.tril_indices(d)
     return i, j, np.where(i == j, 1.0, 2.0)
 
 
 @cache
 def unpacked(d: int) -> NDArray[np.intp]:
-    """Return the positions (d, d) of the entries of a symmetric matrix in its packed form."""
+    """Return the position of each entry of a symmetric (d, d) matrix in its packed form."""
     i, j = np.indices((d, d))
     low, high = np.minimum(i, j), np.maximum(i, j)
     return np.asarray(high * (high + 1) // 2 + low)
@@ -41,7 +41,7 @@ def unpacked(d: int) -> NDArray[np.intp]:
 
 def log_gates(gates: Array, side: Array) -> Array:
     """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
-    # SciPy's log_softmax takes longer than a posterior.
+    # scipy.special.log_softmax is avoided: its overhead exceeds the cost of a posterior.
     logits = gates[:, 0] + side @ gates[:, 1:].T
     logits -= logits.max(axis=1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -49,7 +49,7 @@ def log_gates(gates: Array, side: Array) -> Array:
 
 
 class Want(NamedTuple):
-    """The parts of `Expected` that a caller needs, besides evidence and responsibilities."""
+    """The parts of `Expected` to compute, in addition to evidence and responsibilities."""
 
     means: bool = False
     covariances: bool = False
@@ -60,18 +60,18 @@ EVIDENCE = Want()
 
 
 class Components(NamedTuple):
-    """The J distinct covariances of a mixture as posteriors read them.
+    """The J distinct covariances of a mixture, in the form in which posteriors are computed.
 
-    A component is described in coordinates u with ``w = b + L u``.  Where W has full rank, u are the coefficients
-    themselves; otherwise L is a root of W with ``ranks[j]`` columns.
+    A component is described in coordinates u with ``w = b + L u``.  If W has full rank, L is the identity; otherwise L is a
+    root of W with ``ranks[j]`` columns.
     """
 
-    roots: Array  # (J, d, d) the first ranks[j] rows are the columns of L; zero where the rank is full
+    roots: Array  # (J, d, d) the first ranks[j] rows are the columns of L; zero if the rank is full
     ranks: NDArray[np.int64]  # (J,)
     precisions: Array  # (J, d (d + 1) / 2) P = σ² Cov(u)⁻¹, packed
     floors: Array  # (J, d) squared pivots of the Cholesky factor of P
-    log_determinants: Array  # (J,) log |W| where the rank is full, otherwise zero
-    of: NDArray[np.int64]  # (K,) the covariance of each component
+    log_determinants: Array  # (J,) log |W| if the rank is full, otherwise zero
+    of: NDArray[np.int64]  # (K,) index of the covariance of each component
     all_full: bool  # whether all ranks are full
     constants: Array  # (.., 1) all means and floors, and the negative roots unless all ranks are full
 
@@ -80,8 +80,8 @@ class Components(NamedTuple):
 class Mixture(Record):
     """Parameters of the mixture.
 
-    A single covariance is shared by all components, whose posteriors then share one factorisation.  Mixing weights
-    replace the proportions.
+    If there is only one covariance, all components share it, and their posteriors share one factorisation.  If ``gates`` are
+    given, π_k(s) is computed from them instead of the proportions.
     """
 
     proportions: Array  # (K,) π
@@ -89,8 +89,8 @@ class Mixture(Record):
     covariances: Array  # (K, d, d) or (1, d, d) W
     noise: float  # σ²
     side: Array | None = None  # (d, q) Γ
-    gates: Array | None = None  # (K, 1 + q) coefficients of the mixing weights, constants first
-    parents: Array | None = None  # (J, d, d) covariances of the components that atoms come from
+    gates: Array | None = None  # (K, 1 + q) coefficients of the mixing weights, intercepts first
+    parents: Array | None = None  # (J, d, d) covariances of the components that atoms were derived from
     parent_shares: Array | None = None  # (K, J) responsibilities of these components for each atom
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Mixture(Record):
 
     @property
     def has_atoms(self) -> bool:
-        """Return whether several components share one covariance (`tailored.gaussian.atoms`)."""
+        """Whether several components share one covariance (`tailored.gaussian.atoms`)."""
         return len(self.covariances) < len(self.proportions)
 
     @cached_property
@@ -140,9 +140,9 @@ class Mixture(Record):
             W, divisors = W.copy(), values.copy()
             W[singular], divisors[singular] = np.eye(d), 1.0
         inverses = np.matmul(vectors / divisors[:, None, :], vectors.transpose(0, 2, 1))
-        # Contiguous: the kernel is compiled for one memory order.
+        # `take` returns a contiguous array; the kernel is compiled for one memory order.
         precisions = self.noise * inverses.reshape(J, d * d).take(i * d + j, axis=1)
-        # W = UUᵀ with an upper triangular U, so that W⁻¹ has the factor U⁻ᵀ.
+        # W = UUᵀ with an upper triangular U, so the Cholesky factor of W⁻¹ is U⁻ᵀ.
         upper = np.linalg.cholesky(W[:, ::-1, ::-1]).diagonal(axis1=1, axis2=2)[:, ::-1]
         floors = self.noise / (upper * upper)
         roots, diagonal = np.zeros((J, d, d)), np.arange(d)
@@ -158,23 +158,23 @@ class Mixture(Record):
 
     @cached_property
     def factors(self) -> list[Array]:
-        """L (d, p) of each distinct covariance W = LLᵀ; its columns have increasing length."""
+        """The root L (d, p) of each distinct covariance W = LLᵀ; its columns are ordered by increasing norm."""
         values, vectors = self.eigen
         kept = values > np.maximum(RANK_TOLERANCE * values[:, -1:], TINY)
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
 
     @cached_property
     def atoms(self) -> tuple[Mixture, Array, Array, Array]:
-        """Atoms in coordinates v (r,) with ``w = c + B v``, where W is the identity in the first p and zero in the others.
+        """Atoms in coordinates v (r,) with ``w = c + B v``; W is the identity in the first p coordinates and zero in the rest.
 
-        N(0, I) of the first p coordinates, the mean c of all atoms, B (d, r), and a row for each atom: v, packed ``−½ vvᵀ``
-        with entries off the diagonal twice, and log π, or zero where there are gates.
+        The parts are the model N(0, I) of the first p coordinates, the mean c of all atoms, B (d, r), and a table with a row
+        for each atom: v, the packed ``−½ vvᵀ`` with off-diagonal entries doubled, and log π (zero if there are gates).
         """
         values, vectors = (part[0] for part in self.eigen)
         p, (root,), centre = self.components.ranks[0], self.factors, self.proportions @ self.means
         deviations, first = self.means - centre, len(values) - p
         inside = deviations @ (vectors[:, first:] / np.sqrt(values[first:]))
-        # W may lack directions in which the means differ; smaller deviations are rounding errors.
+        # The means may differ in directions in which W is zero; smaller deviations are rounding errors.
         _, lengths, rows = np.linalg.svd(deviations - inside @ root.T, full_matrices=False)
         rows = rows[lengths > 1e-13 * np.linalg.norm(deviations)]
         v = np.hstack([inside, deviations @ rows.T])
@@ -186,28 +186,28 @@ class Mixture(Record):
 
     @cached_property
     def inverse(self) -> tuple[Array, Array]:
-        """W⁺ of the first covariance, and the projection on the directions that it does not have."""
+        """The pseudo-inverse W⁺ of the first covariance, and the projection onto its null space."""
         values, vectors = (part[0] for part in self.eigen)
         n_absent = len(values) - self.components.ranks[0]
         present, absent = vectors[:, n_absent:], vectors[:, :n_absent]
         return (present / values[n_absent:]) @ present.T, absent @ absent.T
 
     def log_proportions(self, side: Array | None) -> Array:
-        """Return log π, (K,) or (T, K)."""
+        """Return log π, (K,), or (T, K) if there are gates."""
         if self.gates is None:
             return np.log(self.proportions)
         assert side is not None
         return log_gates(self.gates, side)
 
     def effects(self, side: Array | None) -> Array | None:
-        """Return Γ v(s) of each task, (T, d); None where side information has no effect on the mean."""
+        """Return Γ v(s) of each task, (T, d); None if side information has no effect on the mean."""
         if self.side is None:
             return None
         assert side is not None
         return np.asarray(side @ self.side.T)
 
     def mean_covariance(self, shares: Array) -> Array:
-        """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K); of atoms, W of their components."""
+        """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K); atoms use the W of their parents."""
         if self.parents is not None and self.parent_shares is not None:
             return np.asarray(np.tensordot(shares @ self.parent_shares, self.parents, 1))
         if len(self.covariances) == 1:

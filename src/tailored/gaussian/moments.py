@@ -1,14 +1,14 @@
 """Second moments of tasks, and the posterior of their coefficients from d x d systems.
 
-With a full-rank W the systems are ``XᵀX + σ²W⁻¹``.  Where directions of W are absent they are ``LᵀXᵀXL + σ²I`` with
-W = LLᵀ, p x p for L (d, p).  Both read ``A = G + P``: G are the second moments in the coordinates of a component, and P is
-the contribution of its prior (`tailored.gaussian.mixture.Components`).
+With a full-rank W the systems are ``XᵀX + σ²W⁻¹``.  If W is singular, they are ``LᵀXᵀXL + σ²I`` with W = LLᵀ, p x p for
+L (d, p).  Both have the form ``A = G + P``: G are the second moments in the coordinates of a component, and P is the
+contribution of its prior (`tailored.gaussian.mixture.Components`).
 
-The compiled pass handles tasks in chunks whose factors stay in the cache: it computes the evidence under each component,
-normalises, and returns to the factors for means, covariances and sums.  Its workspace (`tailored.gaussian.kernels`)
-begins with the sums of each component, ``−Σ r E(uuᵀ)`` and ``Σ r E(u)``, and with `Components.constants`.  For each *group*
-of eight tasks it holds, under each component, the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the quadratic form
-``‖y − Xb‖² − ‖z‖²``, and the factors under each covariance.  Scratch vectors follow.
+The compiled pass processes tasks in chunks whose Cholesky factors fit into the cache.  For each chunk it computes the
+evidence under each component and the responsibilities, and then reuses the factors for means, covariances and sums.  Its
+workspace (`tailored.gaussian.kernels`) starts with the sums of each component, ``−Σ r E(uuᵀ)`` and ``Σ r E(u)``, followed by
+`Components.constants`.  Then, for each *group* of eight tasks, it has the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the quadratic
+form ``‖y − Xb‖² − ‖z‖²`` under each component, and the factor F under each covariance.  The rest is scratch space.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from .mixture import EVIDENCE, Components, Mixture, Want, lower_triangle, unpack
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-#: Responsibilities up to this are left out of sums.
+#: Responsibilities up to this value are treated as zero in sums.
 NEGLIGIBLE = 1e-6
-#: Largest number of floats in the second moments of all tasks (1 GB).
+#: Maximum number of floats in the second moments of all tasks (1 GB).
 LARGEST_STATISTICS = 125_000_000
-#: Floats of XᵀX of the tasks that one thread handles at a time.
+#: Number of floats of XᵀX that one thread processes at a time.
 BLOCK_FLOATS = 1 << 18
-#: Largest number of columns for which a compiled loop over rows is faster than a matrix product per task.
+#: Maximum number of columns for which a compiled loop over rows is faster than a matrix product per task.
 COMPILED_COLUMNS = 64
-#: Tasks per chunk of the compiled pass, enough to fill groups of eight where tasks skip components.
+#: Number of tasks per chunk of the compiled pass: enough to fill groups of eight even if tasks skip components.
 CHUNK = 128
 _LOG_2_PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over all rows that do not depend on a model: counts, yᵀy, Xᵀy (d,) and XᵀX (d, d)."""
+    """Statistics of all rows that do not depend on a model: counts, yᵀy, Xᵀy (d,) and XᵀX (d, d)."""
 
     n_tasks: int
     n_rows: float
@@ -60,7 +60,7 @@ class Totals:
         return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def times(self, factor: float) -> Totals:
-        """Return the totals of ``factor`` times as many tasks like these."""
+        """Return the totals multiplied by ``factor``, as if each task occurred ``factor`` times."""
         scaled = (factor * value for value in (self.n_rows, self.square, self.cross, self.gram))
         return Totals(round(factor * self.n_tasks), *scaled)  # type: ignore[arg-type]
 
@@ -71,9 +71,9 @@ class Totals:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over tasks that a step of EM needs, under K components with means b_k.
+    """Expected sufficient statistics, summed over tasks, under K components with means b_k.
 
-    Second moments are about the means, because sums about zero would cancel.
+    Moments are taken about the means, because differences of moments about zero would lose precision.
     """
 
     log_evidence: float
@@ -86,18 +86,18 @@ class Sums:
         return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def times(self, factor: float) -> Sums:
-        """Return the sums of ``factor`` times as many tasks like these."""
+        """Return the sums multiplied by ``factor``, as if each task occurred ``factor`` times."""
         return Sums(*(factor * getattr(self, f.name) for f in fields(self)))
 
 
-#: The value of sums that were not requested.
+#: Placeholder for sums that were not requested.
 NO_SUMS = Sums(0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)), 0.0)
 
 
 class Summed(NamedTuple):
-    """Sums, and the responsibilities (T, K) behind them where the source keeps them.
+    """Expected sufficient statistics, and the responsibilities (T, K) if the source returns them.
 
-    EM passes responsibilities back to the source, which then skips components that a task does not belong to.
+    EM passes the responsibilities back to the source, which then skips components with negligible responsibilities.
     """
 
     sums: Sums
@@ -110,9 +110,9 @@ class Expected(NamedTuple):
     log_evidence: Array  # (T,) log p(y)
     shares: Array  # (T, K) responsibilities r_k
     means: Array  # (T, K, d) E(w | y, k), with the effect of side information
-    covariances: Array  # (T, d, d) within components, Σ_k r_k Cov(w | y, k)
+    covariances: Array  # (T, d, d) mean covariance within components, Σ_k r_k Cov(w | y, k)
     sums: Sums
-    between: Array | None = None  # (T, d, d) between the components; ``means`` are then (T, 1, d)
+    between: Array | None = None  # (T, d, d) covariance between components; ``means`` is then (T, 1, d)
 
     @property
     def mean(self) -> Array:
@@ -140,7 +140,7 @@ class TaskStatistics(ABC):
 
     @property
     def n_rows(self) -> float:
-        """Rows of all tasks, at least 1 because callers divide by it."""
+        """Total number of rows, at least 1 because callers divide by it."""
         return max(float(self.sizes.sum()), 1.0)
 
     @abstractmethod
@@ -149,11 +149,11 @@ class TaskStatistics(ABC):
     ) -> Expected:
         """Return the posterior of each task under a mixture.
 
-        ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.
+        ``among`` (T, K) marks the components that each task may belong to; the responsibilities of the others are zero.
         """
 
     def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
-        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
+        """Return the expected sufficient statistics; tasks skip components with negligible earlier ``shares``."""
         found = self.posterior(model, Want(sums=True), None if shares is None else shares > NEGLIGIBLE)
         return Summed(found.sums, found.shares)
 
@@ -167,7 +167,7 @@ class Moments(TaskStatistics):
     square: Array  # (T,) yᵀy
     sizes: Array  # (T,) numbers of rows
     side: Array | None = None  # (T, q) features v(s) of the side information
-    n_threads: int = 1  # of a pass over the tasks; results are bitwise the same for any number
+    n_threads: int = 1  # threads for a pass over the tasks; results are bitwise the same for any number
 
     @property
     def n_features(self) -> int:
@@ -175,7 +175,7 @@ class Moments(TaskStatistics):
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments:
-        """Return the second moments of the scaled rows; those of a task depend on its own rows alone."""
+        """Return the second moments of the scaled rows; the result for a task depends only on its own rows."""
         T, d = len(tasks), len(units.columns)
         if T * d * d > LARGEST_STATISTICS:
             raise ValueError(
@@ -230,10 +230,10 @@ class Moments(TaskStatistics):
             if want.sums:
                 summed = work[:n_totals]
                 summed.fill(0.0)
-            # Flat arguments: Numba takes several microseconds longer to dispatch on tuples.
+            # Arguments are not grouped into tuples, which Numba takes several microseconds longer to dispatch.
             _pass(*cut[:4], *fixed, *cut[4:], quadratics[i], tasks, n_tasks, work)
             if want.sums:
-                # One lane after another: NumPy's sums round differently.
+                # Add the lanes in sequence: np.sum uses another order and rounds differently.
                 totals[i] = -np.cumsum(summed, axis=1)[:, -1]
 
         in_threads(run, list(enumerate(blocks)), self.n_threads)
@@ -241,7 +241,7 @@ class Moments(TaskStatistics):
             means += effects[:, None]
         sums = NO_SUMS
         if want.sums:
-            # In the order of the blocks, whichever thread finished first.
+            # Add in the order of the blocks, not in the order in which threads finish.
             parts = [a.sum(axis=0) if len(a) > 1 else a[0] for a in (totals, quadratics)]
             sums = _sums(components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
         needs_map = want.covariances and not components.all_full
@@ -249,10 +249,10 @@ class Moments(TaskStatistics):
         return Expected(log_evidence, shares, means, within, sums)
 
     def _posterior_of_atoms(self, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
-        """Return the posterior under components with one covariance.
+        """Return the posterior under components that share one covariance.
 
-        The systems are those of one Gaussian, in the directions that it has.  The log evidence is quadratic in the prior
-        mean, so those of all components are one matrix product; the posterior mean is linear in it.
+        The linear systems are those of one Gaussian, restricted to the range of its covariance.  The log evidence is
+        quadratic in the prior mean, so one matrix product gives it for all components; the posterior mean is linear.
         """
         single, centre, B, table = model.atoms
         T, (d, r), p, noise = len(self), B.shape, single.means.shape[1], model.noise
@@ -264,7 +264,7 @@ class Moments(TaskStatistics):
         gram, cross = np.matmul(B.T, (rest.gram.reshape(-1, d) @ B).reshape(T, d, r)), cross @ B
         inner = Moments(gram[:, :p, :p], cross[:, :p], square, self.sizes, None, self.n_threads)
         found = inner.posterior(single, Want(means=True, covariances=True))
-        # Under N(v, I), the covariance is also the effect R of v on the posterior mean, and G R/σ² = I − R.
+        # With the prior N(v, I), the posterior covariance R is also ∂(posterior mean)/∂v, and G R/σ² = I − R.
         R, mean = found.covariances, found.means[:, 0]
         if r == p:
             slopes, packed = mean, (2.0 - twice) - R.reshape(T, r * r).take(i * r + j, axis=1)
@@ -301,7 +301,7 @@ class Moments(TaskStatistics):
         return Totals(len(self), n_rows, square, self.cross.sum(axis=0), self.gram.sum(axis=0))
 
     def blocks(self) -> list[slice]:
-        """Return the blocks of tasks that are summed together; they do not depend on the number of threads."""
+        """Return blocks of tasks that are summed separately; they do not depend on the number of threads."""
         if len(self) <= CHUNK:
             return [slice(None)]
         size = max(1, BLOCK_FLOATS // max(self.n_features, 1) ** 2 // CHUNK) * CHUNK
@@ -333,7 +333,7 @@ def times(matrices: Array, vectors: Array) -> Array:
 
 
 def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[np.bool_] | None) -> Array:
-    """Return log π (T, K), and −inf where a task skips a component."""
+    """Return log π (T, K), with −inf for the components that a task skips."""
     joint = np.empty((n_tasks, model.n_components))
     joint[:] = model.log_proportions(side)
     if among is not None:
@@ -342,10 +342,10 @@ def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[
 
 
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
-    """Return the effect of a shift of the prior mean on the posterior mean, ``Σ_k r_k (I + W_k G/σ²)⁻¹``, (T, d, d).
+    """Return the derivative of the posterior mean with respect to the prior mean, ``Σ_k r_k (I + W_k G/σ²)⁻¹``, (T, d, d).
 
-    ``covariances`` are C of `Expected`.  The general form I − C G/σ² cancels where rows determine the coefficients.  With
-    one W it is only needed outside the range of W, and C W⁺ serves inside.
+    ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by cancellation if the rows
+    determine the coefficients.  With one W, it is used only outside the range of W, and C W⁺ inside.
     """
     d = tasks.n_features
     if len(model.covariances) > 1:
@@ -360,7 +360,7 @@ def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
 def _sums(
     components: Components, log_evidence: float, counts: Array, totals: Array, quadratics: Array
 ) -> Sums:
-    """Convert the negative totals of `_pass`, in the coordinates of each component, to those of the coefficients."""
+    """Convert the negated totals of `_pass` from the coordinates of each component to those of the coefficients."""
     K, d = len(counts), components.roots.shape[1]
     i, _, twice = lower_triangle(d)
     totals = totals.reshape(K, -1)
@@ -371,13 +371,13 @@ def _sums(
             root = components.roots[c]
             first[k] = first[k] @ root
             second[k] = root.T @ second[k] @ root
-    # ‖y − Xw‖² is the quadratic form less uᵀPu.
+    # ‖y − Xw‖² is the quadratic form minus uᵀPu.
     residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
     return Sums(log_evidence, counts, first, second, residual)
 
 
 def _within(components: Components, covariances: Array) -> Array:
-    """Convert covariances (T, J, d, d) in the coordinates of each component to those of the coefficients, and add them."""
+    """Convert covariances (T, J, d, d) from the coordinates of each component to those of the coefficients; add over J."""
     total: Any = 0.0
     for j, (L, p) in enumerate(zip(components.roots, components.ranks, strict=True)):
         C = covariances[:, j]
@@ -385,13 +385,13 @@ def _within(components: Components, covariances: Array) -> Array:
     return np.asarray(total)
 
 
-#: Workspaces up to this many vectors (4 MB) are kept by each thread, because allocation takes time.
+#: Each thread keeps a workspace of up to this many vectors (4 MB) for reuse, because allocation takes time.
 _KEPT_VECTORS = 1 << 16
 _kept = threading.local()
 
 
 def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
-    """Return the positions of tasks (J chunk,), their numbers (J,), and the vectors of `_pass` with the constants."""
+    """Return the arguments ``tasks`` (J chunk,), ``n_tasks`` (J,) and ``work`` of `_pass`; ``work`` holds the constants."""
     J, n_groups, n_packed = len(components.ranks), max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
     constants, kept = None, getattr(_kept, "workspace", None)
     if kept is not None and kept[0] == (J, n_groups, K, d):
@@ -430,11 +430,11 @@ def _pass(
 ) -> None:
     """Write the posterior of T tasks.
 
-    Inputs are those of `Moments`, `Components` and σ².  ``joint`` (T, K) has log π on entry and responsibilities on
-    return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` of u, which must be zero on entry, are written
-    where they have length T.  The latter are (T, J, d, d), or (T, 1, d, d) for the sum over components.  Where
-    ``quadratics`` has length K, Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each component
-    to the workspace.
+    The inputs are fields of `Moments` and `Components`, and σ².  ``joint`` (T, K) has log π on entry and responsibilities on
+    return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` are written if they have length T.
+    ``covariances`` are those of u, (T, J, d, d), or (T, 1, d, d) for their sum over components, and must be zero on entry.
+    If ``quadratics`` has length K, Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each component
+    are added to the workspace.
     """
     keep_separate()
     T, K = joint.shape
@@ -461,7 +461,7 @@ def _pass(
                     continue
                 first, p, L = c * chunk + g, ranks[c], roots + c * d * d
                 A = factors + first // LANES * n_packed
-                # Covariances that no task skips have the same groups.
+                # Covariances that no task skips have the same groups of tasks, so XᵀX is loaded once.
                 no_skips = n_tasks[c] == end - begin
                 if not (loaded and no_skips):
                     _load_gram(gram, tasks, first, d, work, free)
@@ -478,7 +478,7 @@ def _pass(
                             if o == c * chunk + n_tasks[c]:
                                 break
                             t, form = tasks[o], work[z + d, o - first]
-                            # NaN stays NaN: a model that overflows has no evidence.
+                            # NaN is kept: a model that overflows has no evidence.
                             if form < 0.0:
                                 form = 0.0
                                 work[z + d, o - first] = form
@@ -520,7 +520,7 @@ def _pass(
 
 @njit(**PART)
 def _select(joint: Array, of: Index, c: int, begin: int, end: int, tasks: Index, first: int) -> int:
-    """Write the tasks with a component of covariance c from ``tasks[first]`` on, pad with the last, and count them."""
+    """Write the tasks that do not skip covariance c to ``tasks[first:]``, padded with the last; return their number."""
     keep_separate()
     o = first
     for t in range(begin, end):
@@ -548,7 +548,7 @@ def _load_gram(gram: Array, tasks: Index, first: int, d: int, work: Array, G: in
 
 @njit(**PART)
 def _project(work: Array, m: int, n: int, L: int, G: int, A: int, scratch: int) -> None:
-    """Write ``L G Lᵀ`` for L (m, n) and a symmetric G (n, n), packed to A."""
+    """Write the packed ``L G Lᵀ`` to A, for L (m, n) and a symmetric G (n, n)."""
     keep_separate()
     vectors.clear(work, scratch, m * n)
     vectors.clear(work, A, m * (m + 1) // 2)
@@ -560,7 +560,7 @@ def _project(work: Array, m: int, n: int, L: int, G: int, A: int, scratch: int) 
 
 @njit(**PART)
 def _add_precision(work: Array, p: int, d: int, G: int, A: int, precisions: Array, c: int) -> None:
-    """Add P to A, which is G where p = d."""
+    """Add P to A; if p = d, first set A to G."""
     keep_separate()
     o = 0
     for i in range(p):
@@ -585,7 +585,7 @@ def _solve(
     A: int,
     z: int,
 ) -> None:
-    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and ``‖y − Xb‖² − ‖z‖²`` of the eight tasks from ``tasks[o]`` on."""
+    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and ``‖y − Xb‖² − ‖z‖²`` for the eight tasks that start at ``tasks[o]``."""
     keep_separate()
     _, d = cross.shape
     left = z + d
@@ -630,7 +630,7 @@ def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
 def _write_means(
     tasks: Index, o: int, p: int, work: Array, b: int, A: int, z: int, L: int, out: int, means: Array, k: int
 ) -> None:
-    """Write ``b + L F⁻ᵀz`` of the eight tasks from ``tasks[o]`` on."""
+    """Write the posterior means ``b + L F⁻ᵀz`` of the eight tasks that start at ``tasks[o]``."""
     keep_separate()
     _, _, d = means.shape
     u = out + d
@@ -649,7 +649,7 @@ def _write_means(
 
 @njit(**PART)
 def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, total: int) -> None:
-    """Add ``−r E(uuᵀ) = −r (σ²A⁻¹ + E(u)E(u)ᵀ)`` and ``r E(u)`` of a group to the totals, with the roots of `_share`."""
+    """Add ``−r E(uuᵀ) = −r (σ²A⁻¹ + E(u)E(u)ᵀ)`` and ``r E(u)`` of a group to the totals; ``weights`` has √(rσ²) and √r."""
     keep_separate()
     u = weights + 2
     first, inverse = total + d * (d + 1) // 2, u + d
@@ -670,12 +670,12 @@ def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, tota
 def _add_covariances(
     tasks: Index, o: int, n: int, p: int, work: Array, A: int, z: int, weights: int, out: Array, c: int
 ) -> None:
-    """Add ``r σ² A⁻¹`` of the n tasks from ``tasks[o]`` on, with roots of rσ² in ``weights``."""
+    """Add ``r σ² A⁻¹`` of up to n tasks of the group at ``tasks[o]`` to ``out``; ``weights`` has √(rσ²)."""
     keep_separate()
     _, n_outputs, d, _ = out.shape
     n_packed, place = d * (d + 1) // 2, c % n_outputs
     packed = weights + 2 + d + n_packed
-    # With weight zero for the means, `_add_moments` adds −rσ²A⁻¹ alone.
+    # With √r set to zero, `_add_moments` adds only −rσ²A⁻¹.
     vectors.clear(work, weights + 1, 1)
     vectors.clear(work, packed, n_packed + d)
     _add_moments(d, p, work, A, z, weights, packed)

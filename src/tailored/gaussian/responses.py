@@ -1,7 +1,7 @@
 """Responses: the distribution of a target given its linear predictor ``f = <x, w>``.
 
-The log-likelihood of each is ``y f − h(f)`` plus a constant, with the mean exp(f), or 1 / (1 + exp(−f)) for binary targets.
-`RESPONSES` maps the names to the classes.
+Each log-likelihood is ``y f − h(f)`` plus a constant.  The mean is exp(f), or 1 / (1 + exp(−f)) for binary targets.
+`RESPONSES` maps names to classes.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from ..losses import Loss
 
 Array = NDArray[np.float64]
 
-#: Numbers of the responses in compiled code.
+#: Integer codes of the responses in compiled code.
 BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2
-#: Steps of one fit to all rows, its ridge relative to the mean information, and the change of f at which it ends.
+#: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean information, and its tolerance.
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
-#: Dispersions of a negative binomial fit to all rows.
+#: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion in all fits.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
-#: Largest linear predictor of a mean, whose square is a finite number.
+#: Linear predictors are clipped to this value, so that the square of the mean is finite.
 LARGEST = 150.0
-#: Largest count.
+#: Largest count accepted as a target.
 MOST_EVENTS = 1e9
-#: Largest predicted mean of counts, relative to the largest rate in training and of the task's own rows.
+#: Predicted means of counts are clipped to this multiple of the largest rate in training and in the task's own rows.
 LARGEST_RATE = 2.0
-#: Nodes of the predictive distribution, and the largest number of counts (or groups of adjacent ones) that it is summed over.
+#: Number of quadrature nodes for the predictive distribution, maximum number of counts (or bins of adjacent counts) in its
+#: sum, and maximum log rate.
 INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
-#: The logistic function as a mixture of normal distribution functions Φ(s f) with weights p: the error is below 3e-9
+#: The logistic function is approximated by a mixture of normal distribution functions, Σ p Φ(s f), with an error below 3e-9
 #: (Monahan and Stefanski, 1992).
 _P = np.array([
     0.00324634327213, 0.05151754730254, 0.19507791215183, 0.31556982265160,
@@ -46,9 +47,9 @@ _S = np.array([
 
 @dataclass(frozen=True)
 class Response(Loss):
-    """Base of the responses, which are losses of predicted means.
+    """Base class of the responses.  As a loss, a response evaluates predicted means.
 
-    All methods are elementwise.  ``noise`` is the dispersion of a negative binomial target.
+    All methods except `pooled_fit` are elementwise.  ``noise`` is the dispersion of a negative binomial target.
     """
 
     code: ClassVar[int]
@@ -70,7 +71,7 @@ class Response(Loss):
     conjugate = dual_parameters = free_curvature = subgradient  # type: ignore[assignment]
 
     def noise(self, noise: float) -> float:
-        """Return the noise of a model: the dispersion, or 1 without one."""
+        """Return the noise parameter of a model: ``noise`` if the response has a dispersion, otherwise 1."""
         return noise if self.has_dispersion else 1.0
 
     def constants(self, y: Array, noise: float) -> Array:
@@ -87,7 +88,7 @@ class Response(Loss):
         return np.asarray(y * f - self.mean(f) + self.constants(y, noise))
 
     def mean(self, f: Array, variance: Array | float = 0.0) -> Array:
-        """Return E(y) where the linear predictor is normal with mean f and this variance."""
+        """Return E(y) for a normal linear predictor with mean f and the given variance."""
         return np.exp(np.minimum(f + 0.5 * np.asarray(variance), LARGEST))
 
     def value(self, p: Any, y: Any) -> Array:
@@ -96,18 +97,18 @@ class Response(Loss):
         return np.asarray(xlogy(y, y) - xlogy(y, p) - y + p)
 
     def interval(self, f: Array, variance: Array, noise: float, coverage: float) -> tuple[Array, Array]:
-        """Return the shortest intervals of counts with at least this predictive probability."""
+        """Return the bounds of the shortest intervals of counts with predictive probability ``coverage`` or more."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(INTERVAL_NODES)
         rates = np.exp(np.minimum(f[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT))
         ends, weights = np.empty((2, len(f))), weights / weights.sum()
-        # All but about 1e-4 of the counts are smaller than `last`.
+        # Counts above `last` have a probability of about 1e-4.
         top = np.exp(np.minimum(f + 3.7 * np.sqrt(variance), LARGEST_LOG_COUNT))
         last = top + 8.0 * np.sqrt(top * (1.0 + self.has_dispersion * noise * top)) + 10.0
         for i, (rate, end) in enumerate(zip(rates, last, strict=True)):
             step = int(np.ceil(end / MOST_COUNTS))
             counts = np.arange(step - 1.0, end + step, step)
             below = np.append(0.0, weights @ self._distribution(counts, rate[:, None], noise))
-            # The shortest interval of each first count, the shortest of these, and the most probable of equal ones.
+            # Find the shortest interval for each first count.  Of these take the shortest, and of ties the most probable.
             upper = np.minimum(np.searchsorted(below, below + coverage - 1e-12), len(counts))
             short = np.flatnonzero(below[upper] - below >= min(coverage, below[-1]) - 1e-9)
             lengths = upper[short] - short
@@ -121,17 +122,17 @@ class Response(Loss):
         return np.asarray(pdtr(counts, rates))
 
     def variance(self, f: Array, variance: Array, noise: float) -> Array:
-        """Return Var(y) where the linear predictor is normal with mean f and this variance."""
+        """Return Var(y) for a normal linear predictor with mean f and the given variance."""
         mean = self.mean(f, variance)
         factor = np.exp(np.minimum(variance, LARGEST)) * (1.0 + self.has_dispersion * noise) - 1.0
         return np.asarray(mean + factor * mean**2)
 
     def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]:
-        """Return the coefficients (d,) and the dispersion of one fit to all rows, by Newton's method."""
+        """Return the coefficients (d,) and the dispersion of a pooled fit to all rows, by Newton's method."""
         return self._newton(X, y, offset, weights, 1.0), 1.0
 
     def _start(self, X: Array, y: Array, offset: Array, weights: Array) -> Array:
-        """Return the least squares fit to the logarithm of smoothed counts: Newton's steps from zero overshoot."""
+        """Return a start for Newton's method, which overshoots from zero: least squares for the log of smoothed counts."""
         d = X.shape[1]
         if not len(y):  # a fold of empty tasks
             return np.zeros(d)
@@ -196,7 +197,7 @@ class Bernoulli(Response):
         return out
 
     def value(self, p: Any, y: Any) -> Array:
-        """Return the log loss of predicted probabilities, which rounding must not make 0 or 1."""
+        """Return the log loss of predicted probabilities, which are clipped because rounding may give 0 or 1."""
         p = np.clip(p, 1e-15, 1.0 - 1e-15)
         return np.asarray(-xlogy(y, p) - xlogy(1.0 - y, 1.0 - p))
 
@@ -233,7 +234,7 @@ class NegativeBinomial(Response):
         return np.asarray(betainc(r, counts + 1.0, r / (r + rates)))
 
     def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]:
-        # The mean hardly depends on the dispersion.
+        # The fitted mean hardly depends on the dispersion.
         f = X @ self._newton(X, y, offset, weights, 1.0) + offset
         likelihoods = [weights @ self.log_likelihood(y, f, noise) for noise in DISPERSIONS]
         noise = float(DISPERSIONS[int(np.argmax(likelihoods))])

@@ -1,7 +1,7 @@
 """Rows of tasks, and the posterior of their coefficients from n x n systems, for tasks with few rows and many columns.
 
-Under ``w ~ N(b, W)`` the targets are N(Xb, S) with ``S = XWXᵀ + σ²I``.  With ``a = S⁻¹(y − Xb)`` the posterior has mean
-``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``.  W itself is the only d x d matrix.
+With the prior ``w ~ N(b, W)``, the targets are N(Xb, S) with ``S = XWXᵀ + σ²I``.  With ``a = S⁻¹(y − Xb)`` the posterior
+has mean ``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``.  Evidence and mean need no d x d matrix per task.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
-#: Largest mean number of rows per task, relative to the columns, for which n x n systems are used.
+#: n x n systems are used if the mean number of rows per task is below this multiple of the number of columns.
 ROWS_PER_COLUMN = 0.5
 
 
 class _Stack(NamedTuple):
-    """Tasks with n rows each: positions (m,), rows (m, n, d), positions of the rows (m, n)."""
+    """m tasks with n rows each: positions of the tasks (m,), their rows (m, n, d), and positions of the rows (m, n)."""
 
     tasks: NDArray[np.intp]
     X: Array
@@ -65,7 +65,7 @@ class TaskRows(TaskStatistics):
 
     @cached_property
     def stacks(self) -> list[_Stack]:
-        """Tasks with equal numbers of rows."""
+        """Tasks grouped by their number of rows."""
         sizes, out = np.diff(self.starts), []
         for n in np.unique(sizes):
             tasks = np.flatnonzero(sizes == n)
@@ -75,7 +75,7 @@ class TaskRows(TaskStatistics):
 
     @cached_property
     def gram(self) -> Array:
-        """XᵀX of each task, (T, d, d), for callers that need it."""
+        """XᵀX of each task, (T, d, d), computed on first use."""
         out = np.empty((len(self), self.n_features, self.n_features))
         for tasks, X, _ in self.stacks:
             out[tasks] = np.matmul(X.transpose(0, 2, 1), X)
@@ -150,23 +150,23 @@ class TaskRows(TaskStatistics):
 
 
 def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Tasks:
-    """Return the layout of scaled tasks with the smaller systems: their rows, or second moments."""
+    """Return the statistics of scaled tasks in the layout with the smaller linear systems: rows, or second moments."""
     if units.response in RESPONSES:
         return ResponseRows.of(tasks, units, RESPONSES[units.response](), side)
     d = len(units.columns)
-    # Second moments also count rows with their frequencies.
+    # Frequency weights are supported by second moments only.
     is_counted = tasks.frequency_weight is None
     if d > COMPILED_COLUMNS and len(tasks.y) < ROWS_PER_COLUMN * len(tasks) * d and is_counted:
         return TaskRows.of(tasks, units, side)
     return Moments.of(tasks, units, side)
 
 
-#: Tasks in any layout.
+#: Statistics of tasks in any layout.
 Tasks = Moments | TaskRows | ResponseRows
 
 
 class _Solved(NamedTuple):
-    """A stack under a component: XW (m, n, d), S⁻¹ (m, n, n), a (m, n) and the log evidence (m,)."""
+    """Solved systems of a stack under one component: XW (m, n, d), S⁻¹ (m, n, n), a (m, n) and the log evidence (m,)."""
 
     XW: Array
     inverses: Array
@@ -182,7 +182,7 @@ def _solve(
     shared: dict[int, tuple[Array, Array, Array]],
     c: int,
 ) -> _Solved:
-    """Return a stack under a component with prior means (d,) or (m, d); those with covariance c share the inverse."""
+    """Solve a stack under a component with prior means (d,) or (m, d); ``shared`` caches the inverse for covariance c."""
     X, n = stack.X, stack.X.shape[1]
     if c not in shared:
         W, variances = model.covariances[c], model.covariances[c].diagonal()
@@ -205,7 +205,7 @@ def _sums(
     shares: Array,
     log_evidence: float,
 ) -> Sums:
-    """Return the sums of a step of EM."""
+    """Return the expected sufficient statistics."""
     counts, (K, d) = shares.sum(axis=0), model.means.shape
     first, second = np.zeros((K, d)), counts[:, None, None] * model.covariances
     residual = 0.0

@@ -1,9 +1,9 @@
-"""Maximum likelihood for one component and targets that are not Gaussian, by scoring steps.
+"""Maximum likelihood for one component and non-Gaussian targets, by scoring steps.
 
-EM needs hundreds of steps where rows carry little information.  Here the parameters of a step are relative to the current
-model, ``b + Lβ`` and ``L (I + Δ)`` with a lower triangular Δ, so that the score of a task is E(u) and E(uuᵀ) − I (Fisher's
-identity).  The information is first the sum of the outer products of the scores of tasks, then updated by the changes of the
-score (quasi-Newton), and damped as by Levenberg and Marquardt.
+EM needs hundreds of steps if rows carry little information.  Here a step changes the parameters to ``b + Lβ`` and
+``L (I + Δ)`` with a lower triangular Δ.  By Fisher's identity, the score of a task is then E(u) and E(uuᵀ) − I.  The
+information matrix is initially the sum of the outer products of the scores of tasks.  It is updated from changes of the score
+(BFGS) and damped as in the Levenberg-Marquardt method.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
-#: Number of tasks that a fit starts on.
+#: If there are more than twice as many tasks, a sample of about this size is fitted first.
 SAMPLE = 8000
-#: Largest entries of a step: of Δ, and of β in standard deviations of the coefficients.
+#: Maximum absolute entries of a step: of Δ, and of β (in standard deviations of the coefficients).
 LARGEST_STEP, LARGEST_MOVE = 0.7, 2.0
-#: First damping, its factors after a step up and after one down, and the largest.
+#: Initial damping, its factors after a successful and after a rejected step, and its maximum.
 DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
-#: Expected gains in log evidence below this end the fit; it is about a tenth of a standard error.
+#: The fit stops if the expected gain in log evidence is below this value: a change of about a tenth of a standard error.
 LEAST_GAIN = 0.005
-#: Smallest curvature along a step that updates the information, relative to that expected.
+#: The information is updated only if the curvature along the step is above this fraction of the expected curvature.
 LEAST_CURVATURE = 0.1
-#: Largest entries of L and of the mean. Without a limit, they diverge where the classes can be separated.
+#: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable; maximum initial entry of W.
 LARGEST_SCALE, LARGEST_START = 30.0, 100.0
 
 
 class _Point(NamedTuple):
-    """A model with its log evidence, the same with the logarithm of the prior of W, gradient and information."""
+    """A model, L, its log evidence, the log evidence plus the log prior of W (``value``), gradient and information."""
 
     model: Mixture
     root: Array
@@ -48,9 +48,9 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Scoring:
-    """Scoring steps for tasks.  ``shrinkage`` is that of `tailored.gaussian.em`.
+    """Fit a model of one component by scoring steps.  ``shrinkage`` is a `tailored.gaussian.em.Shrinkage`.
 
-    W keeps its range.  Means of coefficients without variance are learned with the others.
+    The range of W does not change.  Means of coefficients with zero variance are estimated as well.
     """
 
     tasks: ResponseRows
@@ -59,9 +59,9 @@ class Scoring:
     shrinkage: Any = None
 
     def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
-        """Return the model of highest evidence, its log evidence per task, and the number of steps."""
+        """Return the fitted model, its log evidence per task, and the number of steps."""
         T, n_steps, damping = len(self.tasks), 0, DAMPING
-        # Rare events have small weights in a pooled fit, and the start from it a large W.
+        # Rare events have small weights in a pooled fit, so the initial W derived from it can be too large.
         start = start.scaled(min(1.0, LARGEST_START / max(float(start.covariances.max()), 1e-300)))
         start = replace(start, noise=self.tasks.response.noise(start.noise))
         point = self._evaluate(start, start.factors[0])
@@ -91,7 +91,7 @@ class Scoring:
         gradient, information = each.sum(axis=0), each.T @ each
         value = log_evidence = float(found.log_evidence.sum())
         if self.shrinkage is not None and p:
-            # As pseudo-tasks with known coefficients.
+            # The prior of W acts like pseudo-tasks with known coefficients.
             n, inverse = self.shrinkage.n_tasks, np.linalg.pinv(root)
             target = inverse @ self.shrinkage.target @ inverse.T
             at = slice(scores[0].shape[1], scores[0].shape[1] + len(i))
@@ -101,11 +101,11 @@ class Scoring:
         return _Point(model, root, log_evidence, value, gradient, information)
 
     def _entries(self, p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return rows and columns of the entries of Δ."""
+        """Return the rows and columns of the free entries of Δ."""
         return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
 
     def _step(self, point: _Point, information: Array, damping: float) -> tuple[float, Array, Mixture, Array]:
-        """Return the expected gain of an undamped step, a damped one, and the model after it with its L."""
+        """Return the expected gain of the undamped step, the damped step, and the model after it with its L."""
         model, root, p = point.model, point.root, point.root.shape[1]
         sizes = np.diag(information)
         used = sizes > 1e-12 * max(sizes.max(initial=0.0), 1e-300)
@@ -133,10 +133,10 @@ class Scoring:
 
 
 def _updated(H: Array, step: Array, change: Array) -> Array:
-    """Return the information after the update of Broyden, Fletcher, Goldfarb and Shanno, with a change of the gradient."""
+    """Return the information after a BFGS update, for a step that lowers the gradient by ``change``."""
     Hs = H @ step
     old, new = float(step @ Hs), float(step @ change)
-    # Flat or convex along the step.
+    # Skip the update if the log evidence is flat or convex along the step.
     if not new > LEAST_CURVATURE * old:
         return H
     return np.asarray(H - np.outer(Hs, Hs) / old + np.outer(change, change) / new)

@@ -1,11 +1,11 @@
-"""Effects of side information on the prior mean, ``b(s) = b + Γ v(s)``, and the features that have one.
+"""Effects of side information on the prior mean, ``b(s) = b + Γ v(s)``, and the selection of these effects.
 
-The features v(s) come in groups: those of a column of the side information, and those of its spline.  An effect of a group
-has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without side information
-(or the variance of the intercept alone), so that units do not matter, and R makes a spline smooth.
+The features v(s) form groups: each column of the side information has linear features and may have spline features.  The
+effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without
+side information (or only the variance of the intercept), so units do not matter.  R makes splines smooth.
 
 An effect is kept if, at the best relevance γ, it raises the log evidence enough, with b and the other kept effects integrated
-out.  This score test takes an eigenvalue problem of the size of Z.  γ of the kept effects follows by MacKay's update
+out.  This score test needs an eigendecomposition of the size of Z.  γ of the kept effects is estimated by MacKay's update
 (Bayesian interpolation, 1992).
 """
 
@@ -27,28 +27,28 @@ from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
-#: Relevances γ at which the gain of an effect is evaluated.
+#: Candidate relevances γ at which the gain of an effect is evaluated.
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)
-#: Gain in log evidence that an effect must have, beyond the logarithm of the number of groups.
+#: Minimum gain in log evidence of a kept effect, in addition to the logarithm of the number of groups.
 LEAST_GAIN = 1.0
-#: Rounds of score tests, and the steps of EM after each.
+#: Maximum number of rounds of score tests, and number of EM steps after each round.
 ROUNDS, STEPS = 3, 10
-#: Rounds of fits to the sites of expectation propagation, for other responses.
+#: Number of fits to the sites of expectation propagation, for non-Gaussian responses.
 RESPONSE_ROUNDS = 4
-#: Largest number of parameters of one effect, and of all together.
+#: Maximum number of parameters of one effect, and of all effects together.
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
-#: Largest number of tasks that W and the relevances are learned from.
+#: Maximum number of tasks used to estimate W and the relevances.
 MOST_TASKS = 3000
-#: Products of features that are formed at a time.
+#: Number of products of features computed at a time.
 PRODUCTS = 1 << 22
-#: Precision of b relative to the information about it; it decides directions without information.
+#: Prior precision of b, relative to the information about it; it only matters for directions without information.
 FLAT = 1e-9
 
 
 class Group(NamedTuple):
     """Features that are kept or dropped together."""
 
-    column: int  # of the side information
+    column: int  # index of the column of side information
     curved: bool  # whether these are the nonlinear features
     features: NDArray[np.intp]  # (k,) positions in v(s)
     root: Array  # (k, m) R, up to a factor
@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """An effect of the linear or curved features of a column, on the intercept only or on all coefficients; γ."""
+    """The effect of the linear or curved features of a column on the intercept or on all coefficients, with relevance γ."""
 
     column: int
     curved: bool = False
@@ -68,14 +68,14 @@ class Effect:
 class SideStructure:
     """The kept effects.
 
-    ``varying`` are the coefficients that differ between tasks, by default all; the others have no effects.
+    ``varying`` are the coefficients that differ between tasks, by default all.  Other coefficients are not affected.
     """
 
     effects: tuple[Effect, ...]
     varying: tuple[int, ...] | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the columns with an effect, those with a nonlinear one, and what they have an effect on."""
+        """Return the columns with an effect, the columns with a nonlinear effect, and the affected coefficients."""
         only = all(effect.intercept_only for effect in self.effects)
         return {
             "columns": sorted({effect.column for effect in self.effects}),
@@ -99,7 +99,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class SideFit:
-    """Γ (d, q), the mixed model of the targets less Γ v(s), and the terms of Γ."""
+    """Γ (d, q), the mixed model of the targets minus the effects XΓ v(s), and the terms of Γ."""
 
     Gamma: Array
     rest: Mixture
@@ -109,7 +109,7 @@ class SideFit:
 def select_side(
     tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
 ) -> SideStructure | None:
-    """Return the effects that raise the evidence of the tasks; None if none does."""
+    """Select the effects that raise the evidence of the tasks; return None if there are none."""
     plain = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
     tasks, model = with_gaussian_rows(tasks, plain)
     kinds = [True] * has_intercept
@@ -128,7 +128,7 @@ def select_side(
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
-        # Effects of a group on the intercept and on all coefficients are alternatives; the first is simpler.
+        # A group can affect either the intercept or all coefficients; the intercept is preferred, because it is simpler.
         for _, term in sorted(found, key=lambda pair: -pair[0] - LEAST_GAIN * pair[1].effect.intercept_only):
             key = term.effect.column, term.effect.curved
             if key not in new and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL:
@@ -152,8 +152,8 @@ def fit_side(
 ) -> SideFit:
     """Fit the mixed model ``w ~ N(b + Γ v(s), W)`` with the relevances of ``structure``.
 
-    (b, Γ) given W and σ² are the generalised least squares estimates with the prior of Γ.  W and σ² follow by EM, from some of
-    the tasks if there are many.
+    Given W and σ², (b, Γ) is estimated by generalised least squares with the prior of Γ.  W and σ² are estimated by EM, from
+    a subset of the tasks if there are many.
     """
     some = tasks.take(slice(None, None, 1 + (len(tasks) - 1) // MOST_TASKS))
     model = fit_mixed_model(some, max_iter=30, tol=1e-6, varying=structure.varying)
@@ -162,7 +162,7 @@ def fit_side(
         some = replace(some, sites={})
         for _ in range(RESPONSE_ROUNDS):
             fit = _fit(*with_gaussian_rows(some, model), terms, max_iter=max_iter, tol=tol)
-            # Without a limit the mean diverges where few rows have almost all the weight.
+            # Without a limit, the mean diverges if a few rows have almost all the weight.
             means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
             model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
     else:
@@ -172,11 +172,11 @@ def fit_side(
 
 
 def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty: float) -> Array:
-    """Return penalties (q,) on mixing weights: infinite for features that are not relevant by the score test.
+    """Return penalties (q,) on the coefficients of the mixing weights: infinite for features that fail the score test.
 
-    The information about the logits is the covariance of the responsibilities ``shares`` (T, K): rows that leave the
-    component in doubt carry less (Louis, 1982).  Features are divided by the root of their number; ``penalty`` is for the
-    relevant ones divided by the root of theirs.
+    The information about the logits is the covariance of the responsibilities ``shares`` (T, K); tasks whose component is
+    uncertain contribute less (Louis, 1982).  v(s) is divided by the square root of the number of features; the penalties are
+    scaled as if it were divided by that of the number of relevant features.
     """
     deviations = shares - shares.mean(axis=0)
     of_shares, directions = np.linalg.eigh(deviations.T @ deviations / len(shares))
@@ -196,7 +196,7 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
 
 
 def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the information about (b, z) from the tasks and its product with the estimate, without the prior of z."""
+    """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of z."""
     u, d = _design(tasks, terms), tasks.n_features
     left, right = np.zeros((u.shape[1] * d, u.shape[1] * d)), np.zeros((u.shape[1], d))
     for part, A, a in precisions(tasks, model):
@@ -211,7 +211,7 @@ def _least_gain(groups: Sequence[Group]) -> float:
 
 
 def _unit_root(side: Array, group: Group) -> Array:
-    """Return R, with which v(s) R has mean square norm one."""
+    """Return R, scaled such that the mean squared norm of v(s) R is one."""
     values = side[:, group.features] @ group.root
     return np.asarray(group.root / (np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0))
 
@@ -227,7 +227,7 @@ def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: 
     for effect in effects:
         group = by_key[effect.column, effect.curved]
         L, R = intercept if effect.intercept_only else every, _unit_root(tasks.side, group)
-        # With many columns or features, only the leading directions.
+        # With many columns or features, keep only the leading directions of L.
         out.append(Term(effect, group.features, L[:, : max(LARGEST_EFFECT // R.shape[1], 1)], R))
     return out
 
@@ -235,7 +235,7 @@ def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: 
 def _fit(
     tasks: Tasks, model: Mixture, terms: list[Term], *, max_iter: int, tol: float = 0.0, learn: bool = False
 ) -> SideFit:
-    """Alternate between (b, Γ), W and σ², and with ``learn`` the relevances."""
+    """Alternate between updates of (b, Γ) and of (W, σ²); with ``learn``, also update the relevances."""
     assert tasks.side is not None
     totals, d = tasks.totals(), tasks.n_features
     Gamma = np.zeros((d, tasks.side.shape[1]))
@@ -260,7 +260,7 @@ def _fit(
 
 
 def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return mean and covariance of (b, z): b has a flat prior, z are the standard normal parameters of the terms."""
+    """Return the posterior mean and covariance of (b, z): b has a flat prior, the parameters z of the terms are N(0, I)."""
     left, right = normal_equations(tasks, model, terms)
     d = tasks.n_features
     prior = np.ones(len(left))
@@ -272,7 +272,7 @@ def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, 
 def _gains(
     tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
 ) -> list[tuple[float, Term]]:
-    """Return the gain of each candidate at its best relevance, with b and the kept terms integrated out."""
+    """Return the gain in log evidence of each candidate at its best relevance, with b and the kept terms integrated out."""
     d, u, (mean, covariance) = tasks.n_features, _design(tasks, kept), _solve(tasks, model, kept)
     parts = list(precisions(tasks, model))
     A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
@@ -289,10 +289,10 @@ def _gains(
 
 
 def best_gain(e: Array, q: Array) -> tuple[float, float]:
-    """Return the largest gain in log evidence by parameters of variance γ, and its γ.
+    """Return the largest gain in log evidence from parameters with prior variance γ, and the γ that attains it.
 
-    e are the eigenvalues of the information about the parameters and q the score at zero in their directions.  The gain is
-    ½ Σ [γq²/(1 + γe) − log(1 + γe)].
+    e are the eigenvalues of the information about the parameters, and q is the score at zero along the eigenvectors.  The
+    gain is ½ Σ [γq²/(1 + γe) − log(1 + γe)].
     """
     grown = 1.0 + RELEVANCES[:, None] * np.maximum(e, 0.0)
     gains = 0.5 * (RELEVANCES[:, None] * q * q / grown - np.log(grown)).sum(axis=1)
@@ -301,7 +301,7 @@ def best_gain(e: Array, q: Array) -> tuple[float, float]:
 
 
 def _design(tasks: Tasks, terms: Sequence[Term]) -> Array:
-    """Return u = (1, v(s) R of each term) of the tasks, (T, 1 + Σ m)."""
+    """Return u (T, 1 + Σ m): a column of ones, and v(s) R of each term."""
     side = np.zeros((len(tasks), 0)) if tasks.side is None else tasks.side
     return np.hstack([np.ones((len(tasks), 1)), *(side[:, term.features] @ term.R for term in terms)])
 
@@ -318,6 +318,6 @@ def _information(u: Array, v: Array, A: Array) -> Array:
 
 
 def _roots(terms: Sequence[Term], d: int) -> Array:
-    """Return the map from (b, z) to the coefficients of u."""
+    """Return the matrix that maps (b, z) to the coefficients of u."""
     blocks = (np.sqrt(t.effect.relevance) * np.kron(np.eye(t.R.shape[1]), t.L) for t in terms)
     return np.asarray(block_diag(np.eye(d), *blocks))

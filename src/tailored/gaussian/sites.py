@@ -1,13 +1,14 @@
-"""Rows of tasks whose targets are not Gaussian, and the posterior of their coefficients.
+"""Rows of tasks with non-Gaussian targets, and the posterior of their coefficients.
 
 With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a constant (`tailored.gaussian.responses`), concave in f.
 Under a component, w = b + Lu with standard normal u.  For every task:
 
-1. Expectation propagation (Minka, 2001) replaces each row by a *site* ``exp(ν a − ½ τ a²)`` of ``a = <x, Lu>``, whose
-   product with the prior is a Gaussian.  One row at a time, moments of the exact row with the other sites are matched.
-2. With at most `MOST_DIRECTIONS` columns of L, Gauss-Hermite nodes are placed by this Gaussian and weighted by the exact
-   likelihood and prior (Naylor and Smith, 1982), which gives evidence, mean and covariance.  Expectation propagation alone
-   underestimates large variances of small tasks by about 10 %.  With more columns its own evidence and moments are used.
+1. Expectation propagation (Minka, 2001) replaces the likelihood of each row by a *site* ``exp(ν a − ½ τ a²)`` with
+   ``a = <x, Lu>``, so that the posterior is Gaussian.  Sites are updated one at a time, by matching the moments of the exact
+   likelihood of the row, multiplied by the prior and the other sites.
+2. If L has at most `MOST_DIRECTIONS` columns, evidence, mean and covariance are computed by Gauss-Hermite quadrature of the
+   exact likelihood and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982): expectation propagation alone
+   underestimates large variances of small tasks by about 10 %.  Otherwise those of expectation propagation are used.
 
 Evidence and moments under the components then have the same meaning as for Gaussian targets, so EM, mixtures and mixing
 weights do not depend on the response.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
@@ -35,32 +36,33 @@ from .responses import BERNOULLI, DISPERSIONS, POISSON, Response
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-# Arguments of compiled code
+# Types of the arguments of compiled code
 Kind = tuple[int, float]  # code of the response, and 1 / dispersion
 Data = tuple[Array, Array, Array, Array]  # rows, f, y and weights
-Span = tuple[int, int]  # first position, and the one after the last
+Span = tuple[int, int]  # first position, and the position after the last
 Pair = tuple[Array, Array]  # sites (τ, ν), or nodes and their log weights
 Grid = tuple[Index, Array, Array, Array]  # see `grid`
 
-#: Largest number of columns of L for quadrature, and the nodes along each, the direction with the largest variance last.
+#: Maximum number of columns of L for quadrature, and number of nodes along each; the last has the largest variance.
 MOST_DIRECTIONS = 3
 NODES = ((), (21,), (9, 15), (5, 5, 9))
-#: From this mean number of rows on, posteriors are close to Gaussian, and fewer nodes are enough.
+#: From this mean number of rows per task on, posteriors are close to Gaussian, and fewer nodes are enough.
 MANY_ROWS, FEWER_NODES = 12, ((), (11,), (5, 7), (3, 3, 5))
-#: Nodes of the moments of one row, tolerance and sweeps of expectation propagation: to place nodes, and as the result.
+#: Expectation propagation before quadrature (`PLACING`) and without it (`FINAL`): number of nodes for the moments of a row,
+#: tolerance, and maximum number of sweeps.
 PLACING = 7, 0.1, 10
 FINAL = 9, 0.05, 100
-#: Difference of the logarithm of a dispersion, for its score, and its largest change in a step.
+#: Step of the finite differences in the log dispersion, and maximum change of the log dispersion in one update.
 DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
-#: Exponents are limited so that products of a few exponentials are finite.
+#: Exponents are clipped, so that products of a few exponentials are finite.
 LARGEST_EXPONENT, LARGEST_FACTOR = 690.0, 170.0
-#: Likelihood ratios are limited, so that logarithms are only needed every few rows.
+#: Likelihood ratios are clipped, so that logarithms are only needed every few rows.
 LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
-#: Tasks that one thread handles at a time.
+#: Number of tasks that one thread processes at a time.
 BLOCK = 4096
-#: Rows with a smaller prior variance of f are linearised, and precisions of sites are at least this multiple of it.
+#: Rows with a smaller variance of f are linearised.  The precision of a site is at least this multiple of that of its cavity.
 LEAST = 1e-12
-#: Smallest precision of a site as a row with Gaussian noise.
+#: Minimum precision of a site that is used as a row with Gaussian noise.
 LEAST_PRECISION = 1e-8
 
 
@@ -70,12 +72,12 @@ class Directions(NamedTuple):
     log_evidence: Array  # (T,)
     means: Array  # (T, p)
     covariances: Array  # (T, p, p)
-    precisions: Array  # (N,) τ
-    slopes: Array  # (N,) E(∂ log p(y | f) / ∂f); length 0 if they were not requested
+    precisions: Array  # (N,) τ of the sites
+    slopes: Array  # (N,) E(∂ log p(y | f) / ∂f); length 0 if not requested
 
 
 class Sites(Moments):
-    """Second moments of sites, which are rows with known noise."""
+    """Second moments of sites, which act as rows with known noise variance."""
 
     def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None) -> Expected:
         found = super().posterior(model, want, among)
@@ -84,17 +86,17 @@ class Sites(Moments):
 
 @dataclass(frozen=True)
 class ResponseRows(TaskStatistics):
-    """Rows of T tasks with targets of another response; see `TaskStatistics`."""
+    """Rows of T tasks with non-Gaussian targets."""
 
     X: Array  # (N, d)
     y: Array  # (N,)
     starts: Index  # (T + 1,) first row of each task, and N
     response: Response
-    offset: Array  # (N,) added to f, the logarithm of an exposure for example
-    weights: Array  # (N,) powers of the likelihood
+    offset: Array  # (N,) added to f, for example the logarithm of an exposure
+    weights: Array  # (N,) exponents of the likelihood of each row
     side: Array | None = None  # (T, q) features v(s) of the side information
     n_threads: int = 1
-    #: Sites of the last model under each component, from which the next step of a fit starts; None without.
+    #: Sites under each component of the last model, used as initial values in a fit; None if they are not kept.
     sites: dict[int, tuple[Array, Array]] | None = None
 
     @classmethod
@@ -125,23 +127,23 @@ class ResponseRows(TaskStatistics):
         return ResponseRows(X, y, starts, self.response, offset, weights, side, self.n_threads)
 
     def shifted(self, weights: Array) -> ResponseRows:
-        """Return the tasks for the remaining coefficients, given a part (T, d) of them."""
+        """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the coefficients."""
         return replace(self, offset=self.offset + predictions(Rows(self.X, self.y, self.starts), weights))
 
     def totals(self) -> Totals:
-        """Return the least squares problem of one fit to all rows: its weights and working targets at the maximum."""
+        """Return the totals of the weighted least squares problem whose solution is the pooled fit to all rows."""
         b, noise = self.pooled
         f = self.X @ b + self.offset
         slope, curvature = self.response.derivatives(self.y, f, noise)
         weights = self.weights * curvature
         working = self.weights * slope + weights * (self.X @ b)
         gram, cross, n = self.X.T @ (weights[:, None] * self.X), working @ self.X, float(len(self.y))
-        # The mean squared residual is the noise of the model.
+        # yᵀy is set such that the mean squared residual is the noise of the model.
         return Totals(len(self), n, n * noise + float(cross @ b), cross, gram)
 
     @cached_property
     def pooled(self) -> tuple[Array, float]:
-        """The coefficients (d,) and the dispersion of one fit to all rows."""
+        """The coefficients (d,) and the dispersion of a pooled fit to all rows."""
         return self.response.pooled_fit(self.X, self.y, self.offset, self.weights)
 
     @cached_property
@@ -163,8 +165,8 @@ class ResponseRows(TaskStatistics):
     def gaussian(self, model: Mixture) -> tuple[Sites, float]:
         """Return the sites of each task under its most probable component, and the log evidence per task.
 
-        With these rows and noise 1 the gradient of the evidence in the parameters of one component is that of expectation
-        propagation.
+        With the sites as rows and noise variance 1, the gradient of the evidence with respect to the parameters of one
+        component equals that of expectation propagation.
         """
         precisions, targets, evidence = self.gaussian_rows(model)
         return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads), evidence
@@ -208,7 +210,7 @@ class ResponseRows(TaskStatistics):
             )
             for k, (root, C) in enumerate(within):
                 second[k] += root @ np.tensordot(shares[:, k], C, 1) @ root.T
-            # The noise variance of the next model is that of this one.
+            # With this residual, an M-step does not change the noise.
             residual = self.response.noise(model.noise) * float(len(self.y))
             sums = Sums(float(log_evidence.sum()), shares.sum(axis=0), first, second, residual)
         means = np.zeros((0, K, d))
@@ -218,7 +220,7 @@ class ResponseRows(TaskStatistics):
         return Expected(log_evidence, shares, means, covariances, sums)
 
     def dispersion_scores(self, model: Mixture) -> Array:
-        """Return the derivative of the log evidence of each task in the logarithm of the dispersion, (T,)."""
+        """Return the derivative of the log evidence of each task with respect to the log dispersion, (T,)."""
         upper, lower = (
             self.posterior(replace(model, noise=model.noise * np.exp(h))).log_evidence
             for h in (DIFFERENCE, -DIFFERENCE)
@@ -226,7 +228,7 @@ class ResponseRows(TaskStatistics):
         return np.asarray((upper - lower) / (2.0 * DIFFERENCE))
 
     def dispersion(self, model: Mixture) -> float:
-        """Return the dispersion after a scoring step; 1 for responses without one."""
+        """Return the dispersion after a scoring step; 1 for responses without a dispersion."""
         if not self.response.has_dispersion:
             return 1.0
         scores = self.dispersion_scores(model)
@@ -236,13 +238,13 @@ class ResponseRows(TaskStatistics):
     def directions(
         self, b: Array, L: Array, noise: float, used: Mask | None = None, *, k: int = 0, slopes: bool = False
     ) -> Directions:
-        """Return the posterior of u, w = b + Lu with L (d, p), of the tasks that are ``used``."""
+        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``."""
         T, N, p = len(self), len(self.y), L.shape[1]
         rows = np.ascontiguousarray(self.X @ L)
         f = self.X @ b + self.offset
         used = np.ones(T, np.bool_) if used is None else used
         tau, linear = (self.sites or {}).get(k, (np.zeros(N), np.zeros(N)))
-        # Sites of the linear predictor become those of its random part.
+        # Convert the sites of the linear predictor to sites of its random part <x, Lu>.
         linear = linear - tau * f
         found = Directions(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), tau, np.zeros(N * slopes))
         is_exact = p <= MOST_DIRECTIONS
@@ -266,14 +268,14 @@ class ResponseRows(TaskStatistics):
 
 @cache
 def one_direction(n_nodes: int) -> Pair:
-    """Return nodes for the standard normal density, and log weights of an integral without this density."""
+    """Return Gauss-Hermite nodes, and log weights for integrands that are not multiplied by the normal density."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return frozen(nodes), frozen(np.log(weights / weights.sum()) + 0.5 * nodes**2)
 
 
 @cache
 def grid(numbers: tuple[int, ...]) -> Grid:
-    """Return the numbers of nodes (p,), their positions on each axis (p, m), all nodes (J, p), and log weights (J,)."""
+    """Return the numbers of nodes per axis (p,), node positions on each axis (p, m), all nodes (J, p), log weights (J,)."""
     p, most = len(numbers), max(numbers, default=1)
     axes, nodes, weights = np.zeros((p, most)), np.zeros((1, 0)), np.zeros(1)
     for k, n in enumerate(numbers):
@@ -290,7 +292,7 @@ def _exponential(f: float) -> float:
 
 @njit(**PART)
 def _value(code: int, shape: float, y: float, f: float) -> float:
-    """Return h of a row; ``shape`` is 1 / dispersion."""
+    """Return h(f) of a row; ``shape`` is 1 / dispersion."""
     if code == POISSON:
         return _exponential(f)
     factor = 1.0
@@ -301,7 +303,7 @@ def _value(code: int, shape: float, y: float, f: float) -> float:
 
 @njit(**PART)
 def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
-    """Return h' and h'' of a row at E = exp(f)."""
+    """Return h'(f) and h''(f) of a row, given E = exp(f)."""
     if code == POISSON:
         return E, E
     factor, p = (1.0, E / (1.0 + E)) if code == BERNOULLI else (y + shape, E / (shape + E))
@@ -312,10 +314,10 @@ def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
 def _tilted(
     kind: Kind, y: float, v: float, mean: float, variance: float, quadrature: Pair
 ) -> tuple[float, float, float]:
-    """Return log ∫ p(y | f)ᵛ N(f; mean, variance) df, and mean and variance of the normalised integrand.
+    """Return log ∫ p(y | f)ᵛ N(f; mean, variance) df, and the mean and variance of the normalised integrand.
 
-    Nodes are placed at the mode and scaled by the curvature there.  The mode is between the mean and a step of steepest
-    ascent from it, because the likelihood is log-concave.
+    Nodes are centred at the mode and scaled by the curvature there.  The mode is between the mean and the end of a steepest
+    ascent step from it, because the likelihood is log-concave.
     """
     keep_separate()
     (code, shape), (nodes, logs) = kind, quadrature
@@ -328,7 +330,7 @@ def _tilted(
             end = mean + variance * slope
             low, high = min(mean, end), max(mean, end)
             if code != BERNOULLI:
-                # It is also on the same side of log y, which is a closer limit where a count is far from its prior.
+                # The mode is also between the mean and log y: a tighter bound if the count is far from its prior mean.
                 top = np.log(max(y, 1.0))
                 low = max(low, min(mean, top) - (v * variance if y == 0.0 else 0.0))
                 high = min(high, max(mean, top))
@@ -340,10 +342,10 @@ def _tilted(
         if (new - f) ** 2 * curvature < 0.0025:
             break
         if step == 0 and code != BERNOULLI:
-            # The mode is close to log y where the count is informative.
+            # The mode is close to log y if the count is informative.
             k = v * (y + 0.5) * (1.0 if code == POISSON else shape / (shape + y))
             new = (mean / variance + k * np.log(y + 0.5)) / (1.0 / variance + k)
-        # Newton steps from the right of the mode of a count have length one.
+        # Bisect every fourth step: Newton steps for counts have length about one to the right of the mode.
         if not low < new < high or step % 4 == 3:
             new = 0.5 * (low + high)
         f = new
@@ -364,7 +366,7 @@ def _tilted(
 
 @njit(**PART)
 def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array) -> float:
-    """Write mean and covariance S of the prior times the sites, and the upper triangular C with S = CCᵀ; return log |S|."""
+    """Write the mean and covariance S of the prior times the sites, and an upper triangular C, S = CCᵀ; return log |S|."""
     (tau, linear), p = sites, len(mean)
     for a in range(p):
         work[p, a] = 0.0
@@ -384,7 +386,7 @@ def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Arr
                 total -= work[a, c] * work[b, c]
             work[a, b] = np.sqrt(total) if a == b else total / work[b, b]
         log_determinant -= 2.0 * np.log(work[a, a])
-    # C is the transposed inverse of the factor.
+    # C is the inverse of the transposed Cholesky factor of the precision.
     for a in range(p):
         C[a, a] = 1.0 / work[a, a]
         for b in range(a):
@@ -409,7 +411,7 @@ def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Arr
 def _propagate(
     kind: Kind, data: Data, own: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
 ) -> tuple[float, float]:
-    """Update the sites of a task one after another, with mean and S; return the largest change and Σ log constants."""
+    """Update the sites of a task one at a time, and mean and S; return the largest change and the sum of log constants."""
     (code, shape), (rows, f, y, v), (tau, linear), p = kind, data, sites, len(mean)
     largest, constants = 0.0, 0.0
     for i in range(own[0], own[1]):
@@ -453,7 +455,7 @@ def _propagate(
 def _exponentials(
     sign: float, x: Array, f: float, mean: Array, numbers: Index, axes: Array, C: Array, E: Array
 ) -> None:
-    """Write exp(± f) of a row at all nodes; f is a sum over the axes, so that few exponentials are needed."""
+    """Write exp(± f) of a row at all nodes; f is a sum over the axes, so only few exponentials are computed."""
     keep_separate()
     for a in range(len(mean)):
         f += x[a] * mean[a]
@@ -473,11 +475,11 @@ def _exponentials(
 def _integrate(
     kind: Kind, data: Data, own: Span, grid: Grid, mean: Array, S: Array, C: Array, work: Array, slopes: Array
 ) -> float:
-    """Return the log evidence by quadrature at nodes mean + Cz, and write mean and covariance S of u, and slopes."""
+    """Return the log evidence by quadrature at the nodes mean + Cz; write mean and covariance S of u, and the slopes."""
     keep_separate()
     (code, shape), (rows, f, y, v), (numbers, axes, nodes, logs) = kind, data, grid
     (first, last), p, J = own, len(mean), len(logs)
-    # h summed over rows at each node, products of rows without a logarithm so far, and exp(f) of one row.
+    # For each node: the sum of h over rows, the product of factors whose logarithm is not yet in h, and exp(f) of one row.
     h, product, E = work[0], work[1], work[2]
     for j in range(J):
         h[j], product[j] = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Starts of EM for a mixture of K linear mixed models."""
+"""Initial values of EM for a mixture of K linear mixed models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
-#: Pseudo-tasks with the covariance of the single mixed model in the covariance of each component.
+#: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
-#: Largest number of tasks for k-means.
+#: Maximum number of tasks for k-means.
 GROUPED_TASKS = 1000
 
 
@@ -33,20 +33,20 @@ def fit_mixture(
     short_iter: int = 8,
     max_iter: int = 40,
 ) -> Mixture:
-    """Fit K components: run EM shortly from several starts, and to the end from the best.
+    """Fit K components: run a few steps of EM from several starts, and continue from the best.
 
-    ``single`` is the mixed model of the same tasks (K = 1).  ``n_starts`` starts group tasks by the line through their
-    coefficients; one more groups by direction, and one by the side information where there is any.
+    ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks: ``n_starts`` of them by the line
+    through their coefficients, one by the direction, and one by the side information if there is any.
     """
     options = _options(single, learn_mean)
     if isinstance(tasks, ResponseRows):
-        # Starts of rows with Gaussian noise are close enough, and much faster.
+        # A mixture for the Gaussian sites is a good enough start, and much faster to fit.
         sites, unit = tasks.gaussian(single)[0], replace(single, noise=1.0)
         settings: dict[str, Any] = {"learn_mean": learn_mean, "n_starts": n_starts, "short_iter": short_iter}
         found = fit_mixture(sites, unit, n_components, seed=seed, max_iter=max_iter, **settings)
         start = replace(found, noise=single.noise)
         return em(tasks, start, max_iter=max_iter, accelerate=True, **options).mixture
-    # All starts share the E-step of the single model and differ in how they group the tasks.
+    # All starts share the E-step of the single model and differ in how they cluster the tasks.
     expected = tasks.posterior(single, Want(means=True, sums=True))
     deviations, common = expected.means[:, 0] - single.means[0], expected.sums
     # Unit vectors along the deviations, and the products u uᵀ, which are the same for u and −u.
@@ -78,18 +78,18 @@ def fit_mixture(
 def continue_mixture(
     tasks: Tasks, start: Mixture, single: Mixture, *, learn_mean: bool = True, max_iter: int = 20
 ) -> Mixture:
-    """Fit a mixture from that of other tasks of the same population."""
+    """Fit a mixture, starting from a fit to other tasks of the same population."""
     return em(tasks, start, max_iter=max_iter, accelerate=True, **_options(single, learn_mean)).mixture
 
 
 def _options(single: Mixture, learn_mean: bool) -> dict[str, Any]:
-    # Shrinkage keeps a component with few tasks from collapsing onto them.
+    # Shrinkage prevents a component with few tasks from collapsing onto them.
     shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
     return {"learn_mean": learn_mean, "shrinkage": shrinkage}
 
 
 def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
-    """Return the sums of groups of tasks; the posterior covariance of a task is replaced by the mean over all tasks."""
+    """Return the expected sufficient statistics of clusters of tasks, with the mean posterior covariance for all tasks."""
     counts = shares.sum(axis=0)
     within = (common.second[0] - deviations.T @ deviations) / max(len(deviations), 1)
     between = np.stack([(deviations * r[:, None]).T @ deviations for r in shares.T])
@@ -98,7 +98,7 @@ def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
 
 
 def _group(points: Array, n_groups: int, rng: np.random.Generator, n_tries: int = 3) -> NDArray[np.intp]:
-    """Assign points to the centres of the best of some runs of k-means on a sample of the points."""
+    """Cluster points by the best of several runs of k-means on a sample, and return the cluster of each point."""
     some = points
     if len(points) > GROUPED_TASKS:
         some = points[np.sort(rng.choice(len(points), GROUPED_TASKS, replace=False))]
@@ -109,7 +109,7 @@ def _group(points: Array, n_groups: int, rng: np.random.Generator, n_tries: int 
 
 
 def _kmeans(points: Array, n_groups: int, rng: np.random.Generator, n_iter: int = 30) -> tuple[Array, float]:
-    """Return centres from a k-means++ start, and the sum of the squared distances to them."""
+    """Run k-means from a k-means++ start; return the centres and the sum of squared distances to them."""
     squares = np.einsum("ij,ij->i", points, points)
     centres = points[rng.integers(len(points), size=1)]
     nearest = _squared_distances(points, squares, centres)[:, 0]

@@ -1,8 +1,8 @@
 """Stepwise EM on a stream of tasks: each batch updates the model once and is discarded.
 
-A step of EM on the batch alone is taken part of the way, ``θ ← (1 − γ) θ + γ M(batch; θ)`` in the moments of the model, with
-γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps forget the start of the stream; averaging the models
-removes the noise of the steps (Polyak and Juditsky, 1992).
+The model moves part of the way to an EM step on the batch alone, ``θ ← (1 − γ) θ + γ M(batch; θ)``, where θ are the moments
+of the model and γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps reduce the weight of the initial model;
+averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .mixture import Mixture
 from .rows import Tasks
 from .structures import Structure, m_step
 
-#: α.  The noise does not vanish at one half, and the start is never forgotten at one.
+#: The exponent α.  With 1/2 the noise would not vanish; with 1 the initial model would keep too much weight.
 RATE = 0.6
 
 
@@ -25,7 +25,7 @@ class Stepwise:
 
     structure: Structure
     last: Mixture  # the current iterate
-    average: Mixture  # of the iterates, with larger weights for later ones; this is the model to use
+    average: Mixture  # weighted average of the iterates, with larger weights for later ones; the model to use
 
     def advance(self, batch: Tasks, n_before: int) -> Stepwise:
         """Return the state after a batch of tasks that follows ``n_before`` tasks."""
@@ -39,7 +39,7 @@ class Stepwise:
 
 
 def blend(one: Mixture, other: Mixture, share: float) -> Mixture:
-    """Return the model of a population with the fraction ``share`` from ``other`` and the rest from ``one``."""
+    """Return the model of a population of which a fraction ``share`` follows ``other`` and the rest ``one``."""
     proportions = (1.0 - share) * one.proportions + share * other.proportions
     s = (share * other.proportions / proportions)[:, None]
     moves = other.means - one.means

@@ -1,4 +1,4 @@
-"""Model structures of the prior, from independent tasks to a mixture, and how each is fitted to tasks."""
+"""Model structures of the prior, from independent tasks to mixtures, and their fits."""
 
 from __future__ import annotations
 
@@ -34,53 +34,55 @@ from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
 
 Array = NDArray[np.float64]
 
-#: τ = ridge · I of independent tasks; 1 comes first, so that it wins ties.
+#: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
-#: Numbers of factors in the shrinkage target of W, and weights of the target in pseudo-tasks.
+#: Candidate numbers of factors in the shrinkage target of W, and candidate weights of the target in pseudo-tasks.
 FACTORS = (0, 1, 2, 4)
 PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
-#: Weight of a diagonal target for few tasks, whose maximum likelihood correlations are too close to ±1.
+#: Weight of a diagonal target for few tasks: without it, the estimated correlations would be too close to ±1.
 FEW_PSEUDO_TASKS = 1.0
-#: Largest number of tasks for which EM takes more steps.
+#: Maximum number of tasks for which EM takes more steps.
 FEW = 50
-#: Steps of EM where columns outnumber tasks: early stopping keeps W close to a multiple of I.
+#: Number of EM steps if columns outnumber tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3
-#: Penalties on mixing weights, and the steps of EM that learn them.
+#: Candidate penalties on mixing weights, and number of EM steps that estimate them.
 GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
-#: Steps of EM over all tasks, from a model that was fitted to a sample.
+#: Number of EM steps over all tasks, starting from a model that was fitted to a sample.
 REFINING_STEPS = 20
-#: Thresholds below which eigenvalues of W are dropped, relative to the largest.
+#: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
 
 
 @dataclass(frozen=True)
 class Structure:
-    """A structure of the prior of the coefficients.
+    """The structure of the prior of the coefficients.
 
-    The kinds are "independent" (W = ``ridge`` σ² I, b = 0), "mixed model" (one Gaussian), "mixture" (several) and "low
-    rank" (one or several Gaussians with a few factors each, see `tailored.gaussian.low_rank`).
+    The kinds are "independent" (W = ``ridge`` σ² I, b = 0), "mixed model" (one Gaussian), "mixture" (several Gaussians) and
+    "low rank" (one or several Gaussians with a few factors each, see `tailored.gaussian.low_rank`).
     """
 
     kind: str
     n_components: int = 1
     covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
-    #: The point at which coefficients are uncorrelated, if it is not the means of the columns.
+    #: The point at which intercept and slopes are uncorrelated, if it is not the column means.
     origin: tuple[float, ...] = ()
-    gate_penalty: float = 0.0  # on mixing weights that depend on the side information; 0: they are constant
-    learn_mean: bool = False  # whether b is learned or zero
+    gate_penalty: float = (
+        0.0  # penalty on mixing weights that depend on side information; 0: constant weights
+    )
+    learn_mean: bool = False  # whether b is estimated; otherwise it is zero
     ridge: float | None = None
-    #: Shrink W to this many common factors plus a diagonal.  Low rank: the number of factors of one component.
+    #: W is shrunk to this many common factors plus a diagonal.  For low rank: the number of factors of one component.
     n_factors: int | None = None
     pseudo_tasks: float = 0.0  # weight of this shrinkage
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
     varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
-    rank: int = 0  # number of factors of each component of several with low rank
+    rank: int = 0  # number of factors per component, for several components of low rank
     calibration: Calibration | None = None  # c, δ and σ² of low rank, from held-out tasks
-    atoms: bool = False  # whether the fit is replaced by atoms that start from it (`tailored.gaussian.atoms`)
+    atoms: bool = False  # whether the fit is replaced by atoms derived from it (`tailored.gaussian.atoms`)
 
     @property
     def plain(self) -> Structure | None:
-        """The mixed model from which the fit of this structure starts, if any."""
+        """The mixed model that is fitted first, as the start of this structure; None if not needed."""
         if self.kind in ("independent", "low rank") or self.covariance != "full":
             return None
         return Structure("mixed model", learn_mean=self.learn_mean, varying=self.varying)
@@ -107,7 +109,7 @@ class Structure:
         return covariances if restrict is None else restrict(covariances)
 
     def n_parameters(self, d: int) -> int:
-        """Return the number of parameters without the noise: mean, variances and covariances, or the ridge."""
+        """Return the number of parameters of mean and covariance, or 1 for the ridge; the noise is not counted."""
         if self.kind == "independent":
             return 1
         m = d if self.varying is None else len(self.varying)
@@ -131,10 +133,10 @@ class Structure:
 
 
 def simple_structures(has_intercept: bool, ends: Sequence[float] = ()) -> list[list[Structure]]:
-    """Return the standard mixed models, for few tasks: no variation, random intercept, uncorrelated, full.
+    """Return mixed models for few tasks: no random effects, random intercept, diagonal covariance, full covariance.
 
-    With an intercept, the first one has random intercepts and no fixed effects.  With the ``ends`` of a single column,
-    its slope may also be uncorrelated with the intercept there.
+    With an intercept, the first structure has a random intercept and no fixed effects.  ``ends`` are the minimum and maximum
+    of a single column: for each, a structure is added in which slope and intercept are uncorrelated there.
     """
     names = ("none", "intercept", "diagonal") if has_intercept else ("none", "diagonal")
     out = [[Structure("mixed model", learn_mean=True, covariance=name)] for name in names]
@@ -154,9 +156,9 @@ def all_structures(
     has_side: bool = False,
     shrunk: bool = True,
 ) -> list[list[Structure]]:
-    """Return all structures, simplest first, in chains whose members start from the one before.
+    """Return all structures, simplest first, in chains; each fit starts from the one before in its chain.
 
-    Without ``shrunk``, covariances that are shrunk to few factors are left out.
+    Without ``shrunk``, structures with covariances that are shrunk to few factors are left out.
     """
     single = Structure("mixed model", learn_mean=learn_mean)
     out = [
@@ -165,7 +167,7 @@ def all_structures(
         [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
     ]
     if shrunk:
-        # With one factor less than columns, the target is W itself.
+        # With n_features − 1 factors, the target would be W itself.
         out += _shrunk_chains(single, tuple(rank for rank in FACTORS if rank < max(n_features - 1, 1)))
     if n_components > 1:
         mixture = Structure("mixture", n_components, learn_mean=learn_mean)
@@ -181,7 +183,7 @@ def all_structures(
 
 
 def structures_of_many_columns() -> list[list[Structure]]:
-    """Return the structures without a covariance of all columns; low rank is added by the selection."""
+    """Return the structures for many columns, without a full covariance; the selection adds low-rank structures."""
     single = Structure("mixed model", learn_mean=True)
     return [_ridges(), [replace(single, covariance="none")], [replace(single, covariance="diagonal")]]
 
@@ -193,7 +195,7 @@ def _ridges() -> list[Structure]:
 def varying_structures(varying: tuple[int, ...], *, few: bool) -> list[list[Structure]]:
     """Return the mixed models in which only these coefficients differ between tasks.
 
-    Mixtures and independent tasks are left out: all coefficients would differ.
+    Mixtures and independent tasks are left out, because in these all coefficients differ.
     """
     single = Structure("mixed model", learn_mean=True, varying=varying)
     if len(varying) < 2:
@@ -211,16 +213,16 @@ def _shrunk_chains(single: Structure, ranks: tuple[int, ...]) -> list[list[Struc
 
 @dataclass
 class StructureFitter:
-    """Fit structures to the same tasks, each from the results of earlier ones."""
+    """Fit several structures to the same tasks; a fit starts from those of simpler structures."""
 
-    tasks: Tasks  # scaled to mean square one, with targets less the effects of ``side``
-    seed: list[int]  # of the starts of mixtures
-    side_fit: SideFit | None = None  # effects of side information, for all structures but "independent"
-    groups: Sequence[Group] = ()  # of side features
-    fitted: dict[Structure, Mixture] = field(default_factory=dict)  # results without Γ, filled on demand
-    starts: dict[Structure, Mixture] = field(default_factory=dict)  # fits to some of the tasks
+    tasks: Tasks  # scaled to mean square one; effects of side information are subtracted from the targets
+    seed: list[int]  # for the random starts of mixtures
+    side_fit: SideFit | None = None  # effects of side information, for all structures except "independent"
+    groups: Sequence[Group] = ()  # groups of side features
+    fitted: dict[Structure, Mixture] = field(default_factory=dict)  # fits without Γ, added on demand
+    starts: dict[Structure, Mixture] = field(default_factory=dict)  # initial values from other fits
     has_intercept: bool = False  # whether the last column is constant
-    tol: float = 1e-9  # of EM for few tasks
+    tol: float = 1e-9  # tolerance of EM for few tasks
 
     @classmethod
     def of(
@@ -231,7 +233,7 @@ class StructureFitter:
         groups: Sequence[Group] = (),
         has_intercept: bool = False,
     ) -> StructureFitter:
-        """Return a fitter for tasks; with a structure ``side``, fit the effects of side information first."""
+        """Return a fitter for tasks; if ``side`` is given, fit the effects of side information first."""
         if side is None:
             return cls(tasks, seed, groups=groups, has_intercept=has_intercept)
         assert tasks.side is not None
@@ -246,14 +248,14 @@ class StructureFitter:
         return None if self.side_fit is None else self.side_fit.Gamma
 
     def fit(self, structure: Structure) -> Mixture:
-        """Return the model of the tasks; W of a mixed model is corrected for the degrees of freedom of the mean."""
+        """Return the fitted model; W of a mixed model is corrected for the degrees of freedom of the mean."""
         model, T = self.most_likely(structure), len(self.tasks)
         if structure.kind == "mixed model" and structure.learn_mean and T > 1 and not structure.atoms:
             return model.scaled(T / (T - 1.0))
         return model
 
     def most_likely(self, structure: Structure) -> Mixture:
-        """Return the model without the correction of `fit`."""
+        """Return the maximum likelihood model, without the correction of `fit`."""
         model = self._without_side(structure)
         return model if structure.kind == "independent" else replace(model, side=self.side)
 
@@ -266,9 +268,10 @@ class StructureFitter:
         return self.fitted[structure]
 
     def _with_fixed_coefficients(self, structure: Structure, model: Mixture) -> Mixture:
-        """Estimate the means of coefficients without variance, and remove rounding from their covariances."""
+        """Estimate the means of coefficients without variance, and set their covariances exactly to zero."""
         if structure.pseudo_tasks:
-            model = most_likely_mean(self.tasks, model)  # close to that of the plain model
+            # The start has the means of the plain model, so one update is enough.
+            model = most_likely_mean(self.tasks, model)
         elif not isinstance(self.tasks, ResponseRows):
             max_iter = self.steps(few=100, many=40)
             model = settle(self.tasks, model, restrict=structure.restrict, max_iter=max_iter, tol=1e-9)
@@ -293,7 +296,7 @@ class StructureFitter:
             start = self._without_side(replace(structure, gate_penalty=0.0))
             return self.with_gates(start, structure.gate_penalty, max_iter=GATE_STEPS, **options)
         if structure.truncation:
-            # EM keeps the range of W, so this refits the remaining directions.
+            # EM does not change the range of W, so it refits only the remaining directions.
             start = truncate(self._without_side(replace(structure, truncation=0.0)), structure.truncation)
             return em(tasks, start, max_iter=15, **options).mixture
         if structure.pseudo_tasks:
@@ -320,7 +323,7 @@ class StructureFitter:
         )
 
     def with_gates(self, start: Mixture, penalty: float, **options: Any) -> Mixture:
-        """Learn mixing weights that depend on the relevant side information, if any."""
+        """Estimate mixing weights that depend on the relevant side information, if any."""
         assert self.tasks.side is not None
         shares = self.tasks.posterior(start).shares
         penalties = gate_penalties(self.tasks.side, self.groups, shares, penalty)
@@ -331,7 +334,7 @@ class StructureFitter:
     def _independent(self, structure: Structure) -> Mixture:
         tasks, d = self.tasks, self.tasks.n_features
         if self.side is not None:
-            # Independent tasks have no Γ: restore the targets.
+            # The model of independent tasks has no Γ: add its effects back to the targets.
             assert tasks.side is not None
             tasks = tasks.shifted(-tasks.side @ self.side.T)
         assert structure.ridge is not None
@@ -345,7 +348,7 @@ class StructureFitter:
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
     def _shrunk(self, structure: Structure) -> Mixture:
-        """Run EM from the next weaker shrinkage, or from the plain mixed model."""
+        """Run EM from the fit with the next weaker shrinkage, or from the plain mixed model."""
         assert structure.plain is not None
         plain = self._without_side(structure.plain)
         weaker = [nu for nu in PSEUDO_TASKS if nu < structure.pseudo_tasks]
@@ -355,11 +358,11 @@ class StructureFitter:
 
     @property
     def _few(self) -> bool:
-        """Whether EM takes many, cheap steps, because the likelihood of few tasks is flat."""
+        """Whether there are few tasks; EM then takes more steps, because the likelihood is flat."""
         return self.tasks.n_features < len(self.tasks) <= FEW
 
     def steps(self, *, few: int, many: int) -> int:
-        """Return the number of steps of EM for these tasks."""
+        """Return the maximum number of EM steps for these tasks."""
         if self._few:
             return few
         # With more columns than tasks, late steps overfit W.
@@ -369,8 +372,8 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Fit a structure to all tasks of ``source`` by EM from its fit to a sample.
 
-    Γ, mixing weights and the shrinkage target stay those of the sample, and so do independent tasks, atoms, and coefficients
-    that are the same in all tasks.
+    Γ, mixing weights, the shrinkage target and the means of coefficients without variance are kept from the sample.  The
+    models of independent tasks and of atoms are not changed.
     """
     if structure.kind == "independent" or structure.atoms:
         return model
@@ -378,7 +381,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         source,
         model,
         max_iter=REFINING_STEPS,
-        # A combination of low-rank covariances has a higher rank.
+        # Acceleration would combine low-rank covariances to one of higher rank.
         accelerate=structure.kind != "low rank",
         learn_mean=structure.learn_mean,
         restrict=structure.restrict,
@@ -387,7 +390,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
 
 
 def m_step(structure: Structure, model: Mixture, totals: Totals, sums: Sums) -> Mixture:
-    """Return one M-step of the EM of `refine`."""
+    """Return the model after one M-step, as in `refine`."""
     step = maximise(totals, model, sums, structure.learn_mean, _shrinkage(structure, model))
     return replace(step, covariances=structure.restrict(step.covariances))
 
