@@ -30,7 +30,7 @@ from small_files import (
     movielens_files,
     zipped,
 )
-from tailored.datasets import _lenk, _ratings, fetch_jester, fetch_lenk, fetch_movielens
+from tailored.datasets import _ratings, fetch_jester, fetch_lenk, fetch_movielens
 from tailored.exceptions import DamagedFileError
 
 FETCHERS: dict[str, Callable[..., Any]] = {
@@ -38,7 +38,7 @@ FETCHERS: dict[str, Callable[..., Any]] = {
     "movielens": fetch_movielens,
     "jester": fetch_jester,
 }
-SOURCES = {"lenk": (_lenk, "LENK"), "movielens": (_ratings, "MOVIELENS"), "jester": (_ratings, "JESTER")}
+SOURCES = {"lenk": (_ratings, "LENK"), "movielens": (_ratings, "MOVIELENS"), "jester": (_ratings, "JESTER")}
 
 
 def without_bytes(value: Any) -> str | None:

@@ -15,7 +15,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from tailored.datasets import _lenk, fetch_jester, fetch_lenk, fetch_movielens
+from tailored.datasets import _ratings, fetch_jester, fetch_lenk, fetch_movielens
 
 # Where the variable points before the fixture below hides it, or beside the project's own folder.
 REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -52,8 +52,8 @@ def test_real_lenk(real: Callable[[str], Path]) -> None:
 
 def test_real_lenk_is_the_published_file(real: Callable[[str], Path]) -> None:
     content = real("lenk/lenk_data.mat").read_bytes()
-    assert hashlib.sha256(content).hexdigest() == _lenk.LENK.sha256
-    assert len(content) == _lenk.LENK.size
+    assert hashlib.sha256(content).hexdigest() == _ratings.LENK.sha256
+    assert len(content) == _ratings.LENK.size
 
 
 @pytest.mark.parametrize(("n_items", "least"), [(20, 10), (5, 3), (None, 10)])

@@ -17,7 +17,7 @@ from tailored.displays import (
     TaskFitDisplay,
 )
 from tailored.displays.base import MARKERS, PALETTE, line_style
-from tailored.displays.effects import own_fits
+from tailored.displays.coefficients import own_fits
 from tailored.evaluation import Evaluation
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

@@ -4,9 +4,8 @@
 """
 
 from ._files import Source, get_data_home
-from ._lenk import LENK, fetch_lenk
 from ._multilevel import MULTILEVEL, load_multilevel
-from ._ratings import JESTER, MOVIELENS, fetch_jester, fetch_movielens
+from ._ratings import JESTER, LENK, MOVIELENS, fetch_jester, fetch_lenk, fetch_movielens
 from ._synthetic import CircleTruth, ClusterTruth, make_circle, make_clusters
 
 #: The published file of each ``fetch_<name>``: address, SHA-256, size, licence, citation.

@@ -7,8 +7,7 @@ drawing.
 """
 
 from .calibration import CalibrationDisplay
-from .effects import EffectsDisplay, ShrinkageDisplay
-from .prior import ComponentsDisplay, PriorPathDisplay
+from .coefficients import ComponentsDisplay, EffectsDisplay, PriorPathDisplay, ShrinkageDisplay
 from .rows import RowsDisplay
 from .task_fit import TaskFitDisplay
 

@@ -11,8 +11,16 @@ from ..gaussian.errors import mean_covariance
 from ..gaussian.mixture import Mixture
 from ..gaussian.sites import ResponseRows
 from ..gaussian.structures import StructureFitter
-from ..summaries.baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
-from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
+from ..summaries.training import (
+    MIXED_MODEL,
+    OWN,
+    POOLED,
+    RIDGE,
+    TASK_MEAN,
+    SideSummary,
+    TrainingSummary,
+    summarise_side,
+)
 from ..tasks.rows import overall_mean
 from .data import Draw, TrainingData
 from .selection import Candidate, Selection

@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from .._utils.records import Fitted
 from .._utils.validation import native
-from ..tasks.rows import Array, Scaling
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 
 
@@ -51,12 +50,3 @@ def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Ar
         bad = native(tasks.labels[~np.isfinite(phis).all(axis=1)])[0]
         raise ValueError(f"feature_map: NaN or infinity in the features of task {bad!r}")
     return phis
-
-
-def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
-    """Return the (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
-    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
-    sizes = tasks.sizes
-    weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
-    shape = (len(tasks), len(weights))
-    return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)

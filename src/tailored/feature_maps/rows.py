@@ -9,14 +9,14 @@ from .._utils.algebra import ridge
 from .._utils.validation import check_positive
 from ..tasks.rows import Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
-from .base import Array, FeatureMap, averaging_matrix
+from .base import Array, FeatureMap
 
 
 class MeanEmbedding(FeatureMap):
     """``φ = 1/n Σ vec(x_i (y_i, 1)ᵀ)`` in R^{2d}: the paper's map for clusters and MovieLens."""
 
     def transform(self, tasks: TaskSet) -> Array:
-        mean = averaging_matrix(tasks)
+        mean = _averaging_matrix(tasks)
         weighted = mean @ sparse.diags_array(tasks.y)
         return np.hstack([dense(weighted @ tasks.X), dense(mean @ tasks.X)])
 
@@ -53,7 +53,7 @@ class AngleMap(FeatureMap):
             raise self._not_fitted()
         low, high = self.scale
         angle = (np.pi / 4) * (high - tasks.y) / (high - low if high > low else 1.0)
-        total = averaging_matrix(tasks)
+        total = _averaging_matrix(tasks)
         total.data[:] = 1.0
         count = dense(total @ tasks.X)
         angles = dense((total @ sparse.diags_array(angle)) @ tasks.X)
@@ -80,3 +80,12 @@ class RidgeEstimate(FeatureMap):
         for t, task in enumerate(tasks):
             out[t] = ridge(dense_rows(task.X, True), task.y, self.alpha)
         return out
+
+
+def _averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
+    """Return the (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
+    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+    sizes = tasks.sizes
+    weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
+    shape = (len(tasks), len(weights))
+    return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)

@@ -16,10 +16,9 @@ from ..losses import Loss, Pinball, error_name
 from ..priors.base import Prior
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN, baseline_errors
 from .effects import INTERCEPT, coefficient_names
 from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
-from .training import OWN, TrainingSummary
+from .training import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN, TrainingSummary, baseline_errors
 
 #: Largest number of columns for a correlation matrix; with more, the largest correlations are printed.
 MATRIX_COLUMNS, N_CORRELATIONS = 6, 10

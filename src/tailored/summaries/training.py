@@ -1,9 +1,10 @@
-"""`TrainingSummary`: what is stored about the training tasks for summaries, without their rows."""
+"""`TrainingSummary`: what is stored about the training tasks for summaries, without their rows; errors of baselines."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.special import entr
@@ -13,10 +14,15 @@ from .._utils.validation import check_shape
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.errors import MeanCovariance
 from ..gaussian.mixture import Mixture, log_gates
-from ..tasks.rows import Array, Scaling
+from ..losses import Loss
+from ..priors.base import Prior, predict_blocks
+from ..priors.mixture import MixturePrior
+from ..tasks.rows import Array, Scaling, support_means, task_means
+from ..tasks.task_set import TaskSet
 
-#: Name of the fitted learner in tables of errors.
+#: Names of the fitted learner and of the baselines in tables of errors.
 OWN = "this learner"
+TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
 
 
 @dataclass(frozen=True)
@@ -96,3 +102,38 @@ def summarise_side(
         r = np.exp(log_gates(model.gates, side))
         means = (r.T @ np.nan_to_num(table)) / np.maximum(r.T @ ~np.isnan(table), 1e-300)
     return SideSummary(coefficient_std, row_variance, reduction, means)
+
+
+def baseline_errors(
+    prior: Prior,
+    training: TrainingSummary | None,
+    support: TaskSet,
+    query: TaskSet,
+    loss: Loss,
+    n_jobs: int | None = None,
+) -> Mapping[str, Array]:
+    """Return the mean error of each task's query rows, by the learner and by the baselines; NaN without query rows.
+
+    Ridge penalty and mixed model come from the training summary; they are left out if it does not have them.
+    """
+    priors, by_method = dict[str, Prior]({OWN: prior}), dict[str, Array]()
+    if training is not None:
+        mean, smooth = training.target_mean, prior.response is not None
+        by_method[TASK_MEAN] = support_means(support, query, mean, smooth=smooth)
+        # With a shared regressor the others were fitted to the residuals, so their predictions are not comparable.
+        if prior.regressor is None and isinstance(prior, MixturePrior):
+            ridge, d = training.ridge, prior.n_weights
+            alone = (
+                None if ridge is None else Mixture(np.ones(1), np.zeros((1, d)), ridge * np.eye(d)[None], 1.0)
+            )
+            simple: Any = {"shifts": (), "calibration": None, "quantile": None}
+            for name, model in ((RIDGE, alone), (MIXED_MODEL, training.mixed_model)):
+                if model is not None:
+                    priors[name] = replace(prior, model=model, **simple)
+    predicted = {
+        name: predict_blocks(each, support, query, None, n_jobs).prediction for name, each in priors.items()
+    }
+    return {
+        name: task_means(loss.error(values, query.y), query.offsets, query.frequency_weight)
+        for name, values in (predicted | by_method).items()
+    }
