@@ -15,14 +15,14 @@ from .._utils.progress import printable
 from .._utils.validation import is_missing
 from .encoding import ColumnEncoding, list_some
 
-#: Characters per line, and of a column's name in the table.
+#: Maximum number of characters in a line, and in a column's name in the table.
 WIDTH, NAME_WIDTH = 80, 24
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
 
-#: Fraction of zeros from which on integers are taken for counts.
+#: Minimum fraction of zeros for a hint that integer targets are binary or counts.
 MANY_ZEROS = 0.1
-#: Number of rows in which columns are compared first.
+#: Number of rows that are searched first for columns that vary within tasks.
 FIRST_ROWS = 1_000
 
 _HEADER = ("column", "role", "kind", "read as")
@@ -35,10 +35,10 @@ class Description:
     n_tasks: int
     n_rows: int
     rows_per_task: dict[str, float]  # "min", "median" and "max"
-    task: str  # name of its column; "" if the tasks were not read from a dataframe
+    task: str  # name of the task column; "" if the tasks were not read from a dataframe
     target: str
     columns: list[dict[str, str]]  # "column", "role" ("feature" or "side info"), "kind" and "read as" of each
-    dropped: dict[str, int]  # why rows were dropped, and how many
+    dropped: dict[str, int]  # reasons why rows were dropped, and numbers of rows
     notes: list[str]  # columns that do not vary, or not within tasks, and targets that are binary or counts
 
     @classmethod
@@ -130,7 +130,7 @@ def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
 
 
 def data_notes(tasks: Any, names: Any = None) -> list[str]:
-    """Warn of few tasks, and of columns that are constant, or constant within every task; ``names`` are those of a frame X."""
+    """Return notes about few tasks and about columns constant overall or within tasks; ``names`` are the columns of a frame X."""
     notes = []
     if len(tasks) < 3:
         one = "one task" if len(tasks) == 1 else "two tasks"
@@ -158,7 +158,7 @@ def data_notes(tasks: Any, names: Any = None) -> list[str]:
 
 
 def _notes(tasks: Any) -> list[str]:
-    """Return notes about the target and about the task."""
+    """Return notes about the target and about the task columns."""
     notes: list[str] = []
     if tasks.encoding is None or not tasks.encoding.classes:
         notes += filter(None, [hint_about_target(tasks.y)])
@@ -170,7 +170,7 @@ def _notes(tasks: Any) -> list[str]:
 
 
 def hint_about_target(y: Any) -> str:
-    """Return a hint for targets 0 and 1, or for non-negative integers with many zeros; "" for others."""
+    """Return a hint for targets 0 and 1, or for non-negative integers with many zeros, otherwise ""."""
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""

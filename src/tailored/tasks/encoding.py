@@ -1,6 +1,6 @@
-"""How the columns of a table become numbers.
+"""Encode the columns of a table as numbers.
 
-`Encoding` is made from the first table and kept by learners, so that later tables are read the same way.
+`Encoding` is built from the training table and stored by learners, so that later tables are read the same way.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from .._utils.records import Record
 from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
 
-#: Largest number of categories of a feature: each but the first becomes an indicator column.
+#: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
-#: A feature with more categories than this has one column of their positions instead of indicators.  Strings that are
-#: mostly distinct are then identifiers of rows.
+#: A feature with more categories is stored as one column of category codes instead of indicators.  If most of its
+#: strings are distinct, they are identifiers of rows, which is an error.
 MANY_CATEGORIES = 20
-#: A column of strings is an error if it has as many distinct values, and this share of them are numbers.
+#: A column of strings is an error if it has at least this many distinct values, and this fraction of them are numbers.
 MIN_NUMBERS, SHARE_OF_NUMBERS = 10, 0.8
 
-#: Kinds of columns.
+#: Kinds of columns; "levels" is a categorical feature stored as category codes.
 KINDS = ("number", "boolean", "categorical", "levels", "ordered", "date")
 #: The column of task labels, or several columns whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]
-#: Optional values of each row, see `TaskSet`.
+#: Names of the optional values per row; see `TaskSet`.
 ROW_VALUES = ("sample_weight", "frequency_weight", "exposure")
-#: For each column, the kind that the table's type declares, and its categories.
+#: For each column, the kind according to its dtype, and its categories.
 Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 
 _DAY = 86_400.0 * 1e6  # in microseconds
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _NUMBER = int | float | np.number
 _DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+", re.ASCII)
-#: A number as people write it: with a decimal comma, separators of thousands or a percent sign.
+#: Matches a number that may have a decimal comma, thousands separators or a percent sign.
 _WRITTEN_NUMBER = re.compile(
     r"[-+]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)(e[-+]?\d+)?\s?%?", re.ASCII | re.I
 )
@@ -72,17 +72,18 @@ class SideInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnEncoding(Record):
-    """How one column of a table becomes numbers.
+    """How one column of a table is encoded as numbers.
 
-    Booleans are 0 and 1. A categorical feature becomes indicators, one for each category but the first; categorical
-    side information stays as it is, for the feature map. "levels" are the categories of a feature with more than 20: one
-    column with their positions, −1 for an unknown one. Ordered categories are their positions, from 0, or themselves
-    if they are numbers. Dates are days, with fractions.
+    Booleans become 0 and 1. A categorical feature becomes one indicator for each category except the first. With more than
+    20 categories (kind "levels") it becomes one column of category codes, with −1 for an unknown category. Categorical side
+    information is not encoded here but by the feature map. Ordered categories become their positions, from 0, or their
+    values if they are numbers. Dates become days, with fractions.
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
-    stand for an unknown category, and for missing values that are imputed. A feature `has_missing` if its values were
-    imputed in training; the last column then indicates missing values. Dates all have a time zone (`has_zone`), or none.
+    replace unknown categories, and missing values if these are imputed. `has_missing` is whether values of the feature were
+    missing in training and imputed; the last column then indicates missing values. `has_zone` is whether dates have a time
+    zone.
     """
 
     name: str
@@ -113,7 +114,7 @@ class ColumnEncoding(Record):
 
     @property
     def scores(self) -> list[float]:
-        """Numbers of the ordered categories."""
+        """The numbers that encode ordered categories."""
         try:
             return [float(category) for category in self.categories]
         except ValueError:
@@ -144,7 +145,7 @@ class ColumnEncoding(Record):
         return cls(name, kind, categories, means=tuple(means.tolist()))
 
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
-        """Return the encoded values (n, k) of a column, NaN where it is missing, and its unknown categories."""
+        """Return the encoded values (n, k) of a column, with NaN for missing values, and its unknown categories."""
         if self.kind in ("number", "boolean"):
             values = numeric_column(column, title, advice)[:, None]
             if (
@@ -172,7 +173,7 @@ class ColumnEncoding(Record):
         if column.dtype.is_numeric() and not set(self.categories) & set(distinct):
             categories = f"categories ({name_some(self.categories, 3)})"
             raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
-        # One row per category, then that of unknown categories and that of missing values.
+        # One row per category, then one for unknown categories and one for missing values.
         n, k = len(self.categories), len(self.names) - self.has_missing
         values = np.append(np.arange(n), [-1.0, np.nan])[:, None]
         if self.kind != "levels":
@@ -183,7 +184,7 @@ class ColumnEncoding(Record):
         return values[rows[codes]], [category for category in distinct if category not in position]
 
     def imputing(self, values: np.ndarray) -> ColumnEncoding:
-        """Return the encoding that imputes missing values of a column with these encoded `values`."""
+        """Return the same encoding with imputation of missing values; `values` are the encoded training values."""
         missing = np.isnan(values).any(axis=1) if values.shape[1] else np.array(self.categories == ())
         if missing.all():
             raise ValueError(
@@ -193,13 +194,13 @@ class ColumnEncoding(Record):
         return replace(self, means=means, has_missing=bool(missing.any()))
 
     def impute(self, values: np.ndarray) -> np.ndarray:
-        """Return encoded values without missing ones, and their indicator if there were missing ones in training."""
+        """Impute missing encoded values, and append their indicator if values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
         return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: Any) -> tuple[float, bool]:
-        """Return the number of one value of side information, and whether its category is known."""
+        """Return one value of side information as a number, and whether its category is known."""
         if is_missing(value):
             return np.nan, True
         if isinstance(value, _NUMBER):
@@ -215,7 +216,7 @@ class ColumnEncoding(Record):
         return (self.means or (np.nan,))[0], False
 
     def merged(self, n: int, other: ColumnEncoding, m: int) -> ColumnEncoding:
-        """Return the encoding of `n` rows and `m` further rows of the same table."""
+        """Return the joint encoding of `n` rows and, with the encoding `other`, `m` further rows of the same table."""
         kinds = {self.kind, other.kind}
         if kinds <= {"number", "boolean"}:
             return self if self.kind == other.kind else ColumnEncoding(self.name)
@@ -236,7 +237,7 @@ class ColumnEncoding(Record):
         return replace(self, kind=kind, categories=categories, means=tuple(merged))
 
     def _frequencies(self) -> dict[str, float]:
-        """Relative frequencies of the categories."""
+        """Return the relative frequency of each category."""
         return dict(zip(self.categories, (1.0 - sum(self.means), *self.means), strict=False))
 
     def text(self) -> str:
@@ -258,7 +259,7 @@ class ColumnEncoding(Record):
         return "0 and 1" if self.kind == "boolean" else "a number"
 
     def meaning(self, role: str) -> tuple[Any, ...]:
-        """Return the parts that determine the encoded numbers; the feature map encodes categorical side information."""
+        """Return the fields that determine the encoded values; the feature map encodes categories of side information."""
         kind = "number" if self.kind == "boolean" else self.kind
         categories = self.categories if role == "features" or kind == "ordered" else ()
         return kind, categories, self.origin, self.has_missing
@@ -266,20 +267,20 @@ class ColumnEncoding(Record):
 
 @dataclass(frozen=True)
 class Encoding(Record):
-    """How a table was read, so that other tables are read the same way; made by `TaskSet.from_frame`.
+    """How a table was read, so that other tables can be read the same way; see `TaskSet.from_frame`.
 
-    Columns are found by their names, in any order. A category that was not in the first table is replaced by
-    the means of its encoded columns, with an `UnknownCategoryWarning`.
+    Columns are found by their names, in any order. A category that was not in the training table is
+    replaced by the means of the encoded columns, with an `UnknownCategoryWarning`.
     """
 
     task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels
     target: str | None
     features: tuple[ColumnEncoding, ...] = ()
     side_info: tuple[ColumnEncoding, ...] = ()  # the feature map encodes its categorical columns
-    #: Why rows of the table were dropped, and how many.
+    #: Reasons why rows of the table were dropped, and numbers of rows.
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    classes: tuple[str | bool, ...] = ()  # sorted values of a target that is read as their positions
-    # The columns of the optional values of rows.
+    classes: tuple[str | bool, ...] = ()  # sorted classes of the target, which is stored as their positions
+    # Names of the columns with the optional values per row.
     sample_weight: str | None = None
     frequency_weight: str | None = None
     exposure: str | None = None
@@ -319,7 +320,7 @@ class Encoding(Record):
     def encode_features(
         self, frame: Frame, name: str = "X", advice: str = "It was numeric in the training table."
     ) -> np.ndarray:
-        """Return the encoded features (n, k) of a table; `name` (its argument) and `advice` are for errors."""
+        """Return the encoded features (n, k) of a table; `name` (the argument) and `advice` are used in errors."""
         require_columns(frame, name, [column.name for column in self.features])
         X, j = np.empty((len(frame), len(self.feature_names))), 0
         for column in self.features:
@@ -331,7 +332,7 @@ class Encoding(Record):
         return X
 
     def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
-        """Return the targets of a table; strings and categories become positions among the sorted classes."""
+        """Return the encoding with classes, and the targets; strings and categories become positions of the sorted classes."""
         title = f"The target column {self.target!r}"
         is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
         if not is_text or (is_new and column.is_null().any()) or not (is_new or self.classes):
@@ -345,9 +346,9 @@ class Encoding(Record):
         return self, class_positions(self.classes, values, title)
 
     def encode_rows(self, X: Any) -> Any:
-        """Return the encoded features of a frame, which may also hold the task, the target and side information.
+        """Return the encoded features of a frame, which may also contain the task, the target and side information.
 
-        Other data, and a frame that has the encoded columns already, are returned unchanged.
+        Data other than frames, and frames of encoded columns, are returned unchanged.
         """
         if not is_frame(X):
             return X
@@ -376,13 +377,13 @@ class Encoding(Record):
 
     @property
     def levels(self) -> dict[int, int]:
-        """Numbers of categories of the encoded columns that hold positions of categories."""
+        """Number of categories of each encoded column that contains category codes."""
         widths = [len(column.names) for column in self.features]
         pairs = zip(self.features, (np.cumsum(widths) - widths).tolist(), strict=True)
         return {first: len(column.categories) for column, first in pairs if column.kind == "levels"}
 
     def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding, and encoded features, with indicators for all categories."""
+        """Return the encoding and the encoded features, with indicators instead of category codes."""
         columns, parts, first = [], [], 0
         for column in self.features:
             part = X[:, first : (first := first + len(column.names))]
@@ -396,7 +397,7 @@ class Encoding(Record):
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
     def positions(self, name: str) -> list[int]:
-        """Return the encoded columns of a column of the table, or the encoded column of that name."""
+        """Return the positions of the encoded columns for a table column, or of the encoded column with that name."""
         names = list(self.feature_names)
         for column in self.features:
             if column.name == name:
@@ -404,7 +405,7 @@ class Encoding(Record):
         return [names.index(name)] if name in names else []
 
     def with_side_info(self, side: SideInfo, types: Declared) -> Encoding:
-        """Add the encoding of side information; `types` are those of its table (`declared_types`)."""
+        """Add the encoding of side information; `types` is the result of `declared_types` for its table."""
         if side.values is None:
             return self
         names = side.names or [str(j) for j in range(side.values.shape[1])]
@@ -428,7 +429,7 @@ class Encoding(Record):
         return SideInfo(table.astype(np.float64) if numeric else table, names)
 
     def merged(self, n: int, other: Encoding, m: int) -> Encoding:
-        """Return the encoding of `n` rows and `m` further rows of the same table, which may lack columns."""
+        """Return the joint encoding of `n` rows and `m` further rows of the same table, which may lack columns."""
         parts = []
         for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
             others = {column.name: column for column in theirs}
@@ -437,17 +438,17 @@ class Encoding(Record):
 
     @property
     def encoded(self) -> list[str]:
-        """Columns that are not numbers, so that their encoding depends on the whole table."""
+        """Columns that are not numeric, whose encoding depends on the whole table."""
         features = [column.name for column in self.features if column.kind not in ("number", "boolean")]
         return features + [column.name for column in self.side_info if column.kind in ("ordered", "date")]
 
     def require_numbers(self, why: str) -> None:
-        """Raise ValueError if a column holds categories or dates."""
+        """Raise ValueError if a column contains categories or dates."""
         if self.encoded:
             raise ValueError(f"data: column {name_some(self.encoded)} holds categories or dates, and {why}")
 
     def difference(self, other: Encoding) -> str | None:
-        """Describe the first column that another table encodes differently; None if there is none."""
+        """Return a description of the first column that `other` encodes differently, or None."""
         for role in ("features", "side_info"):
             others = {column.name: column for column in getattr(other, role)}
             for column in getattr(self, role):
@@ -458,7 +459,7 @@ class Encoding(Record):
 
 
 def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the columns of task labels."""
+    """Return the names of the task columns as a tuple."""
     if not isinstance(task, Sequence):
         raise TypeError(f"task must be the name of a column, or a list of them; got {task!r}.")
     return (task,) if isinstance(task, str) else tuple(task)
@@ -476,7 +477,7 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
 
 
 def columns_to_encode(X: Any) -> list[str]:
-    """Return the columns of a frame that do not hold numbers; other data have none."""
+    """Return the columns of a frame that are not numeric; an empty list for other data."""
     if not is_frame(X):
         return []
     frame = read_frame(X, "X")
@@ -486,13 +487,13 @@ def columns_to_encode(X: Any) -> list[str]:
 
 
 def declared_types(frame: Frame, names: Iterable[str]) -> Declared:
-    """Return which columns of side information are ordered or boolean by their types."""
+    """Return the kinds of the columns of side information whose dtypes are ordered or boolean."""
     kinds = {name: declared_kind(frame[name]) for name in names}
     return {name: kind for name, kind in kinds.items() if kind[0] in ("ordered", "boolean")}
 
 
 def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
-    """Return the kind of a column by its type, and its categories if the user gave their order."""
+    """Return the kind of a column according to its dtype, and its categories if the dtype gives their order."""
     dtype = column.dtype
     if dtype in (nw.Categorical, nw.Enum):
         native = column.to_native()
@@ -536,7 +537,7 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
 def refuse_numbers_as_text(column: Column, title: str) -> None:
     """Raise ValueError if most values of a column of strings are numbers, which would become categories.
 
-    Integers alone are categories: a file without types would have been read as numbers.
+    If all are integers, they are taken for categories, because a file without types would have been read as numbers.
     """
     if column.dtype in (nw.String, nw.Object) and declared_kind(column)[0] == "categorical":
         codes, distinct = _coded(column)
@@ -578,7 +579,7 @@ def _days(column: Column) -> np.ndarray:
 
 
 def _has_zone(values: Iterable[Any]) -> bool:
-    """Return whether times, or strings in ISO 8601, have a time zone."""
+    """Return whether one of the times or ISO 8601 strings has a time zone."""
     matches = (
         _ISO.fullmatch(v.strip()) if isinstance(v, str) else getattr(v, "tzinfo", None) for v in values
     )
@@ -602,7 +603,7 @@ def _day(value: Any) -> float:
 
 
 def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | None:
-    """Return the days of strings if all of them are dates, as in a file without types."""
+    """Return the days of strings if all of them are dates, as in a file without types, otherwise None."""
     days = [_day_of(text) for text in distinct]
     if not days or any(day is None for day in days):
         return None
@@ -614,7 +615,7 @@ def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | Non
 
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
-    """Return the code of each row's category, −1 where it is missing, and the categories."""
+    """Return the category code of each row, −1 if it is missing, and the categories."""
     if column.dtype in (nw.Categorical, nw.Enum):
         column = column.cast(nw.String)
     strings = factorize(column)
@@ -651,7 +652,7 @@ def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str)
 
 
 def list_some(names: Iterable[str], limit: int = 4) -> str:
-    """Return the first few names without quotes, and the number of the others."""
+    """Return the first few names without quotes, and the number of further names."""
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

@@ -13,16 +13,16 @@ from .._utils.validation import check_choice, is_integer
 from .rows import segment_sums
 from .task_set import Share, TaskSet, check_share, row_counts
 
-#: Parts of a task's rows: each is the query once, with the other parts as support.
+#: Number of parts of a task's rows; each part is the query once, with the other parts as support.
 ROTATIONS = 4
-#: Least number of query rows of a task, where it has enough rows.
+#: Minimum number of query rows of a task, if it has enough rows.
 LEAST_QUERY = 5
 #: Which rows of a new task are observed: random ones, or the first ones.
 ORDERS = ("random", "first")
 
 
 class Episodes(NamedTuple):
-    """Pairs of support and query rows; ``task`` are the positions of the episodes' tasks, (E,)."""
+    """Pairs of support and query rows; ``task`` (E,) is the position of each episode's task."""
 
     support: TaskSet
     query: TaskSet
@@ -38,8 +38,8 @@ class Episodes(NamedTuple):
 class SupportSampling:
     """Which rows of a new task are observed before others are predicted, and how many.
 
-    ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). None:
-    all but one part in `ROTATIONS` of random rows, or a quarter to three quarters of the first rows.
+    ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). By
+    default, it is all random rows except one part in `ROTATIONS`, or the first quarter to three quarters of the rows.
     """
 
     support: tuple[Share, Share] | None = None
@@ -72,7 +72,7 @@ class SupportSampling:
         return 0.5 if is_integer(low) or is_integer(high) else 0.5 * (low + high)
 
     def rows(self, sizes: NDArray[np.int64]) -> tuple[float, float]:
-        """Return the least and the largest number of support rows in a task of median size."""
+        """Return the smallest and the largest number of support rows in a task of median size."""
         size = float(np.median(sizes)) if len(sizes) else 0.0
         if self.support is None:
             return 0.0, size * (1.0 - 1.0 / ROTATIONS)
@@ -80,7 +80,7 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return episodes of every task with about as many query rows as it has rows, for each repeat."""
+        """Return episodes of every task; in each repeat, it has about as many query rows as it has rows."""
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)
@@ -89,16 +89,16 @@ class SupportSampling:
         steps = np.linspace(0.0, 1.0, ROTATIONS)[:, None]
         n_support = np.rint(low + steps * (np.maximum(high, low) - low)).astype(np.int64)
         if self.in_order:
-            # Repeats would have the same rows.
+            # No repeats, because they would have the same rows.
             return _join(tasks, [_first(tasks, each) for each in np.unique(n_support, axis=0)])
         rng = np.random.default_rng(seed)
         return _join(tasks, [_random(tasks, each, rng) for _ in range(n_repeats) for each in n_support])
 
     def draw(self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 2) -> Episodes:
-        """Draw `n_support` support rows of every task (at most all but one), and some of the others as queries.
+        """Draw `n_support` support rows of every task (at most all but one), and query rows from the other rows.
 
-        There are as many query rows as in `rotate`, and at least `LEAST_QUERY` where the task has so many.  In order, all
-        later rows are queries.
+        There are as many query rows as in `rotate`, and at least `LEAST_QUERY` if the task has enough rows.  With
+        ``in_order``, all later rows are query rows.
         """
         tasks = tasks.single_rows()
         if self.in_order:
@@ -107,7 +107,7 @@ class SupportSampling:
         return _join(tasks, [_random(tasks, counts, rng) for _ in range(n_repeats)])
 
     def query_all(self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return episodes with `n_support` support rows (at most all but one) and all others as queries."""
+        """Return episodes with `n_support` support rows (at most all but one) and all other rows as query rows."""
         counts = row_counts(n_support, tasks.sizes)
         if self.in_order:
             return _join(tasks, [_first(tasks, counts)])
@@ -133,9 +133,9 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
 def split_rows(
     tasks: TaskSet, positions: Iterable[int], support: float, key: Sequence[int]
 ) -> tuple[TaskSet, TaskSet]:
-    """Split each task into support and query rows, drawn from `key` and its position in the stream alone.
+    """Split each task into support and query rows; the draw depends only on `key` and its position in the stream.
 
-    The draw of a task does not depend on the call that brings it, so a stream can be divided anywhere.
+    It does not depend on the call that passes the task, so a stream can be divided anywhere.
     """
     mask = np.zeros(len(tasks.y), dtype=bool)
     for start, n, position in zip(tasks.offsets[:-1], tasks.sizes, positions, strict=True):
@@ -164,7 +164,7 @@ def _random(tasks: TaskSet, n_support: Any, rng: np.random.Generator, n_query: A
 
 
 def _first(tasks: TaskSet, n_support: NDArray[np.int64]) -> Episodes:
-    """Return episodes whose support is the first rows and whose query is all later ones."""
+    """Return episodes with the first rows as support and all later rows as query."""
     task = np.repeat(np.arange(len(tasks)), tasks.sizes)
     support = np.arange(len(task)) - tasks.offsets[task] < n_support[task]
     return _episodes(tasks, support, ~support)
@@ -181,7 +181,7 @@ def _episodes(tasks: TaskSet, support: NDArray[np.bool_], query: NDArray[np.bool
 def _join(tasks: TaskSet, episodes: list[Episodes]) -> Episodes:
     filled = [each for each in episodes if len(each.query)]
     if not filled:
-        # No task has rows: episodes without query rows.
+        # No task has rows; return episodes without query rows.
         return Episodes(tasks, tasks, np.arange(len(tasks)))
     supports, queries, task = zip(*filled, strict=True)
     support, query = (TaskSet.concat(sets, relabel=True) for sets in (supports, queries))

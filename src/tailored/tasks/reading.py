@@ -54,9 +54,9 @@ Keys = NDArray[np.uint64]
 
 # narwhals has 128-bit integers, NumPy does not.
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
-#: What labels are, by the kind of NumPy's dtypes.
+#: Names of the types of labels, by the kind of their NumPy dtype.
 _KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
-#: Names of columns of identifiers.
+#: Matches the names of columns that are likely to contain identifiers.
 _IDENTIFIER = re.compile(r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -101,7 +101,7 @@ def distinct_labels(labels: Any, n_tasks: int) -> np.ndarray:
 
 
 def group_rows(groups: Any, n_rows: int, name: str = "groups") -> Grouping:
-    """Number the tasks of the rows by first appearance of their labels; None is one task with the label 0."""
+    """Number the tasks of the rows by first appearance of their labels; for None, all rows are one task, labelled 0."""
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     strings = factorize(groups)
@@ -155,9 +155,9 @@ def _is_incomplete(label: Any) -> bool:
 def first_difference(
     values: np.ndarray, codes: np.ndarray, first: np.ndarray
 ) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Return the row of each task's first value, and the first row with another value next to that of its task.
+    """Return the row of each task's first value, and two rows of one task with different values.
 
-    `values` (n,) are constant within tasks if the latter is None. Missing values differ from no value.
+    The second result is None if the `values` (n,) are constant within tasks. Missing values are ignored.
     """
     missing = (
         np.isnan(values)
@@ -175,10 +175,10 @@ def first_difference(
 
 
 def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
-    """Return the position of each label among the known ones, −1 where it is not among them.
+    """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are equal as in Python: 7 and 7.0 are. If 7 is among the known labels, "7" is an error. With `same_kind`, so are labels
-    of another type, except strings: "new" is the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error. With `same_kind`,
+    labels of another type are errors too, except strings, because "new" may be the name of a new task.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -255,15 +255,15 @@ BY_LABEL = (
 )
 
 
-#: Largest absolute value (squares of larger ones overflow in sums), and largest weight or exposure.
+#: Largest absolute value of side information, whose squares are summed, and largest weight or exposure.
 MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 
 
 def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
     """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
 
-    Such a frame has no index, the default index, or that of `groups` or one of the `others`. If the index
-    consists of the labels, rows are found by label.
+    Such a frame has no index, the default index, or the index of `groups` or of one of the `others`. A frame whose
+    index consists of the labels is returned unchanged, because its rows are found by label.
     """
     is_column = is_series(side_info)
     if groups is None or not (is_column or is_frame(side_info)) or len(side_info) != len(groups):
@@ -278,7 +278,9 @@ def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
     if index is None or index == list(range(len(index))) or index in known:
         return rows
     is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
-    if is_integer and _is_constant(values, groups):  # rows of a fold, whose X may be an array
+    if is_integer and _is_constant(
+        values, groups
+    ):  # rows of a cross-validation fold, whose X may be an array
         if not labels <= set(index):
             return rows
         found = f"it has {len(index)} rows, as X has, and its index has all labels"
@@ -300,10 +302,10 @@ def _row_index(data: Any) -> list[Any] | None:
 
 
 def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> SideInfo:
-    """Return the argument `side_info` of `TaskSet` as a row per task.
+    """Return the argument `side_info` of `TaskSet` with one row per task.
 
-    A single task without a label (`groups=None`) takes its own row in any form: a dict of named values, a
-    Series, or a frame of one row.
+    For a single task without a label (`groups=None`), it may be a dict of named values, a Series, or a frame of
+    one row.
     """
     labels = native(grouping.labels)
     if isinstance(side_info, SideInfo) and side_info.values is not None:
@@ -337,7 +339,7 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
 
 
 def read_side_table(side_info: Any, task: list[str], labels: np.ndarray) -> SideInfo:
-    """Return side information that is found by label; the columns `task` of a frame, or its index, hold the labels."""
+    """Return side information that is found by label; the labels are in the columns `task` of a frame, or in its index."""
     if side_info is None:
         return SideInfo()
     if is_series(side_info) or isinstance(side_info, Mapping):
@@ -364,7 +366,7 @@ def side_from_columns(columns: list[np.ndarray], names: list[str] | None, groupi
 
 
 def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.ndarray:
-    """Return the value of each task in a column (n,) of side information; raise ValueError if it has several."""
+    """Return the value of each task in a column (n,) of side information; raise ValueError if a task has several."""
     first, rows = first_difference(values, grouping.codes, grouping.first)
     if rows is None:
         return np.asarray(values[first])
@@ -387,7 +389,7 @@ def side_column(column: Column) -> np.ndarray:
 
 
 def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
-    """Return one row per task; a row is a scalar, a 1-D vector, or a mapping of named values."""
+    """Return side information given by task; a row is a scalar, a 1-D vector, or a mapping of named values."""
     if all(type(row) is np.ndarray and row.ndim == 1 and row.dtype.kind in "biuf" for row in rows):
         _check_widths([row.size for row in rows], labels)
         return _table(list(np.stack(rows).T), None, labels)
@@ -422,7 +424,7 @@ def _from_mapping(mapping: Mapping[Any, Any], labels: list[Any]) -> SideInfo:
 
 
 def _rows_of(keys: np.ndarray, labels: np.ndarray, hint: str = "") -> np.ndarray:
-    """Return the row of each label in a table with the labels `keys`, which may hold others in any order."""
+    """Return the row of each label in a table whose rows have the labels `keys`; the table may have further rows."""
     task = positions_of(keys, labels)
     rows = np.flatnonzero(task >= 0)
     counts = np.bincount(task[rows], minlength=len(labels))
@@ -515,18 +517,18 @@ def _by_index(series: Column) -> dict[Any, Any]:
     return values
 
 
-#: How rows with missing values are treated.
+#: Valid values of ``missing``: how rows with missing values are treated.
 MISSING = ("error", "drop", "impute")
-#: Rows of a table that are examined for a second grouping, and those that are examined first for constant columns.
+#: Number of rows that are searched for a second grouping, and number of rows searched first for constant columns.
 GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
 #: Number of rows above which integers that are all different look like identifiers.
 MANY_ROWS = 100
-#: Number of tasks with two or more rows from which on a column that is constant within all of them is side information.
+#: If at least this many tasks have two or more rows, columns that are constant within every task are side information.
 MIN_TASKS = 10
 
 
 def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64] | None:
-    """Return a positive number for each row, or None without any; a frequency may be zero."""
+    """Return an optional argument as a positive number for each row, or None; a frequency may be zero."""
     if values is None:
         return None
     refuse_masked(name, values)
@@ -559,8 +561,8 @@ class TaskRows(NamedTuple):
 class LongTable:
     """A long dataframe and the roles of its columns; see `TaskSet.from_frame`.
 
-    With an `encoding`, the table is read like the one that the encoding was made from. Without a target, the
-    targets are zero.
+    With an `encoding`, the table is read like the table of that encoding. Without a target, the targets are
+    zero.
     """
 
     frame: Any
@@ -638,7 +640,7 @@ class LongTable:
 
     @property
     def _row_columns(self) -> dict[str, Any]:
-        """Columns with optional values of rows, by default those of the encoding; rows without targets have no weights."""
+        """Columns with optional values per row, by default those of the encoding; without targets there are no weights."""
         roles = ROW_VALUES if self.target is not None else ("exposure",)
         named = {role: getattr(self.encoding, role, None) for role in roles}
         named |= {role: name for role, name in self.row_columns.items() if name is not None}
@@ -654,7 +656,7 @@ class LongTable:
         return check_columns(data, "features", others if self.features is None else self.features, roles)
 
     def _side_columns(self, data: Frame) -> Sequence[str]:
-        """Return the columns of side information; by default those of the encoding, as far as `side_info` lacks them."""
+        """Return the columns of side information; by default those of the encoding that `side_info` lacks."""
         if self.side_columns is not None or self.encoding is None:
             return self.side_columns or ()
         features = {column.name for column in self.encoding.features}
@@ -664,13 +666,13 @@ class LongTable:
 
     @property
     def _side_table(self) -> list[str]:
-        """Columns of the table of side information."""
+        """Columns of `side_info`, if it is a frame."""
         return read_frame(self.side_info, "side_info").columns if is_frame(self.side_info) else []
 
     def _constant_columns(self, data: Frame, task: list[str], names: list[str]) -> list[str]:
         """Return the columns that are constant within every task and vary between tasks, with a warning.
 
-        They are side information. A task with one row does not count.
+        They become side information. Tasks with one row are ignored.
         """
         if not (self.side_info is None or is_frame(self.side_info)):
             return []
@@ -716,7 +718,7 @@ class LongTable:
 def complete_rows(
     data: Frame, task: Sequence[str], target: str | None, others: Sequence[str]
 ) -> tuple[NDArray[np.bool_], tuple[tuple[str, int], ...]]:
-    """Return which rows have no missing value in these columns, and how many have one for which first reason."""
+    """Return a mask of the rows that are complete in these columns, and the number of incomplete rows by reason."""
     complete, dropped = np.ones(len(data), dtype=bool), []
     reasons = [(f"no {name!r}, the task", name) for name in task]
     reasons += [(f"no {target!r}, the target", target)] if target is not None else []
@@ -745,8 +747,8 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
 def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
     """Warn about features that look like a second grouping: many values, each with several rows in one task.
 
-    Values of a category have an effect each. Identifiers within tasks say nothing about new tasks, and integers are
-    numbers, also those that are different in every row, or that have a name such as "student_id" or "itemCode".
+    Each category has an effect, but identifiers within tasks are not predictive for new tasks. Integers are read as numbers,
+    so also warn if they differ in every row, or if the column has a name such as "student_id" or "itemCode".
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:

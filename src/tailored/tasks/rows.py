@@ -72,7 +72,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def dense(X: Any) -> Array:
-    """Return a dense float array of a dense or sparse one."""
+    """Return a dense or sparse array as a dense float array."""
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float)
 
 
@@ -96,7 +96,7 @@ def dense_rows(X: Any, fit_intercept: bool) -> Array:
 
 
 def batches(tasks: TaskSet, width: int | None = None) -> Iterator[TaskSet]:
-    """Yield batches of tasks whose (d + 1, width) matrices fit into `BATCH_FLOATS`; no tasks are one empty batch."""
+    """Yield batches of tasks whose (d + 1, width) matrices fit into `BATCH_FLOATS`; without tasks, yield one empty batch."""
     d = tasks.n_features + 1
     size = max(1, BATCH_FLOATS // (d * max(d, width or d)))
     for start in range(0, max(len(tasks), 1), size):
@@ -112,7 +112,7 @@ def segment_sums(values: Array, offsets: NDArray[np.int64]) -> Array:
     return total
 
 
-#: Number of columns whose means order the tasks.
+#: Number of columns whose means determine the order of the tasks.
 SORTED_COLUMNS = 50
 
 
@@ -128,7 +128,7 @@ def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     sizes, frequency = tasks.n_observed, tasks.frequency_weight
     rows = rows if frequency is None else rows * frequency[:, None]
     means = segment_sums(rows, tasks.offsets) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    # Distances from the centre are the same in other units, and for targets with the opposite sign.
+    # Scaled distances from the centre depend neither on the units nor on the sign of the targets.
     distances = np.abs(means - means.mean(axis=0))
     largest = distances.max(axis=0, initial=0.0)
     distances = np.round(distances / np.where(largest > 0, largest, 1.0), 9)
@@ -145,7 +145,7 @@ def predictions(rows: Rows, weights: Array) -> Array:
 
 
 def sparse_products(X: Any, weights: Array, task: Index) -> Array:
-    """Return ``<x, w>`` of CSR rows with the weights (T, d) of their tasks, from the stored entries alone."""
+    """Return ``<x, w>`` of CSR rows with the weights (T, d) of their tasks, using only the stored entries."""
     entries = np.diff(X.indptr)
     of_row = np.repeat(np.arange(len(entries)), entries)
     products = X.data * weights[task[of_row], X.indices]
@@ -166,7 +166,7 @@ def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | Non
 
 
 def standard_errors(values: Array) -> Array:
-    """Return the standard errors of means over tasks, the last axis; 0 for one task."""
+    """Return the standard errors of means over the last axis, the tasks; 0 for one task."""
     n = values.shape[-1]
     return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1]))
 
@@ -184,9 +184,9 @@ def _exposure_and_frequency(tasks: TaskSet) -> list[Array]:
 
 
 def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: bool) -> Array:
-    """Predict query rows by the mean (or rate) of the support rows of the same task; ``overall`` without any.
+    """Predict query rows by the mean (or rate) of the support rows of the same task, or ``overall`` if there are none.
 
-    ``smooth`` adds a row with the overall mean: a predicted probability or rate of zero has an infinite loss.
+    ``smooth`` adds a row with the overall mean, because a predicted probability or rate of zero has an infinite loss.
     """
     (observed, frequency), (asked, _) = map(_exposure_and_frequency, (support, query))
     more = float(asked.mean()) if smooth and len(asked) else 0.0
@@ -197,19 +197,19 @@ def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: b
 
 
 def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
-    """Return the mean over tasks of the mean loss of their rows; infinity instead of NaN, or without rows."""
+    """Return the mean over tasks of their mean loss; infinity if it is NaN or no task has rows."""
     means = task_means(losses, offsets)[np.diff(offsets) > 0]
     error = float(means.mean()) if len(means) else np.inf
     return error if np.isfinite(error) else np.inf
 
 
 #: Largest absolute value of a row or target, as a multiple of the scale of the training data: next to larger
-#: values, all others are lost to rounding.
+#: values, all other values are lost to rounding.
 LIMIT = 1e15
-#: The same of features of classes and counts, whose linear predictor is an exponent.
+#: The same limit for features in models of classes and counts, whose linear predictor is an exponent.
 RESPONSE_LIMIT = 1e4
-#: Columns with a smaller root mean square are not scaled, and larger ones are an error: ratios of two scales and
-#: their squares must be finite.
+#: Columns with a root mean square below the first limit are not scaled, and above the second they are an error,
+#: because ratios of two scales and their squares must be finite.
 LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
 
 
@@ -249,7 +249,7 @@ class Scaling(Record):
 
     @classmethod
     def of(cls, tasks: TaskSet, fit_intercept: bool, *, centre: bool = False) -> Self:
-        """Return root mean squares as scales; with `centre` and an intercept, about the means.
+        """Scale by root mean squares; with `centre` and an intercept, shift by the means first.
 
         Sparse columns are centred implicitly: `dense` subtracts the shift from one batch of rows at a time.
         """
@@ -278,7 +278,7 @@ class Scaling(Record):
 
     @classmethod
     def of_entries(cls, tasks: TaskSet, fit_intercept: bool) -> Self:
-        """Return root mean squares of the non-zero entries of each column, so that rare columns are not small.
+        """Scale by the root mean square of each column's non-zero entries, which is not small for sparse columns.
 
         Columns are not shifted. Targets are centred if there is an intercept.
         """
@@ -292,11 +292,11 @@ class Scaling(Record):
         return replace(centred, columns=columns, shift=np.zeros(len(columns)))
 
     def of_response(self, name: str) -> Self:
-        """Return the scaling of the columns alone, for targets of another response."""
+        """Return the same scaling of the columns, with unscaled targets of another response."""
         return replace(self, target=1.0, target_shift=0.0, response=name)
 
     def weighted_rows(self, tasks: TaskSet) -> tuple[Array, Array]:
-        """Return the scaled rows and targets of tasks, multiplied by the roots of their weights."""
+        """Return the scaled rows and targets of tasks, multiplied by the square roots of their weights."""
         X, y = self.dense(tasks.X), self.targets(tasks.y)
         if (weights := tasks.row_weights) is None:
             return X, y
@@ -324,7 +324,7 @@ class Scaling(Record):
         return least * least, target * target  # a power would raise OverflowError
 
     def holds(self, X: Any, y: Array | None = None) -> bool:
-        """Return whether rows are surely finite and within the limits, in one pass over them."""
+        """Return whether the sums of squares prove that all values are finite and within the limits."""
         columns, target = self._squared_limits
         flat = X if isinstance(X, np.ndarray) else X.data
         return bool(np.vdot(flat, flat) <= columns and (y is None or np.vdot(y, y) <= target))
@@ -345,7 +345,7 @@ class Scaling(Record):
 
     @cached_property
     def change(self) -> tuple[Array, Array, float, float]:
-        """Shift and inverse scale of the columns and of the targets, as compiled loops read them."""
+        """Shift and inverse scale of the columns and of the targets, in the form for compiled loops."""
         n_features = len(self.columns) - self.fit_intercept
         columns = frozen(self.shift[:n_features]), frozen(1.0 / self.columns[:n_features])
         return *columns, float(self.target_shift), float(1.0 / self.target)
@@ -408,7 +408,7 @@ class Scaling(Record):
 
     @cached_property
     def _back(self) -> Array:
-        """A with ``w_raw = target (A w)``, up to the shift of the targets."""
+        """The matrix A with ``w_raw = target (A w)``, up to the shift of the targets."""
         A = np.diag(1.0 / self.columns)
         if self.fit_intercept:
             A[-1, :-1] = -self.shift[:-1] / self.columns[:-1]
@@ -425,7 +425,7 @@ def _squared(values: Array) -> Array:
 
 
 def _usable(scale: Array, shift: Array) -> Array:
-    """Replace scales that are only rounding errors of a constant by the constant, and zeros by one."""
+    """Replace scales of constant columns, which are only rounding errors, by the constant, and zeros by one."""
     scale = np.where(scale > 1e-13 * np.abs(shift), scale, np.abs(shift))
     return np.where(scale > LEAST_SCALE, scale, 1.0)
 

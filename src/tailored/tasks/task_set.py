@@ -45,7 +45,8 @@ from .reading import (
     side_from_rows,
 )
 
-#: Rows of frequency n become up to n single rows: this many in all, or at least this many of each row.
+#: A row with frequency n is repeated up to n times; the limits are about this many rows in all, but not fewer than
+#: this many copies of a row.
 MOST_SINGLE_ROWS, FEWEST_REPEATS = 100_000, 4
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
@@ -82,19 +83,19 @@ class TaskSet(Fitted):
         The rows of all tasks, in any order. Sparse input becomes CSR and stays sparse.
     y : array-like of shape (N,)
     groups : array-like of shape (N,), optional
-        The task label of each row: integers, strings or other hashable values. None: one task, labelled 0.
+        The task label of each row: integers, strings or other hashable values. If None, all rows are one task, labelled 0.
     side_info : mapping, pandas DataFrame or array, optional
         Side information: a mapping from label to row (a number, a vector, or a dict of named values), a
         pandas DataFrame or Series whose index holds the labels, or an (N, q) array or dataframe (with the
-        default index or that of `X`) with a row for every row of `X`, constant within each task. A single
-        task also takes its vector, and without `groups` a dict, a named Series or a frame of one row.
+        default index or that of `X`) with a row for every row of `X`, constant within each task. For a
+        single task, also a vector, and without `groups` also a dict, a named Series or a frame of one row.
     sample_weight : array-like of shape (N,), optional
-        Precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
-        likelihood of a row is raised to the power v. All are positive.
+        Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
+        likelihood of a row is raised to the power v.
     frequency_weight : array-like of shape (N,), optional
         How often each row was observed; a row with frequency 3 counts as three rows. Rows with frequency 0 are dropped.
     exposure : array-like of shape (N,), optional
-        Exposure of counts, a time or an area for example: the mean is exposure times rate. All are positive.
+        Positive exposures of counts, for example a time or an area: the mean is exposure times rate.
 
     Attributes
     ----------
@@ -161,9 +162,9 @@ class TaskSet(Fitted):
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
-        Categorical features become indicators, one for each category but the first. Ordered categories (of
-        pandas, or a polars Enum) become their positions, dates the days since the first one, booleans 0 and
-        1; see `describe`. Categorical side information is kept as it is.
+        Categorical features become indicators, one for each category except the first; with more than 20 categories, they
+        become category codes. Ordered categories (pandas, or a polars Enum) become their positions, dates become days since
+        the first date, and booleans 0 and 1; see `describe`. Categorical side information is not changed.
 
         Parameters
         ----------
@@ -171,23 +172,23 @@ class TaskSet(Fitted):
         task : str or sequence of str
             The column of task labels. Each combination of several columns is a task, labelled by a tuple.
         target : str or None
-            The column to predict. None: the rows have no targets, and zeros are stored.
+            The column to predict. If None, the rows have no targets, and zeros are stored.
         features : sequence of str, optional
             The feature columns; by default all remaining ones (without the index that pandas stores in its
-            files). Without any feature the model is a random intercept alone. By default, and without
-            `side_columns`, a column that is constant within at least 10 tasks of two or more rows, and within
-            all others, is side information, with a warning.
+            files). Without any features, the model has only a random intercept. If neither `features` nor
+            `side_columns` is given and at least 10 tasks have two or more rows, columns that are constant within
+            every task become side information, with a warning.
         side_info : dataframe or mapping, optional
             A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame whose index
             holds the labels, or a mapping from label to row. Labels that are not in `frame` are ignored.
         side_columns : sequence of str, optional
             Columns of `frame`, constant within each task, that are the side information.
         encoding : Encoding, optional
-            The encoding of another task set, or ``encoding_`` of a learner: read the columns like that table.
+            The encoding of another task set, or ``encoding_`` of a learner, to read the columns in the same way.
         missing : {"error", "drop", "impute"}, default="error"
-            How to treat rows without a task, a target or one of the features. "impute" drops rows without a task or a
-            target. Missing features become the mean of their column, next to an indicator such as "age=missing". Tables
-            that are read with this encoding, also by learners, are imputed by the same means.
+            How to treat rows with a missing task, target or feature. "impute" drops rows without a task or a target,
+            replaces missing features by the mean of their column, and adds indicators such as "age=missing". Other tables
+            that are read with this encoding, also by learners, are imputed with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
         """
@@ -198,7 +199,7 @@ class TaskSet(Fitted):
 
     @classmethod
     def from_columns(cls, X: Any, y: Any, groups: Any, side_info: Any, **row_values: Any) -> Self:
-        """Read a frame of features as `from_frame` does; its targets and labels are not columns of it."""
+        """Read a frame of features as `from_frame` does; targets and labels are separate arguments."""
         frame = read_frame(X, "X")
         encoding, values = Encoding.of(frame, frame.columns, None, None)
         tasks = cls(values, y, groups, side_info, **row_values)
@@ -206,7 +207,7 @@ class TaskSet(Fitted):
 
     @classmethod
     def from_grouped(cls, *table: Any) -> Self:
-        """Make a task set from the parts of `TaskRows`, in any order of the rows; values are checked."""
+        """Make a task set from the fields of `TaskRows`, with rows in any order, and check the values."""
         self = cls.__new__(cls)
         self._collect(*table)
         return self
@@ -270,7 +271,7 @@ class TaskSet(Fitted):
         return self.from_arrays(**{**{name: getattr(self, name) for name in FIELDS}, **changes})
 
     def with_indicators(self) -> TaskSet:
-        """Return the tasks with an indicator for each value of a category that has one column of positions."""
+        """Return the tasks with indicators instead of category codes."""
         if self.encoding is None or not self.encoding.levels:
             return self
         encoding, X = self.encoding.with_indicators(self.X)
@@ -380,7 +381,7 @@ class TaskSet(Fitted):
 
     @property
     def n_observed(self) -> NDArray[np.float64]:
-        """Rows per task with their frequencies, (T,)."""
+        """Number of rows per task, counted with their frequencies, (T,)."""
         if self.frequency_weight is None:
             return self.sizes.astype(float)
         task = np.repeat(np.arange(len(self)), self.sizes)
@@ -399,9 +400,9 @@ class TaskSet(Fitted):
         return sizes
 
     def single_rows(self) -> Self:
-        """Return the tasks with each row repeated as often as its frequency says, so that a split divides them.
+        """Return the tasks with each row repeated according to its frequency, so that a split can divide the copies.
 
-        If this would be too many rows, a repeated row has a frequency again. Fractional frequencies stay.
+        If these were too many, the copies have frequencies, too. Rows with fractional frequencies are not repeated.
         """
         if (n := self.frequency_weight) is None:
             return self
@@ -409,7 +410,7 @@ class TaskSet(Fitted):
         copies = np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
-        # These floors sum to n.
+        # The floors of the copies of a row sum to its frequency n.
         parts = (n[index] + np.arange(len(index)) - first[index]) // copies
         values["frequency_weight"] = np.where(copies > 1, parts, n[index])
         return self.replace(**values, offsets=first[self.offsets])
@@ -476,12 +477,12 @@ class TaskSet(Fitted):
         return self._with(*rows_of_tasks(self.offsets, index), index)
 
     def _with(self, rows: Any, offsets: np.ndarray, index: Any) -> Self:
-        """Return the tasks at these positions; `rows` are theirs."""
+        """Return the tasks at the positions `index`; `rows` selects their rows."""
         side = None if self.side_info is None else self.side_info[index]
         return self.replace(**self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side)
 
     def index_of(self, labels: Any) -> np.ndarray:
-        """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
+        """Return the positions of labels (a list, an array, or a single label), always as a 1-D array."""
         single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
         # A tuple or frozenset is one label if there is such a task, else several labels.
         single = single or (isinstance(labels, Hashable) and labels in native(self.labels))
@@ -494,7 +495,7 @@ class TaskSet(Fitted):
         return positions
 
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
-        """Return the same tasks with only the rows of the mask, `sizes` of them in each task."""
+        """Return the same tasks with only the rows in the mask; `sizes` has the number of these rows per task."""
         rows = np.flatnonzero(mask)
         return self.replace(**self.rows(rows), offsets=offsets_of(sizes))
 
@@ -511,10 +512,10 @@ class TaskSet(Fitted):
         return self if (keys[1:] >= keys[:-1]).all() else self[np.argsort(keys, kind="stable")]
 
     def support_of(self, query: TaskSet) -> Self:
-        """Return the tasks of `query`, in its order, with their rows in this set; some may have none.
+        """Return the tasks of `query`, in the same order, with their rows in this set; a task may have no rows.
 
-        Side information is that of the query, or else of this set, which must then have all tasks.  If both have
-        some, they must agree.
+        Side information is taken from the query, or else from this set, which must then have all tasks.  If both have
+        side information, it must agree.
         """
         at = self.positions_of_tasks(query)
         is_new = at < 0
@@ -555,7 +556,7 @@ class TaskSet(Fitted):
             Numbers of tasks, or fractions with a sum of at most 1. Fractions that sum to 1 use every task.
         random_state : int, RandomState, Generator or None
         shuffle : bool
-            False takes the tasks in order.
+            If False, the tasks are taken in order.
         """
         counts = _task_counts(sizes, len(self))
         order = check_rng(random_state).permutation(len(self)) if shuffle else np.arange(len(self))
@@ -567,17 +568,17 @@ class TaskSet(Fitted):
     ) -> tuple[Self, Self]:
         """Split the rows of each task into a support and a query set with the same tasks.
 
-        Every task keeps at least one query row and, under a fraction, one support row if it has two rows.
-        Rows keep their relative order on both sides. A row with frequency 3 is divided as three rows. Which rows of a task are drawn depends on
-        `random_state`, the task's position and its number of rows, not on the other tasks.
+        Every task has at least one query row. If `support` is a fraction, a task with two or more rows has at least one
+        support row, too. Rows keep their relative order in both sets. A row with frequency 3 is divided as three rows. The
+        draw of a task depends on `random_state`, its position and its number of rows, not on the other tasks.
 
         Parameters
         ----------
         support : float in (0, 1), or int >= 0
-            Fraction of the rows (half a row rounds up), or their number; 0 leaves every task without support.
+            Fraction of the rows (half a row is rounded up), or number of rows; with 0, no task has support rows.
         random_state : int, RandomState, Generator or None
         shuffle : bool
-            False takes the first rows as support.
+            If False, the first rows are the support.
         """
         self = self.single_rows()
         n_support = row_counts(check_share("support", support), self.sizes)
@@ -595,7 +596,7 @@ class TaskSet(Fitted):
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
         """Join task sets, one after the other.
 
-        Their labels must differ. With `relabel`, tasks are numbered from 0 instead.
+        Their labels must be distinct. With `relabel`, they are replaced by numbers from 0.
         """
         sets = list(sets)
         if not sets:
@@ -722,7 +723,7 @@ def check_share(name: str, value: Any) -> Share:
 def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of support rows of each task.
 
-    It is never the whole task. A fraction gives at least one row if there are two; half a row rounds up.
+    At least one row is left. A fraction gives at least one row if there are two; half a row is rounded up.
     """
     most = np.maximum(sizes - 1, 0)
     if is_integer(share):

@@ -88,7 +88,7 @@ def estimate_quantities(
     """
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
-        raise ValueError("tasks: no task has rows; every bound needs n >= 1.")
+        raise ValueError("tasks: no task has rows; n must be at least 1 for every bound.")
     rows = [dense(tasks[int(t)].X) for t in filled]
     if weights is None:
         sizes = [max(float((X * X).sum()) / X.shape[1], 1e-12) for X in rows]
