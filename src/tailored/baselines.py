@@ -1,6 +1,7 @@
-"""Simple methods to compare a learner with.
+"""Baselines: simple methods to compare a learner with.
 
-Each is fitted to many tasks and predicts rows of new tasks from a few rows of them.  `BASELINES` lists them by name.
+A baseline is fitted to many tasks.  It predicts rows of new tasks from a few observed rows of each.  `BASELINES` lists the
+baselines by name.
 """
 
 from __future__ import annotations
@@ -47,26 +48,26 @@ __all__ = [
 
 #: Candidates for the ridge parameter.
 RIDGE_ALPHAS = tuple(float(alpha) for alpha in np.logspace(-4, 4, 17))
-#: Candidates for the number of pseudo-rows that shrink an offset towards zero.
+#: Candidates for κ, the number of pseudo-rows that shrink the offset of a task towards zero.
 SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: Rounds of generalised least squares and EM of `MixedModel`, at most.
+#: Maximum number of rounds of generalised least squares and EM in `MixedModel`.
 SIDE_ROUNDS = 20
-#: Largest number of fixed effects with which `MixedModel` tries interactions.
+#: `MixedModel` does not fit interactions if it would have more fixed effects than this.
 MOST_FIXED_EFFECTS = 300
-#: `PooledBoosting`: learning rate, random sets of other rows for each row, fraction of held-out tasks.
+#: `PooledBoosting`: learning rate, number of random sets of other rows per row, fraction of held-out tasks.
 LEARNING_RATE, N_DRAWS, HELD_OUT = 0.05, 5, 0.2
-#: Probabilities closer to 0 than this are scored as this, so that one row cannot have an infinite log loss.
+#: Probabilities are clipped to at least this value, so that no row has an infinite log loss.
 SMALLEST_PROBABILITY = 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Baseline(BaseEstimator):
-    """Base class: fit on many tasks, predict rows of new ones.
+    """Base class of baselines, which are fitted to many tasks and predict rows of new tasks.
 
     Parameters
     ----------
     clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to that of the training targets.
+        Clip predictions to this range; "train" is the range of the training targets.
     """
 
     clip: Any = None
@@ -76,7 +77,7 @@ class Baseline(BaseEstimator):
     _in_user_units: ClassVar[bool] = True  # whether the method works in the user's units, not in scaled ones
 
     def fit(self, tasks: TaskSet) -> Self:
-        """Estimate what is shared by all tasks.  The baseline is unchanged if this raises."""
+        """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
         if not isinstance(tasks, TaskSet):
             raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
         if not len(tasks.y):
@@ -87,7 +88,7 @@ class Baseline(BaseEstimator):
         with restored_on_failure(self), single_threaded_blas(), single_threaded_openmp():
             self.n_features_in_ = tasks.n_features
             self.clip_ = check_clip(self.clip, tasks.y)
-            # Random draws and sums depend on positions; the order of tasks must not matter.
+            # Random draws and rounding depend on the order of the tasks, so sort them by label.
             self._fit(tasks.in_label_order())
         return self
 
@@ -100,7 +101,7 @@ class Baseline(BaseEstimator):
         """Predict the query rows, without clipping."""
 
     def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
-        """Predict the rows of ``query`` given the rows of ``tasks``: the same tasks in the same order."""
+        """Predict the rows of ``query`` given the rows of ``tasks``, which has the same tasks in the same order."""
         tasks, query = self._check_new(tasks, "tasks"), self._check_new(query, "query")
         if len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
@@ -113,7 +114,7 @@ class Baseline(BaseEstimator):
         return task_means(next(iter(by_name.values())), query.offsets, query.frequency_weight)
 
     def _check_new(self, tasks: TaskSet, name: str) -> TaskSet:
-        """Return the tasks with indicators; raise for tasks that do not have the features of `fit`."""
+        """Return the tasks with categories one-hot encoded; raise an error if the features differ from `fit`."""
         check_is_fitted(self, "n_features_in_")
         if not isinstance(tasks, TaskSet):
             raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
@@ -131,11 +132,11 @@ class Baseline(BaseEstimator):
         self._encoder = None if tasks.side_info is None else SideVector().fit(tasks)
 
     def _side(self, tasks: TaskSet) -> Array:
-        """Side information as numbers, (n_tasks, q); q is 0 if there was none in `fit`."""
+        """Return the side information as numbers, (n_tasks, q); q is 0 if `fit` had no side information."""
         return np.zeros((len(tasks), 0)) if self._encoder is None else self._encoder.transform(tasks)
 
     def _columns(self, tasks: TaskSet) -> Array:
-        """Features of each row, followed by the side information of its task."""
+        """Return the features of each row, followed by the side information of its task."""
         return np.hstack([dense(tasks.X), np.repeat(self._side(tasks), tasks.sizes, axis=0)])
 
     def _search(self, support: TaskSet, query: TaskSet, grid: dict[str, Iterable[Any]]) -> float:
@@ -155,11 +156,11 @@ class LinearBaseline(Baseline):
     """Base class of baselines whose predictions are linear in the features of a row."""
 
     def _weights(self, X: Array, y: Array) -> Array:
-        """Return the (d + 1,) weights of one task, the intercept last."""
+        """Return the coefficients of one task, (d + 1,), the intercept last."""
         raise NotImplementedError
 
     def adapt_many(self, tasks: TaskSet) -> Array:
-        """Return the weights of every task, (n_tasks, d + 1), the intercept last."""
+        """Return the coefficients of every task, (n_tasks, d + 1), the intercept last."""
         tasks = self._check_new(tasks, "tasks")
         with single_threaded_blas():
             return self._adapt(tasks)
@@ -183,9 +184,9 @@ class TaskMean(LinearBaseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _SelectedRidge(LinearBaseline):
-    """Ridge regression with λ out of ``alphas``, selected on held-out rows of the training tasks.
+    """Ridge regression whose penalty λ is selected among ``alphas`` on held-out rows of the training tasks.
 
-    ``support`` is the fraction of the rows of each training task to fit on while selecting.
+    For the selection, ``support`` is the fraction of the rows of each training task to fit on.
     """
 
     alphas: Any = RIDGE_ALPHAS
@@ -196,8 +197,8 @@ class _SelectedRidge(LinearBaseline):
 class RidgePerTask(_SelectedRidge):
     """Ridge regression on the support rows of each task alone, with the same penalty for all tasks.
 
-    The weights minimise ``‖Xw − y‖² + λ‖w‖²``.  λ, and whether there is an unpenalised intercept, are selected by the
-    mean absolute error on held-out rows.  A task without rows gets the mean of all training targets.
+    The coefficients minimise ``‖Xw − y‖² + λ‖w‖²``.  λ, and whether there is an unpenalised intercept, are selected by the
+    mean absolute error on held-out rows.  For a task without rows, the mean of all training targets is predicted.
     """
 
     alpha_: float
@@ -218,7 +219,8 @@ class PooledRidge(_SelectedRidge):
     """One ridge regression for all tasks, with side information and an offset for each task.
 
     ``y = <x, w> + μ + o_t``, where x has the side information as further columns.  w and μ are estimated from all rows.
-    The offset is the sum of the task's residuals over n + κ.  λ and κ are selected as in `RidgePerTask`.
+    The offset o_t of a task with n rows is the sum of its residuals divided by n + κ.  λ and κ are selected as in
+    `RidgePerTask`.
     """
 
     shrinkage_: float
@@ -251,22 +253,22 @@ class PooledRidge(_SelectedRidge):
 class MixedModel(LinearBaseline):
     """The linear mixed model with random slopes of full covariance and fixed effects of the side information.
 
-    ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are fixed effects:
-    on the intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The weights of a task are
-    their posterior mean.
+    ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are fixed effects
+    on the intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The coefficients of a task
+    are estimated by their posterior mean.
 
     Parameters
     ----------
     fit_intercept : bool, default=True
         Add a random intercept.  Without it, side information is not used.
     max_iter, tol
-        Maximal number of EM steps; EM stops when the log evidence per row changes by less than ``tol``.
+        Maximum number of EM steps; EM stops when the log evidence per row changes by less than ``tol``.
     clip
         See `Baseline`.
     use_side_info : bool, default=True
         Estimate fixed effects of the side information, if the tasks have any.
 
-    The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ²; an intercept is the last of the weights.
+    The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ².  The intercept is the last coefficient.
     """
 
     fit_intercept: bool = True
@@ -291,11 +293,11 @@ class MixedModel(LinearBaseline):
         self.noise_ = self.model_.noise * units.target**2
 
     def _side(self, tasks: TaskSet) -> Array:
-        """Side information with mean 0 and standard deviation 1 over the training tasks."""
+        """Return the side information, standardised with the mean and standard deviation of the training tasks."""
         return np.asarray((super()._side(tasks) - self.side_mean_) / self.side_scale_)
 
     def _fit_side_effects(self, statistics: Tasks, model: Mixture, n_effects: int) -> Mixture:
-        """Fit the effects of side information, on the intercept alone and on all coefficients; select by AIC."""
+        """Fit effects of the side information on the intercept alone, and on all coefficients; select by AIC."""
         d = statistics.n_features
         if not n_effects:
             return model
@@ -313,7 +315,7 @@ class MixedModel(LinearBaseline):
         term, effects = Term(Effect(0), np.arange(q), np.eye(d)[:, rows], np.eye(q)), np.zeros((d, q))
         for _ in range(SIDE_ROUNDS):
             previous = effects.copy()
-            # Indicators of categories sum to a constant: the solution of least norm is one of many.
+            # One-hot encoded categories sum to a constant, so use the solution of least norm.
             found = np.linalg.lstsq(*normal_equations(statistics, model, [term]), rcond=1e-10)[0]
             effects[rows] = found[d:].reshape(q, len(rows)).T
             shifted = statistics.shifted(side @ effects.T)
@@ -338,9 +340,9 @@ class PooledBoosting(Baseline):
     """Gradient boosting on the rows of all tasks, with side information.
 
     Its columns are the features, the side information, and the mean target and the number of the task's support rows.
-    While training, each row gets the last two from a random set of the *other* rows of its task, of a random size,
-    several times over, so that its own target is never among its columns.  The number of trees, at most ``max_iter``, is
-    selected on held-out tasks.
+    For training, the last two columns of a row are computed from a random number of *other* rows of its task, so that its
+    own target is not among its columns.  Every row is used several times with different random rows.  The number of trees,
+    at most ``max_iter``, is selected on held-out tasks.
     """
 
     max_iter: int = 300
@@ -364,16 +366,16 @@ class PooledBoosting(Baseline):
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         columns, targets = self._training_rows(tasks, rng)
-        # A column of missing values alone cannot be binned.
+        # A column with only missing values cannot be binned.
         columns[:, np.isnan(columns).all(axis=0)] = 0.0
-        # Early stopping holds out rows, and the same row occurs here several times.
+        # No early stopping: it holds out rows, but here the same row occurs several times.
         model = HistGradientBoostingRegressor(
             learning_rate=LEARNING_RATE, max_iter=n_trees, early_stopping=False, random_state=0
         )
         return model.fit(columns, targets)
 
     def _training_rows(self, tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
-        """Return columns and targets: every row `N_DRAWS` times, each with other support rows."""
+        """Return columns and targets with every row `N_DRAWS` times, each time with different support rows."""
         columns = self._columns(tasks)
         drawn = [np.column_stack([columns, *_other_rows(tasks, rng)]) for _ in range(N_DRAWS)]
         return np.concatenate(drawn), np.tile(tasks.y, N_DRAWS)
@@ -387,10 +389,10 @@ class PooledBoosting(Baseline):
 
 
 def _other_rows(tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
-    """Return mean target and number of random other rows of its task for each row; the mean of none is NaN.
+    """Draw random other rows of the same task for each row; return their mean target (NaN if there are none) and number.
 
-    The rows of a task are put on a circle in random order, and each takes the rows after it, never as far as itself.
-    Their number is log-uniform, because new tasks have few rows.
+    The rows of a task are arranged on a circle in random order, and each row takes the rows that follow it, up to the row
+    before itself.  Their number is log-uniform, because new tasks have few rows.
     """
     task = np.repeat(np.arange(len(tasks)), tasks.sizes)
     n = tasks.sizes[task]
@@ -398,7 +400,7 @@ def _other_rows(tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
     order = np.lexsort((rng.random(len(task)), task))
     position = np.empty(len(task), dtype=np.int64)
     position[order] = np.arange(len(task)) - tasks.offsets[task]
-    # Sums over a circle are differences of cumulative sums over two rounds.
+    # A sum over an arc of the circle is a difference of cumulative sums over two rounds.
     y = tasks.y[order]
     twice = np.concatenate([np.append(y[a:b], y[a:b]) for a, b in pairwise(tasks.offsets)])
     cumulative = np.concatenate([[0.0], np.cumsum(twice)])
@@ -418,13 +420,13 @@ def _ridge(X: Array, y: Array, alpha: float, centred: bool = True) -> Array:
 class PooledRegression(Baseline):
     """Logistic or Poisson regression on the rows of all tasks; its columns are the features and the side information.
 
-    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns, with the
-    training frequencies or mean as its target, keeps probabilities away from 0 and 1.
+    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns, whose target is
+    the class frequencies or the mean of the training rows, keeps probabilities away from 0 and 1.
 
     Parameters
     ----------
     loss : {"bernoulli", "poisson", "negative_binomial"}, default="bernoulli"
-        With "bernoulli", targets are positions of classes, and predictions are the probability of each class, (n, K).
+        With "bernoulli", targets are class indices 0, 1, ..., and predictions are the probability of each class, (n, K).
         Otherwise targets are counts, and predictions are their means.
     """
 
@@ -442,7 +444,7 @@ class PooledRegression(Baseline):
             found = name_some(native(classes))
             raise ValueError(f"tasks: expected targets y 0, 1, .. (at least two classes), got {found}")
         y, weights, _ = self._targets(tasks)
-        # Half an observation of each class, or half an event: no frequency and no mean is 0.
+        # Add half an observation of each class, or half an event, so that no frequency or mean is 0.
         if self.classes_ is None:
             loss.check_targets(tasks.y)
             self.mean_ = np.array([(weights @ y + 0.5) / weights.sum()])
@@ -454,14 +456,14 @@ class PooledRegression(Baseline):
         self.model_ = self._regression(tasks)
 
     def _targets(self, tasks: TaskSet) -> tuple[Array, Array, Array]:
-        """Return classes or rates, weights with exposures, and exposures."""
+        """Return targets (classes or rates), weights multiplied by exposures, and exposures."""
         ones = np.ones(len(tasks.y))
         weights = ones if tasks.row_weights is None else tasks.row_weights
         exposures = ones if tasks.exposure is None or self.classes_ is not None else tasks.exposure
         return tasks.y / exposures, weights * exposures, exposures
 
     def _regression(self, tasks: TaskSet) -> Any:
-        """Return the regression on the rows of these tasks and the pseudo-row."""
+        """Fit the regression to the rows of these tasks and the pseudo-row."""
         from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
         y, weights, _ = self._targets(tasks)
@@ -475,7 +477,7 @@ class PooledRegression(Baseline):
         return poisson.fit(X, y, weights)
 
     def _means(self, model: Any, tasks: TaskSet) -> Array:
-        """Return the probabilities or means of the rows; without a model, those of all training rows."""
+        """Return the predicted probabilities or means of the rows; if ``model`` is None, predict the training mean."""
         if model is None:
             found = np.tile(self.mean_, (len(tasks.y), 1))
         else:
@@ -497,7 +499,8 @@ class Constant(PooledRegression):
 class RegressionPerTask(PooledRegression):
     """Logistic or Poisson regression on the support rows of each task alone.
 
-    Its pseudo-row shrinks a task with few rows, or with one class, towards the training frequencies or mean.
+    The pseudo-row shrinks predictions for a task with few rows, or with one class, towards the training frequencies or
+    mean.
     """
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
@@ -509,12 +512,12 @@ class RegressionPerTask(PooledRegression):
 
 
 def find_loss(loss: Any) -> Loss:
-    """Return a loss from its name, also of classes and counts."""
+    """Return the loss with this name, including the losses for classes and counts."""
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 
 def class_positions(tasks: TaskSet, classes: Any) -> Array:
-    """Return the positions of the targets among sorted classes; the targets of a table with classes are these already."""
+    """Return the targets as indices into the sorted classes; targets of a table with classes are indices already."""
     is_encoded = tasks.encoding is not None and tasks.encoding.classes
     return tasks.y if is_encoded else np.searchsorted(classes, tasks.y).astype(float)
 
@@ -526,7 +529,7 @@ def class_probabilities(table: Any) -> Array:
 
 
 def scores(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]:
-    """Return the scores of each row by their names, the loss first; classes have probabilities (n, K)."""
+    """Return the scores of each row by name, the loss first; for classes, predictions are probabilities (n, K)."""
     if prediction.ndim == 1:
         by_name = {error_name(loss.name): loss.error(prediction, y)}
         return by_name | ({"absolute error": np.abs(prediction - y)} if isinstance(loss, Response) else {})

@@ -1,6 +1,6 @@
 """Evaluate learners on tasks that they were not fitted to.
 
-`evaluate` holds out whole tasks in folds.  It predicts the same rows of each held-out task for every number of support
+`evaluate` cross-validates over whole tasks.  It predicts the same rows of a held-out task for every number of support
 rows and every method, so that all errors are comparable.  `task_scorer` makes a scorer for scikit-learn.
 """
 
@@ -33,14 +33,14 @@ __all__ = ["Evaluation", "evaluate", "task_scorer", "usual_methods"]
 
 #: Default numbers of support rows.
 SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
-#: Fraction of the tasks that must have more rows than the largest default number of support rows.
+#: A default number of support rows is used if at least this fraction of the tasks has more rows.
 ENOUGH = 0.5
 
 
 def usual_methods(loss: Any = "squared") -> dict[str, Any]:
-    """Return `EmpiricalBayesLearner` with this loss and the baselines, by their names in tables.
+    """Return `EmpiricalBayesLearner` with this loss, and the baselines, by their names in tables.
 
-    The loss "bernoulli" stands for classes, and `EmpiricalBayesClassifier`.
+    With the loss "bernoulli", the learner is an `EmpiricalBayesClassifier`.
     """
     response = baselines.find_loss(loss)
     if not isinstance(response, Response):
@@ -63,10 +63,10 @@ class Evaluation:
     supports : tuple of int
         Numbers of support rows of each new task.
     errors : array (n_methods, n_supports, n_tasks)
-        Mean error of each evaluated task: the log loss of classes, half the Poisson deviance of counts.
+        Mean error of each evaluated task; the log loss for classes and half the Poisson deviance for counts.
     covered, widths : arrays (n_methods, n_supports)
-        Fraction of targets inside the prediction intervals, and their mean width, averaged over tasks; NaN for methods
-        without intervals.
+        Fraction of targets inside the prediction intervals, and mean width of the intervals.  Both are averaged over
+        tasks, and NaN for methods without intervals.
     labels : array (n_tasks,)
     n_query : int
         Number of rows that were predicted, for each number of support rows.
@@ -74,13 +74,13 @@ class Evaluation:
     coverage : float
         Nominal coverage of the intervals.
     scores : dict of str to array (n_methods, n_supports, n_tasks)
-        Further scores: "Brier score" and "accuracy" of classes, "absolute error" of counts.
+        Further scores: "Brier score" and "accuracy" for classes, "absolute error" for counts.
     predictions : array (n_supports, n_query) or (n_supports, n_query, n_classes)
-        Predictions of the first method; probabilities of classes.
+        Predictions of the first method; class probabilities if the target has classes.
     targets, groups : arrays (n_query,)
-        Targets (positions of classes) and positions in ``labels`` of the predicted rows.
+        Target of each predicted row (for classes, the position in ``classes``), and position of its task in ``labels``.
     classes : tuple
-        Labels of the classes, if the target has any.
+        Labels of the classes; empty for numeric targets and counts.
     covered_error : array (n_methods, n_supports)
         Standard errors of ``covered`` over tasks.
     """
@@ -108,7 +108,7 @@ class Evaluation:
 
     @property
     def caption(self) -> str:
-        """Text that defines the numbers of a table of errors, and each of the baselines."""
+        """Caption of a table of errors: the definition of its numbers and of each baseline."""
         known = {**baselines.BASELINES, **baselines.RESPONSE_BASELINES}
         about = [f"{name}: {known[name].__doc__}".split("\n")[0] for name in self.methods if name in known]
         first = "± is the standard error over tasks. Every column predicts the same query rows."
@@ -125,7 +125,7 @@ class Evaluation:
         return standard_errors(self.errors)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one dict for every method and number of support rows; "loss" names the error."""
+        """Return one dict for every method and number of support rows; "loss" is the name of the error."""
         mean, error = self.mean, self.standard_error
         further = {
             name.lower().replace(" ", "_"): values.mean(axis=2) for name, values in self.scores.items()
@@ -170,22 +170,22 @@ def evaluate(
     ----------
     tasks : TaskSet
     methods : mapping of str to estimators, optional
-        Learners or baselines; clones of them are fitted.  By default `usual_methods`.  If one is a classifier, or the target
-        of a table has classes, all of them are scored by probabilities.
+        Learners or baselines; clones of them are fitted.  By default `usual_methods`.  If one of them is a classifier, or
+        the target of a table has classes, all methods must predict probabilities and are scored by them.
     supports : sequence of int, optional
-        Numbers of support rows.  Tasks that do not have more rows than the largest are used for fitting only.  By default
-        those of 0, 1, 2, 5, 10, 20 and 50 that half of the tasks exceed.
+        Numbers of support rows.  Tasks need more rows than the largest of them to be evaluated; others are used for fitting
+        only.  By default those of 0, 1, 2, 5, 10, 20 and 50 that at least half of the tasks exceed.
     n_folds : int, default=5
     order : {"random", "first"}, default="random"
         Whether the support rows are random rows, or the first rows of a task, as in forecasts of rows in time order.
     loss : str or Loss, default="squared"
         Loss whose error is averaged over the rows of a task: "squared" is the mean squared error, "absolute" the mean
-        absolute error, "poisson" and "negative_binomial" half the Poisson deviance.  Classes always have the log loss.
-        The default learner is fitted with the same loss; give it to your own ones as well.
+        absolute error, "poisson" and "negative_binomial" half the Poisson deviance.  The log loss is used for classes.
+        The default learner is fitted with this loss.  Pass it to your own learners as well.
     coverage : float, default=0.9
         Nominal coverage of the prediction intervals.
     random_state : int, default=0
-        Seed of folds and rows.  They depend on the labels of tasks and not on their order.
+        Seed of the folds and of the support rows, which depend on the task labels but not on the order of the tasks.
     progress : bool, default=False
         Show a progress bar.
     """
@@ -201,7 +201,7 @@ def evaluate(
         tasks = tasks.replace(y=baselines.class_positions(tasks, classes))
     measure = baselines.find_loss(loss)
     methods = usual_methods(loss) if methods is None else dict(methods)
-    # Folds and rows are drawn by position, and the order of tasks must not matter.
+    # Folds and support rows are drawn by position.  Sort the tasks so that their order does not affect the result.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
     compact = tasks[by_label]
     tasks = compact.single_rows()
@@ -279,7 +279,7 @@ def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]
 
 
 def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> tuple[Array, Array, Array]:
-    """Return predictions and the ends of their intervals, NaN for methods without intervals."""
+    """Return predictions and the lower and upper bounds of their intervals; NaN for methods without intervals."""
     missing = np.full(len(query.y), np.nan)
     if isinstance(fitted, baselines.Baseline):
         return fitted.predict_rows(support, query), missing, missing
@@ -301,7 +301,7 @@ class _Predicted(RegressorMixin, BaseEstimator):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TaskScorer:
-    """A scorer that adapts to some rows of each task and scores the predictions of the others."""
+    """Scorer that adapts to some rows of each task and scores the predictions of its other rows."""
 
     scoring: str
     n_support: float | int
@@ -365,5 +365,5 @@ def task_scorer(
     random_state : int, RandomState or None, default=0
         Seed of the support rows.
     """
-    get_scorer(scoring)  # raises for an unknown name, instead of a score of NaN later
+    get_scorer(scoring)  # raise for an unknown name now; in cross-validation the score would be NaN
     return TaskScorer(scoring, n_support, check_choice("order", order, ORDERS), random_state)

@@ -30,7 +30,7 @@ def main(
     ] = False,
 ) -> None:
     """Fit a linear regression for each of many groups (tasks) with few rows, and predict new groups."""
-    # Figures are written to files, so that no window system is needed.
+    # Figures are written to files, so matplotlib must not look for a window system.
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 

@@ -1,4 +1,4 @@
-"""Printed output, and errors as one line with an exit code."""
+"""Print output, and report errors in one line with an exit code."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typer.core import TyperGroup
 
 from .._utils.progress import printable
 
-#: Exit codes after Ctrl-C, and for arguments or files that cannot be used.
+#: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
-#: Options with another name than the argument of the library.
+#: Option of the command line for each argument that an error message of the library may name.
 _OPTIONS = {"frame": "data", "query": "data", "tasks": "data", "supports": "--rows", "n_folds": "--folds"}
 for _name in ("side_info", "side_columns", "support", "features", "varying", "coverage", "exposure"):
     _OPTIONS[_name] = f"--{_name.replace('_', '-')}"
-#: Delimiter, decimal mark and encoding of the CSV files that were read, by option; outputs are written like the data.
+#: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
 READ: dict[str, tuple[str, str, str]] = {}
 
 console = Console()
 
 
 def write_out(text: str) -> None:
-    """Write a text to standard output, all of it: on a full disk, an unbuffered stream writes a part without an error."""
+    """Write text to standard output; repeat partial writes, which an unbuffered stream does not report as errors."""
     sys.stdout.flush()
     stream: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     rest = memoryview(text.encode(sys.stdout.encoding, "backslashreplace"))
@@ -40,7 +40,7 @@ def write_out(text: str) -> None:
 
 
 def say(message: str) -> None:
-    """Print a result as it is: without markup, and without line breaks that would split a path."""
+    """Print a result without markup and without wrapping, which would split a path."""
     write_out(printable(message) + "\n")
 
 
@@ -51,7 +51,7 @@ def note(message: str) -> None:
 
 
 def make_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
-    """Make an empty table: columns of names, then right-aligned columns of numbers."""
+    """Make an empty table with columns for names, followed by right-aligned columns for numbers."""
     table = Table(title=Text(printable(title)))
     for column in names:
         table.add_column(column)
@@ -61,11 +61,11 @@ def make_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Tabl
 
 
 class UsageError(ValueError):
-    """An argument or a file that cannot be used; the message names it and says what to do."""
+    """Error for an argument or a file that cannot be used.  The message names it and says what to do."""
 
 
 class OneLineErrors(TyperGroup):
-    """Command group that reports wrong options in one line."""
+    """Command group that reports invalid options in one line."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         if not extra.get("standalone_mode", True):
@@ -93,12 +93,12 @@ def report_errors(hint: str = "") -> Iterator[None]:
     ``hint`` is appended to the message about an interrupt.
     """
     try:
-        # Imported here, so that an interrupt during the slow imports is reported as well.
+        # This slow import is inside the try block so that an interrupt during it is reported as well.
         from ..exceptions import DamagedFileError
 
         try:
             yield
-        except BrokenPipeError:  # the reader of a pipe has ended, which typer handles
+        except BrokenPipeError:  # the process that reads the pipe has ended; typer handles this
             raise
         except (DamagedFileError, OSError) as error:
             note(f"error: {error}")
@@ -113,7 +113,7 @@ def report_errors(hint: str = "") -> Iterator[None]:
 
 @contextmanager
 def report_user_errors() -> Iterator[None]:
-    """Report errors of the library, which are about the user's data here, and warnings in one line."""
+    """Report warnings and errors of the library in one line; its errors are about the user's data here."""
     with report_errors(), _log_to_stderr(), warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         try:
@@ -124,9 +124,9 @@ def report_user_errors() -> Iterator[None]:
 
 
 def _with_options(message: object) -> str:
-    """Return a message of the library in one line, with the names of options and the lines of a CSV file."""
+    """Return a library message in one line, with names of options for arguments and line numbers for CSV rows."""
     text = re.sub(r"\bmissing='(\w+)'", r"--missing \1", " ".join(str(message).split()))
-    if READ:  # rows of a CSV file are counted from its header, which is line 1
+    if READ:  # row 0 is line 2 of a CSV file, because the header is line 1
         text = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", text)
     argument, rest = re.fullmatch(r"(\w*)(.*)", text).groups()  # type: ignore[union-attr]
     return _OPTIONS[argument] + rest if argument in _OPTIONS and rest[:1] in (":", " ") else text

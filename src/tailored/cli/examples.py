@@ -1,4 +1,4 @@
-"""Commands `demo`, which compares methods on synthetic schools, and `datasets`."""
+"""Commands `demo`, which compares methods on synthetic schools, and `datasets`, which lists real data sets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 
 from .console import console, make_table, note, report_errors, say
 
-#: New schools, observed pupils of a school, and pupils of a new school to predict.
+#: Number of new schools, observed pupils per school, and pupils to predict per new school.
 N_TEST, SUPPORT_ROWS, QUERY_ROWS = 200, 4, 10
-#: Mean intercept and slope of the two kinds of schools, standard deviations within a kind, and that of the noise.
+#: Mean (intercept, slope) of each kind of school, their standard deviations within a kind, and the noise std.
 KINDS, WITHIN, NOISE = ((45.0, 4.0), (65.0, 0.0)), (3.0, 0.3), 6.0
 OURS = "EmpiricalBayesLearner"
 #: Methods whose lines are drawn: name in the legend, colour and dashes.
@@ -26,12 +26,12 @@ LINES = {
 class DemoResult(NamedTuple):
     """Results of the demo."""
 
-    errors: dict[str, Any]  # mean absolute error of every new school, (n_test,), by method
-    schools: list[Any]  # observed and predicted pupils of the schools that are drawn, a pair of TaskSets each
-    lines: dict[str, Any]  # slope and intercept for each of these schools, (n_drawn, 2), by method
+    errors: dict[str, Any]  # by method: mean absolute error of each new school, (n_test,)
+    schools: list[Any]  # for each school in the figure, a pair of TaskSets: observed and predicted pupils
+    lines: dict[str, Any]  # by method: slope and intercept for each school in the figure, (n_drawn, 2)
 
     def rows(self) -> list[tuple[str, float, float]]:
-        """Return name, mean error and its standard error of every method, the largest error first."""
+        """Return the name, mean error and standard error of each method, sorted by decreasing error."""
         errors = self.errors.items()
         means = [(name, each.mean(), each.std(ddof=1) / len(each) ** 0.5) for name, each in errors]
         return sorted(means, key=lambda row: -row[1])
@@ -63,10 +63,11 @@ def demo(
 
 
 def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
-    """Fit the learner and simple methods to schools of two kinds; predict pupils of new schools.
+    """Fit the learner and baselines to schools of two kinds, and predict pupils of new schools.
 
-    The score of a pupil depends on the hours of homework.  The kind of a school, which determines its line, is not
-    observed.  All methods are fitted to `SUPPORT_ROWS` pupils of each school, and adapt to as many of a new school.
+    The score of a pupil depends on the hours of homework.  The kind of a school determines its regression line and is
+    not observed.  All methods are fitted to `SUPPORT_ROWS` pupils of each training school and adapt to `SUPPORT_ROWS`
+    pupils of each new school.
     """
     import numpy as np
 
@@ -92,7 +93,7 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
         errors[name] = method.fit(train).task_errors(new, predicted)
         adapted = method.adapt_many(new)
         lines[name] = np.asarray(getattr(adapted, "weights_", adapted))
-    # A low, a typical and a high slope of the own fits.
+    # Schools whose own fits have a low, a typical and a high slope.
     shown = np.argsort(lines["RidgePerTask"][:, 0])[[N_TEST // 10, N_TEST // 2, 9 * N_TEST // 10]]
     schools = [(new[[i]], predicted[[i]]) for i in shown]
     return DemoResult(errors, schools, {name: each[shown] for name, each in lines.items()})
@@ -124,7 +125,7 @@ def draw_demo(result: DemoResult) -> Any:
         for y, (name, mean, error) in enumerate(rows[::-1]):
             color = LINES.get(name, ("", "0.35"))[1]
             ax.errorbar(mean, y, xerr=2.0 * error, fmt="o", color=color, capsize=3)
-        noise = NOISE * np.sqrt(2.0 / np.pi)  # the expected absolute value
+        noise = NOISE * np.sqrt(2.0 / np.pi)  # expected absolute value of the noise
         ax.axvline(noise, color="0.35", linestyle="--", linewidth=1.0, zorder=0)
         above: Any = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 8}
         ax.text(noise, 1.01, "error of the true lines (noise)", color="0.35", **above)

@@ -49,7 +49,7 @@ _SIDE_COLUMNS = "Comma-separated columns of DATA with side information; by defau
 SideColumns = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_SIDE_COLUMNS)]
 _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
-_VARYING = "Comma-separated columns with random slopes; '' is a random intercept only. Selected by default."
+_VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. Selected by default."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _COMMON = "Try boosting and a forest on the rows of all tasks; keep them if they lower the validation error."
 Common = Annotated[bool, typer.Option("--common", metavar="", help=_COMMON)]
@@ -58,25 +58,27 @@ _LOSS = (
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
 )
 LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
-_EXPOSURE = "Column with the exposure of counts, a time or an area for example: predicted means are exposure times rate."
+_EXPOSURE = (
+    "Column with the exposure of counts, e.g. a time or an area. Predicted means are exposure times rate."
+)
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
-_FIRST_ROWS = "Observed rows of a task are its first ones, as in forecasts, and not a random sample."
+_FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting, not a random sample."
 FirstRows = Annotated[bool, typer.Option("--first-rows", metavar="", help=_FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
     "their mean and add an indicator; leave out rows without a task or a target)."
 )
 Missing = Annotated[str, typer.Option(help=_MISSING)]
-_DECIMAL = "Decimal mark of numbers in CSV files, . or , (by default found from each file)."
+_DECIMAL = "Decimal mark of numbers in CSV files, . or , (by default detected in each file)."
 Decimal = Annotated[Literal[".", ","] | None, typer.Option(callback=set_csv_option, help=_DECIMAL)]
-_ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 where a file is not in UTF-8."
+_ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if a file is not valid UTF-8."
 Encoding = Annotated[str | None, typer.Option(callback=set_csv_option, help=_ENCODING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
 _TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
 TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", metavar="", help=_TRUST)]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
-_ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50 as far as half of the tasks have more rows."
+_ROWS = "Comma-separated numbers of support rows; by default those of 0,1,2,5,10,20,50 that half of the tasks exceed."
 Rows = Annotated[str | None, typer.Option(help=_ROWS)]
 _SUPPORT = (
     "CSV or parquet file with observed rows of the tasks in DATA, with the target. A task with support rows is adapted to "
@@ -84,12 +86,12 @@ _SUPPORT = (
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _INCOMPLETE = (
-    "Rows with a missing feature: error (stop), drop (leave their prediction empty) or impute, which is the default for a "
-    "model that was fitted with it."
+    "Rows with a missing feature: error (stop), drop (leave their prediction empty) or impute. The default is impute for a "
+    "model that was fitted with --missing impute, and error otherwise."
 )
 _OUT = "CSV or parquet file to write; - writes to standard output."
 _ERRORS = "CSV or parquet file for the errors."
-_FITTED_TO = "Table that the model was fitted to, or another one with its columns."
+_FITTED_TO = "Table that the model was fitted to, or another table with the same columns."
 
 
 def fit(
@@ -171,13 +173,13 @@ def predict(
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
-    """Predict the rows of a table: append prediction (a mean, unless fit had another --loss), lower, upper and std.
+    """Append predictions (by default means; see --loss of fit), lower and upper interval bounds, and std to a table.
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
     Training tasks are predicted with the coefficients from fit.
 
-    New tasks are predicted from their support rows and side information; without both, from the prior.
+    New tasks are predicted from their support rows and side information; without either, from the prior alone.
     """
     with report_user_errors():
         if out != STANDARD and not as_json:
@@ -306,7 +308,7 @@ def report(
 
 
 class Columns(NamedTuple):
-    """Names of columns by role; None leaves the choice to the library."""
+    """Column names by role.  None uses the default of the library."""
 
     task: str | tuple[str, ...]
     target: str
@@ -349,7 +351,7 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
 
 
 def note_imputed(option: str, table: Any, encoding: Any, target: str | None = None) -> None:
-    """Say how many values of a table are missing and imputed, in rows with a task and a target."""
+    """Print how many values of each column were imputed, in rows with a task and a target."""
     from .._utils.frames import is_null, read_frame
     from ..tasks.reading import complete_rows
 
@@ -361,7 +363,7 @@ def note_imputed(option: str, table: Any, encoding: Any, target: str | None = No
 
 
 def note_dropped(option: str, n_rows: int, dropped: Iterable[tuple[str, int]], then: str = "dropped") -> None:
-    """Report how many rows of a table were read, and how many were not used for which reason."""
+    """Print how many rows of a table were read, and how many were not used, for each reason."""
     if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in dropped):
         used = n_rows - sum(count for _, count in dropped)
         note(f"{option}: {n_rows:,} rows read, {used:,} used; {then}: {reasons}")
@@ -384,7 +386,7 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
 
 
 def _read_by_task(labels: TaskLabels, path: str, names: list[str], option: str) -> Any:
-    """Read a table with the columns of task labels."""
+    """Read a table and convert its task labels, which are in the columns ``names``."""
     table = read_table(path, option, names)
     check_columns(table, names, option, path)
     return labels.convert(table, names, option)
@@ -403,14 +405,14 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
 
 
 def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
-    """Return the classes of the target; none of a numeric target, unless the loss is that of classes."""
+    """Return the classes of the target.  A numeric target has no classes unless the loss is "bernoulli"."""
     encoding = getattr(tasks, "encoding", None)
     classes = () if encoding is None else encoding.classes
     return classes or (tuple(sorted(set(tasks.y.tolist()))) if loss == LOSSES[-1] else ())
 
 
 def _classifier(learner: Any) -> Any:
-    """Return the classifier with the settings of a learner."""
+    """Return a classifier with the settings of a learner."""
     from ..learners.classifier import EmpiricalBayesClassifier
 
     if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
@@ -419,7 +421,7 @@ def _classifier(learner: Any) -> Any:
 
 
 def _read_as(encoding: Any) -> list[str]:
-    """Return how the columns were read, a line for numbers, categories, dates and side information."""
+    """Return lines that list the columns read as numbers, categories, dates and side information."""
     kinds = dict.fromkeys(("categorical", "levels", "ordered"), "categories") | {"date": "dates"}
     lines: dict[str, str] = {}
     for column in encoding.features:
@@ -478,7 +480,7 @@ def _feature_columns(learner: Any) -> list[str]:
 
 
 class Predictor(NamedTuple):
-    """A model with the support rows and the side information of all tasks that are predicted."""
+    """Predict the rows of tables with a model, given the support rows and the side information of their tasks."""
 
     learner: Any
     labels: TaskLabels
@@ -494,7 +496,7 @@ class Predictor(NamedTuple):
     def of(
         cls, learner: Any, support: str | None, side_info: str | None, coverage: float, missing: str | None
     ) -> Self:
-        """Read the tables of support rows and side information; by default, rows are imputed as in `fit`."""
+        """Read the tables of support rows and side information.  By default, ``missing`` is the setting of `fit`."""
         task = learner.columns_in_["task"]
         columns = [task] if isinstance(task, str) else list(task)
         labels = TaskLabels(getattr(learner, "task_labels_", None))
@@ -515,14 +517,13 @@ class Predictor(NamedTuple):
         return self
 
     def predict_file(self, path: str) -> Iterator[Any]:
-        """Yield the tables of a file with their predictions."""
+        """Yield the table of a file with predictions, in batches if the file is large."""
         in_batches = is_large(path)
         for table in read_batches(path, "data", self.columns):
             check_columns(table, self.columns, "data", path)
             table = self.labels.convert(table, self.columns, "data")
-            if (
-                self.labels.has_names
-            ):  # labels of the model, and of tables that were read before, are integers
+            if self.labels.has_names:
+                # Labels of the model, and of tables that were read before, are still integers.
                 for learner in getattr(self.learner, "learners_", [self.learner]):
                     learner.task_labels_ = learner.task_labels_.astype(str)
                 for name in ("support", "side_info"):
@@ -567,7 +568,7 @@ class Predictor(NamedTuple):
         return result
 
     def _complete(self, table: Any, target: str | None = None) -> Any:
-        """Return which rows have a task, all features and the target, and how many do not for which reason."""
+        """Return a mask of the complete rows, and the number of incomplete rows for each reason."""
         from .._utils.frames import read_frame
         from ..tasks.encoding import ROW_VALUES
         from ..tasks.reading import complete_rows

@@ -1,4 +1,4 @@
-"""Tables of the command line: CSV and parquet files, standard input and output, and their task labels."""
+"""Read and write tables: CSV and parquet files, standard input and output, and their task labels."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .console import READ, UsageError, note, write_out
 
 #: Path that means standard input or output.
 STANDARD = "-"
-#: Options of the current command for CSV files; None: found from the beginning of each file.
+#: Options of the current command for CSV files.  None means that the beginning of each file determines them.
 CSV: dict[str, str | None] = {"decimal": None, "encoding": None}
-#: Endings of the tables that are written.
+#: Accepted file extensions of output tables.
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-#: Size in bytes from which files are read in batches, and the number of rows of a batch that is predicted.
+#: Size in bytes from which files are read in batches, and number of rows per batch.
 LARGE, BATCH_ROWS = 1 << 30, 200_000
 
 
 def set_csv_option(option: typer.CallbackParam, value: str | None) -> str | None:
-    """Store ``--decimal`` or ``--encoding``; commands call it for each of them, given or not."""
+    """Store ``--decimal`` or ``--encoding``.  typer calls this for both options, also when they are not given."""
     try:
         codecs.lookup(value or "utf8" if option.name == "encoding" else "utf8")
     except LookupError:
@@ -64,13 +64,13 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
             table = csv.read_csv(source, **options)
             if any(str(kind) == "binary" for kind in table.schema.types):
                 raise OSError("it is not in UTF-8. Name its encoding with --encoding")
-            # Spreadsheets append columns without a name and values.
+            # Spreadsheets may append columns that have neither a name nor values.
             used = [
                 i for i, kind in enumerate(table.schema.types) if table.column_names[i] or str(kind) != "null"
             ]
             table = _null_missing_strings(table.select(used), labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        # Arrow appends the content of a row whose number of columns is wrong.
+        # Arrow appends the content of a row with a wrong number of columns; remove it from the message.
         reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
         wrong = f"{option}: {name} cannot be read ({reason})"
         raise UsageError(f"{wrong}. Give a CSV file in UTF-8 with a header, or a parquet file.") from error
@@ -83,7 +83,7 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
 
 
 def read_batches(path: str, option: str, labels: Sequence[str] = ()) -> Iterator[Any]:
-    """Read a table whole, or a large file in batches of rows."""
+    """Yield a small file as one table, or a large file in batches of rows."""
     if not is_large(path):
         yield read_table(path, option, labels)
         return
@@ -98,7 +98,7 @@ def read_batches(path: str, option: str, labels: Sequence[str] = ()) -> Iterator
 
 
 def open_large(path: str, option: str, labels: Sequence[str] = ()) -> Any:
-    """Return an object for `tailored.scan`."""
+    """Return a path or an Arrow dataset that `tailored.scan` accepts."""
     from pyarrow import dataset
 
     file = existing_file(path, option)
@@ -119,7 +119,7 @@ def is_large(path: str) -> bool:
 
 
 def is_parquet(file: Path) -> bool:
-    """Return whether a file is parquet, by its name or its first bytes."""
+    """Return whether a file is a parquet file, according to its name or first bytes."""
     if file.is_dir() or file.suffix.lower() in (".parquet", ".pq"):
         return True
     with file.open("rb") as content:
@@ -140,7 +140,7 @@ def existing_file(path: str, option: str) -> Path:
 
 
 def check_inputs(missing: str = "error", **files: str | None) -> None:
-    """Raise an error for a wrong ``--missing`` and for files that do not exist, before slow imports."""
+    """Raise an error, before slow imports, for an invalid ``--missing`` or a file that does not exist."""
     if missing not in ("error", "drop", "impute"):
         raise UsageError(f"--missing: expected error, drop or impute, got {missing!r}.")
     for option, path in files.items():
@@ -149,7 +149,7 @@ def check_inputs(missing: str = "error", **files: str | None) -> None:
 
 
 def check_columns(table: Any, names: Iterable[str], option: str, path: str) -> None:
-    """Raise an error for names that are not columns of the table, with a similar name if there is one."""
+    """Raise an error for the first name that is not a column; suggest a similar column if there is one."""
     columns, source = table.column_names, "standard input" if path == STANDARD else path
     missing = next((name for name in names if name not in columns), None)
     if missing is not None:
@@ -169,10 +169,10 @@ def _read_head(file: Path) -> bytes:
 
 
 def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, Any]:
-    """Return options for the delimiter that is most frequent in the header, and for labels as strings.
+    """Return options for Arrow's CSV reader: encoding, delimiter, decimal mark, and labels as strings.
 
-    By default, bytes that are not UTF-8 are Latin-1, and numbers have decimal commas if more commas than points are between
-    digits.
+    The delimiter is the most frequent candidate in the header.  Unless set by options, the encoding is Latin-1 if the file
+    is not UTF-8, and the decimal mark is the comma if commas occur between digits more often than points.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -202,9 +202,9 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
 
 
 def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
-    """Replace "NA", "null" and the like in columns of strings by nulls, as Arrow does in columns of numbers.
+    """Replace "NA", "null" and similar strings by nulls in string columns, as Arrow does in numeric columns.
 
-    In labels only the empty string is missing: "NA" may be Namibia.
+    In task labels only the empty string counts as missing, because "NA" may stand for Namibia.
     """
     import pyarrow as pa
     from pyarrow import compute, csv
@@ -221,7 +221,7 @@ def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
 
 
 def check_output(path: Path | str, *inputs: str | None, endings: Sequence[str] = ()) -> None:
-    """Raise an error before a long computation if its result cannot be written to ``path``, or would replace an input."""
+    """Raise an error, before a long computation, if ``path`` cannot be written or is one of the inputs."""
     try:
         folder = check_target(Path(path)).parent
     except (OSError, ValueError) as error:
@@ -236,9 +236,9 @@ def check_output(path: Path | str, *inputs: str | None, endings: Sequence[str] =
 
 
 def write_tables(path: str, tables: Iterable[Any]) -> int:
-    """Write tables with the same columns to a parquet file (by its name), or as CSV in the format of the data.
+    """Write tables with the same columns to one parquet file, or as CSV in the format of the input; return the row count.
 
-    Return the number of rows.
+    The extension of ``path`` selects the format.
     """
     from pyarrow import parquet
 
@@ -269,7 +269,7 @@ def write_tables(path: str, tables: Iterable[Any]) -> int:
 
 
 def _csv_bytes(table: Any, path: str, *, is_first: bool) -> bytes:
-    """Return the lines of a table in the format of the data, in UTF-8 for standard output; Arrow writes no decimal commas."""
+    """Return a table as CSV in the format of the input (Arrow cannot write decimal commas); UTF-8 for standard output."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -302,7 +302,7 @@ def print_json_lines(tables: Iterable[Any]) -> int:
     return n_rows
 
 
-#: Kinds of labels, by the kind of NumPy's dtypes.
+#: Kind of labels for each NumPy ``dtype.kind``.
 _KINDS = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings"}
 _SAME_WAY = "Write labels in the same way in all tables."
 #: An integer, or an integer that a program converted to float because other values were missing.
@@ -310,20 +310,20 @@ _INTEGER = re.compile(r"(0|-?[1-9]\d{0,17})(\.0+)?")
 
 
 class TaskLabels:
-    """Convert the labels of several tables to one type, which is that of the model if there is one.
+    """Convert the task labels of several tables to the type of the model's labels.
 
     CSV files have no types, so their labels are read as strings.  They become integers if all of them are written as
-    integers; "007" stays a string.  Without the ``known`` labels of a model, the first table decides.
+    integers; "007" stays a string.  Without ``known`` labels of a model, the first table determines the type.
     """
 
     def __init__(self, known: Any = None) -> None:
         self.kind = None if known is None else _KINDS.get(known.dtype.kind)
         self.known = frozenset() if known is None else frozenset(known.tolist())
-        #: Whether the labels of a model are integers, and a table to predict has names of new tasks.
+        #: ``has_names``: whether a table has new tasks with names, although the labels of the model are integers.
         self.has_names, self.of_model = False, known is not None
 
     def convert(self, table: Any, names: list[str], option: str) -> Any:
-        """Return the table with converted labels; labels of several columns are compared as they are."""
+        """Return the table with converted labels.  Labels in several columns are not converted."""
         import pyarrow as pa
 
         if len(names) > 1:
@@ -382,7 +382,7 @@ def _kind_of(values: list[Any]) -> str:
 
 
 def _as_integer(value: Any) -> int | None:
-    """Return the integer that a label is, or is written as; None for other labels."""
+    """Return a label as an integer if it is one or is written as one, else None."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:

@@ -1,6 +1,6 @@
-"""Data sets: synthetic environments, and real sets that are downloaded or read from local files, never bundled.
+"""Data sets: synthetic tasks, and real data sets that are downloaded or read from local files.
 
-``make_clusters`` and ``make_circle`` return a `TaskSet`; the other functions return a Bunch whose ``tasks`` is one.
+``make_clusters`` and ``make_circle`` return a `TaskSet`.  The loaders return a Bunch with a `TaskSet` in ``tasks``.
 """
 
 from ._files import Source, get_data_home

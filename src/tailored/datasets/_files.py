@@ -1,13 +1,13 @@
-"""Find the files of a data set: where the user points, or in a cache that is filled by verified downloads.
+"""Find the files of a data set in a folder of the user, or in a cache of verified downloads.
 
-The first of three locations that applies is used:
+The first of these locations that is given is used:
 
 1. ``path=``: a file, an archive or a folder;
 2. the folder named by the environment variable ``TAILORED_DATA``;
-3. ``data_home`` (default: ``TAILORED_DATA_HOME``, else the user's cache folder), filled by a download.
+3. the cache folder ``data_home`` (default: ``TAILORED_DATA_HOME``, else the user's cache folder), filled by downloads.
 
-The first two never use the network or compare checksums.  A downloaded file must match its SHA-256.  Archives are read
-in memory; nothing is unpacked to disk.
+Files in the first two locations are used without network access and without checksums.  A downloaded file must match its
+SHA-256.  Archives are read in memory and not unpacked to disk.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from sklearn.utils import Bunch
 from ..exceptions import ChecksumError, DamagedFileError, DownloadError
 from ..tasks.task_set import TaskSet
 
-#: Environment variables: a folder with local copies, and the folder that keeps downloads.
+#: Environment variable that names a folder with local copies.
 DATA_VARIABLE = "TAILORED_DATA"
+#: Environment variable that names the folder for downloads.
 HOME_VARIABLE = "TAILORED_DATA_HOME"
-#: Seconds to connect, and seconds without a byte, after which a download fails.
+#: Timeouts of a download, in seconds: to connect, and between two received bytes.
 TIMEOUT = (10.0, 60.0)
 
 PathLike = str | os.PathLike[str]
@@ -38,34 +39,34 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Source:
-    """One published file and where it may be found."""
+    """A published file and the locations where it may be found."""
 
-    name: str  # of the data set
+    name: str  # name of the data set
     file: str
     url: str  # official address
     sha256: str
     size: int  # in bytes
     licence: str
     citation: str
-    folders: tuple[str, ...]  # sub-folders of a local data folder that are searched as well
-    #: Sets of file names, each a complete data set; the first one present is used.
+    folders: tuple[str, ...]  # sub-folders of a local data folder that are also searched
+    #: Sets of file names that each form a complete data set; the first set that is present is used.
     layouts: tuple[tuple[str, ...], ...]
-    mirrors: tuple[str, ...] = ()  # addresses of the same file to try in turn when the official one fails
+    mirrors: tuple[str, ...] = ()  # further addresses of the file, tried in turn if the official one fails
 
     @property
     def expected_files(self) -> str:
-        """The layouts as text, for messages."""
+        """The layouts as text, for error messages."""
         return " or ".join(" + ".join(layout) for layout in self.layouts)
 
 
 def get_data_home(data_home: PathLike | None = None) -> Path:
-    """Return the folder that keeps downloads: the argument, ``TAILORED_DATA_HOME``, or the user's cache."""
+    """Return the folder for downloads: ``data_home``, else ``TAILORED_DATA_HOME``, else the user's cache folder."""
     chosen = data_home if data_home is not None else os.environ.get(HOME_VARIABLE)
     return Path(chosen or _pooch().os_cache("tailored")).expanduser()
 
 
 def fetch(source: Source, home: Path, *, download: bool = True) -> Path:
-    """Return the verified published file in the folder `home`, downloading it if it is missing or differs."""
+    """Return the published file in the folder `home`; download it if it is missing or its checksum differs."""
     target = home / source.file
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256:
         return target
@@ -88,7 +89,7 @@ def fetch(source: Source, home: Path, *, download: bool = True) -> Path:
             pooch.retrieve(url, f"sha256:{source.sha256}", **options)
             return target
         except (RequestException, ValueError) as error:
-            # A parked domain returns its own page; a mirror may still have the file.
+            # A wrong checksum is not final: a parked domain returns its own page, and a mirror may have the file.
             differs |= not isinstance(error, RequestException)
             failures.append(f"{url}: {type(error).__name__}: {error}.")
         except OSError as error:
@@ -109,11 +110,11 @@ def _pooch() -> ModuleType:
 
 @contextmanager
 def reading(where: str, advice: str) -> Iterator[None]:
-    """Report every exception as `DamagedFileError` with the name of the file."""
+    """Convert every exception to a `DamagedFileError` that names the file."""
     try:
         yield
     except Exception as error:
-        # Readers of zip, gzip, Excel and MATLAB files raise many kinds of exceptions for damaged files.
+        # Readers of zip, gzip, Excel and MATLAB files raise many types of exceptions for damaged files.
         message = f"{where} cannot be read. It is damaged, or another file ({type(error).__name__}: {error})."
         raise DamagedFileError(f"{message} {advice}") from error
 
@@ -126,12 +127,12 @@ class Located(NamedTuple):
     files: dict[str, bytes]
 
     def reading(self, name: str) -> AbstractContextManager[None]:
-        """Return a context that reports every exception as one of file `name`."""
+        """Return a context that converts exceptions to a `DamagedFileError` for the file `name`."""
         where = str(self.origin) if self.origin.name == name else f"{name} in {self.origin}"
         return reading(where, f"The published file is {self.source.url}")
 
     def bunch(self, tasks: TaskSet, about: str, **more: Any) -> Bunch:
-        """Return the result of a loader of ratings."""
+        """Return the Bunch of a loader whose target is a rating."""
         source = self.source
         more |= {"target_name": "rating", "origin": str(self.origin), "licence": source.licence}
         citation = f"Citation: {source.citation}\nLicence: {source.licence}\nSource: {source.url}\n"
@@ -141,7 +142,7 @@ class Located(NamedTuple):
 def locate(
     source: Source, *, path: PathLike | None = None, data_home: PathLike | None = None, download: bool = True
 ) -> Located:
-    """Find and read the files of `source`, downloading them where that is needed and allowed."""
+    """Find and read the files of `source`; download them if needed and allowed."""
     given = path if path is not None else os.environ.get(DATA_VARIABLE)
     if not given:
         return _from_file(source, fetch(source, get_data_home(data_home), download=download))
@@ -162,12 +163,12 @@ def locate(
 
 
 def _from_file(source: Source, file: Path) -> Located:
-    """Read the first layout that a zip archive contains, at any depth, or the one file of a data set."""
+    """Read the first layout found in a zip archive, at any depth, or a data set that is a single file."""
     if not zipfile.is_zipfile(file) and len(source.layouts[0]) == 1:
-        # It may have any name.
+        # The file may have any name.
         return Located(source, file, {file.name: file.read_bytes()})
     with reading(str(file), f"The published file is {source.url}"), zipfile.ZipFile(file) as archive:
-        # Take the shortest path: a file near the root, not a copy in a sub-folder.
+        # If a name occurs several times, take the shortest path: the file near the root, not a copy in a sub-folder.
         members = sorted(archive.namelist(), key=len)
         by_name = {PurePosixPath(member).name: member for member in reversed(members)}
         for layout in source.layouts:

@@ -1,4 +1,4 @@
-"""Seven classical multilevel data sets of R's packages, read from files that the user exported."""
+"""Seven classical multilevel data sets from R packages, read from files that the user exported."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .._utils.validation import check_choice
 from ..tasks.task_set import TaskSet
 from ._files import DATA_VARIABLE, PathLike, reading
 
-#: Sub-folder of a local data folder that is searched, besides the folder itself.
+#: Sub-folder of a local data folder that is also searched.
 FOLDER = "multilevel"
 #: Missing values as R writes them.
 MISSING = frozenset({"", "NA", "NaN"})
-#: Categorical columns whose categories look like numbers.
+#: Categorical columns whose categories are written as numbers.
 CODED = ("denomina",)
 
 
@@ -45,7 +45,7 @@ _ABOUT = {
     "Hsb82": "mathematics scores of pupils of 160 schools, High School and Beyond 1982 (Bryk and Raudenbush, 1992)",
     "egsingle": "mathematics scores of 1,721 children over the years of primary school (US Sustaining Effects study)",
 }
-#: Package, task, target, features, and side information.
+#: R package, and the columns of the task, target, features and side information.
 _ROLES = {
     "sleepstudy": ("lme4", "Subject", "Reaction", "Days", ""),
     "Oxboys": ("nlme", "Subject", "height", "age", ""),
@@ -63,20 +63,19 @@ MULTILEVEL = {
 
 
 def load_multilevel(name: str, path: PathLike | None = None) -> Bunch:
-    """Load one of the multilevel sets of R's packages lme4, nlme and mlmRev from a local file.
+    """Load one of the multilevel data sets of the R packages lme4, nlme and mlmRev from a local file.
 
-    The files are those of ``write.csv``; ``benchmarks/export_multilevel.R`` of the project writes them.
-    Rows with a missing value are dropped.  A categorical column becomes an indicator for each category but the first
-    in alphabetical order.  Rows keep the order of the file, which is that of time in sleepstudy, Oxboys,
-    Early and egsingle.
+    The files have the format of R's ``write.csv``; ``benchmarks/export_multilevel.R`` in the repository writes them.
+    Rows with a missing value are dropped.  A categorical column is one-hot encoded without its first category in
+    alphabetical order.  Rows keep the order of the file; in sleepstudy, Oxboys, Early and egsingle they are sorted by time.
 
     Parameters
     ----------
     name : str
         sleepstudy, Oxboys, Exam, Early, bdf, Hsb82 or egsingle, in any case.
     path : path, optional
-        The file, or a folder with it or with a sub-folder ``multilevel``.  By default the folder that the
-        environment variable ``TAILORED_DATA`` names.
+        The file, or a folder that contains it, directly or in a sub-folder ``multilevel``.  By default the folder in the
+        environment variable ``TAILORED_DATA``.
 
     Returns
     -------
@@ -122,10 +121,10 @@ def _find(layout: MultilevelTable, path: PathLike | None) -> Path:
 
 
 def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:
-    """Read the columns that are used, as text, of the rows without missing values."""
+    """Read the columns of the data set as text; drop rows with missing values."""
     columns = (layout.task, layout.target, *layout.columns, *layout.side_info)
     reader = csv.DictReader(io.StringIO(file.read_text("utf-8"), newline=""))
-    # A short line has None for its last columns.
+    # The reader returns None for the last columns of a short line.
     rows = [[(row[name] or "").strip() for name in columns] for row in reader]
     rows = [row for row in rows if not MISSING.intersection(row)]
     if not rows:
@@ -134,7 +133,7 @@ def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:
 
 
 def _encode(table: dict[str, list[str]], names: list[str]) -> tuple[NDArray[np.float64], list[str]]:
-    """Return columns and their names; categories become indicators of all but the first."""
+    """Return columns and their names; categorical columns are one-hot encoded without their first category."""
     columns: dict[str, NDArray[Any]] = {}
     for name in names:
         numbers = None if name in CODED else _numbers(table[name])
@@ -147,7 +146,7 @@ def _encode(table: dict[str, list[str]], names: list[str]) -> tuple[NDArray[np.f
 
 
 def _numbers(column: list[str]) -> NDArray[np.float64] | None:
-    """Return a column as numbers; None if it has others, or values that are not finite."""
+    """Return a column as numbers; None if a value is not a finite number."""
     try:
         values = np.array(column, dtype=float)
     except ValueError:

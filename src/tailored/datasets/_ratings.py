@@ -1,6 +1,6 @@
 """Ratings: MovieLens-100k (GroupLens), Jester-1 (Goldberg et al.) and the computer survey of Lenk et al.
 
-A user is a task, a rated item a row.
+A user is a task, and a rating is a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..exceptions import DamagedFileError
 from ..tasks.task_set import TaskSet
 from ._files import Located, PathLike, Source, locate
 
-#: Above this many items the one-hot rows are sparse by default.
+#: With more items than this, the one-hot encoded rows are sparse by default.
 DENSE_ITEMS = 256
 N_JOKES, NOT_RATED, EXTREME = 100, 99.0, 10.0
 
@@ -66,7 +66,7 @@ LENK = Source(
     url="https://raw.githubusercontent.com/prolearner/onlineLTL/fd12f3a3fc5aac798ee1fab9282f54d6e3981de2/lenk_data.mat",
     sha256="e6cc1029fa15ba8135dfca0f6a4bfa75599b4d43fe77224ce6b07bf9cdeb3e0b",
     size=10469,
-    licence="None is stated; it circulates with the code of several multi-task papers. Cite its authors.",
+    licence="No licence is stated. The code of several multi-task papers includes the data. Cite its authors.",
     citation=(
         "P. J. Lenk, W. S. DeSarbo, P. E. Green and M. R. Young (1996). Hierarchical Bayes conjoint "
         "analysis: recovery of partworth heterogeneity from reduced experimental designs. "
@@ -76,16 +76,16 @@ LENK = Source(
     layouts=(("lenk_data.mat",),),
 )
 
-#: Names of the columns of the survey.
+#: Names of the features of the survey.
 CHARACTERISTICS = ["telephone hot line", "memory", "screen size", "CPU speed", "hard disk", "CD-ROM", "cache"]
 CHARACTERISTICS += ["colour", "availability", "warranty", "software", "guarantee", "price"]
 N_TRAIN, N_TEST = 16, 4
 
 ABOUT_LENK = f"""\
 Computer survey of Lenk et al. (1996): 180 people (tasks) rated how likely they were to buy each of 20 personal computers,
-from 0 to 10. A computer is described by 13 characteristics with two levels, coded -1 and +1. The rows of a person are the
-{N_TRAIN} of the published training part followed by the {N_TEST} of its test part; people keep the order of the file, which
-is the published split."""
+from 0 to 10. A computer is described by 13 characteristics with two values, coded -1 and +1. The first {N_TRAIN} rows of a
+person are the published training part, and the last {N_TEST} rows are the published test part. People are in the order of
+the file."""
 
 
 def fetch_movielens(
@@ -102,18 +102,18 @@ def fetch_movielens(
     Parameters
     ----------
     n_items : int or None
-        Keep this many of the most rated movies (ties by movie id); None keeps all 1,682.
+        Number of most rated movies to keep (ties by movie id); None keeps all 1,682.
     min_ratings : int
-        Keep the users who rated at least this many of them.
+        Keep the users who rated at least this many of these movies.
     sparse : bool, optional
-        Whether the inputs are a CSR array; by default they are above 256 movies.
+        Whether the features are a CSR array; by default if there are more than 256 movies.
     path : path, optional
-        The archive ``ml-100k.zip``, or a folder with ``u.data``, ``u.user`` and ``u.item``.  The network is not used
-        then, nor if the environment variable ``TAILORED_DATA`` names a folder with the data.
+        The archive ``ml-100k.zip``, or a folder with ``u.data``, ``u.user`` and ``u.item``.  With ``path``, or with a
+        folder in the environment variable ``TAILORED_DATA``, the network is not used.
     data_home : path, optional
         Folder for downloads; ``TAILORED_DATA_HOME`` or the user's cache folder by default.
     download : bool
-        False raises `FileNotFoundError` instead of downloading.
+        If False, raise `FileNotFoundError` instead of downloading.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def fetch_movielens(
         }
     with files.reading("u.item"):
         titles = {int(fields[0]): fields[1] for fields in _split(files.files["u.item"])}
-    # 18 titles occur under two ids, and column names must differ.
+    # 18 titles have two ids, but column names must be unique, so the id is appended.
     times = Counter(titles.values())
     X, y, users, item_ids = _one_hot(files, users, items, ratings, n_items, min_ratings, sparse)
     with files.reading("u.user"):
@@ -170,11 +170,11 @@ def fetch_jester(
     Parameters
     ----------
     n_items : int or None
-        Keep this many of the most rated jokes (ties by number); None keeps all 100.
+        Number of most rated jokes to keep (ties by number); None keeps all 100.
     min_ratings, sparse, data_home, download
         See `fetch_movielens`.
     shift : float
-        Added to every rating; the published numbers use 11, which makes all ratings positive.
+        Constant added to every rating.  The published results use 11, which makes all ratings positive.
     path : path, optional
         The archive ``jester_dataset_1_1.zip``, its ``jester-data-1.xls``, a CSV file of the same layout
         (plain or gzipped), or a folder with one of them.
@@ -182,12 +182,13 @@ def fetch_jester(
     Returns
     -------
     data : Bunch
-        As that of `fetch_movielens`, without side information.  A label is the row of the user in the file, from 0.
+        As returned by `fetch_movielens`, without side information.  The label of a user is the row number in the file,
+        starting at 0.
 
     Notes
     -----
-    The file has one row per user: the number of ratings, then 100 ratings, 99 for "not rated".  Reading the ``.xls``
-    file takes xlrd (in the ``all`` extra) about five seconds.
+    The file has one row per user: the number of ratings, followed by 100 ratings, where 99 means "not rated".  The ``.xls``
+    file is read with xlrd (in the ``all`` extra), which takes about five seconds.
     """
     shift = check_real("shift", shift)
     files = locate(JESTER, path=path, data_home=data_home, download=download)
@@ -217,7 +218,7 @@ def fetch_lenk(
     Parameters
     ----------
     add_constant : bool
-        Append a column of ones to the inputs, as the paper's protocol does.
+        Append a column of ones to the features, as in the paper's experiments.
     path : path, optional
         The file ``lenk_data.mat``, or a folder or zip archive that contains it.
     data_home, download
@@ -260,8 +261,8 @@ def _one_hot(
 ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
     """Keep the most rated items and the users who rated enough of them; return X, y, users and item ids.
 
-    Columns go from the most to the least rated item, ties by item id.  Rows are sorted by user and item, so that the
-    order of the file does not matter.
+    Columns are sorted from the most to the least rated item, ties by item id.  Rows are sorted by user and item, so the
+    result does not depend on the order of the file.
     """
     ids, counts = np.unique(items, return_counts=True)
     n_items = len(ids) if n_items is None else check_int("n_items", n_items)
@@ -294,13 +295,13 @@ def _one_hot(
 
 
 def _split(content: bytes) -> list[list[str]]:
-    """Return the fields of each line of a file of MovieLens, which is in Latin-1."""
+    """Return the fields of each line of a MovieLens file, which is encoded in Latin-1."""
     lines = content.decode("latin-1").split("\n")
     return [line.rstrip("\r").split("|") for line in lines if line.strip()]
 
 
 def _read_jester(files: Located) -> np.ndarray:
-    """Return the ratings (n_users, 100) of the file, 99 where an item is not rated."""
+    """Return the ratings in the file, (n_users, 100); 99 means that a joke is not rated."""
     ((name, content),) = files.files.items()
     is_excel = name.lower().endswith(".xls")
     if is_excel:
@@ -311,7 +312,7 @@ def _read_jester(files: Located) -> np.ndarray:
             raise ImportError(f"reading {name} needs xlrd: {advice}") from error
     with files.reading(name):
         if is_excel:
-            # Without a log file xlrd prints to standard output.
+            # Pass a log file, because xlrd prints to standard output by default.
             sheet = xlrd.open_workbook(file_contents=content, logfile=io.StringIO()).sheet_by_index(0)
             table = np.array([sheet.row_values(i) for i in range(sheet.nrows)], dtype=float)
         else:

@@ -1,4 +1,4 @@
-"""Synthetic environments: clusters of tasks with a subspace each (the paper's), and weights on a curve."""
+"""Synthetic tasks: clusters with a subspace each (as in the paper), and coefficients around a curve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from .._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
 from ..tasks.task_set import TaskSet
 
-#: Coordinates in the plane of u and v, in units of the radius, of the point with index s in [0, 1].
+#: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
     "line": lambda s: (2 * s - 1, np.zeros_like(s)),
@@ -25,10 +25,10 @@ class ClusterTruth:
 
     weights: np.ndarray  # (T, d) target vector of each task, of unit norm
     clusters: np.ndarray  # (T,) cluster of each task, 0 to m - 1
-    bases: np.ndarray  # (m, d, r) orthonormal basis of each cluster's subspace, orthogonal to the others
+    bases: np.ndarray  # (m, d, r) orthonormal basis of each cluster's subspace; the subspaces are orthogonal
     noise: float = 0.1  # standard deviation of the noise on `y`
-    hint: float | None = None  # probability that the hint is set to the task's own cluster
-    hints: np.ndarray | None = None  # (T,) cluster that each task's side information points to
+    hint: float | None = None  # probability that the side information is set to the task's own cluster
+    hints: np.ndarray | None = None  # (T,) cluster that the side information of each task indicates
 
 
 def make_clusters(
@@ -45,39 +45,39 @@ def make_clusters(
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
-    A task of cluster `j`, drawn uniformly, has the target vector ``w = P_j u`` with ``u`` standard normal
-    scaled to unit norm; its rows are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit
-    sphere. The columns of all the ``P_j (d, rank)`` together are orthonormal, so one
-    representation for all clusters costs a factor of ``sqrt(n_clusters)``.
+    A task draws a cluster `j` uniformly and has the target vector ``w = P_j u``, where ``u`` is a standard normal vector
+    scaled to unit norm. Its rows are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The columns of
+    all matrices ``P_j`` (d, rank) together are orthonormal, so using one representation for all clusters instead of one per
+    cluster increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
 
     Parameters
     ----------
     n_tasks : int
-        Number of tasks, T. The paper has 900: 500 to train, 300 to validate, 100 to test.
+        Number of tasks, T. The paper uses 900: 500 for training, 300 for validation and 100 for testing.
     n_clusters : int
         Number of clusters, m; 2 and 6 in the paper.
     n_rows : int or (int, int)
-        Rows per task; a pair draws each task's number uniformly from ``low`` to ``high``, both included.
+        Rows per task. With a pair ``(low, high)``, each task's number is drawn uniformly, both ends included.
     n_features : int
-        Dimension d.
+        Number of features, d.
     rank : int, optional
         Dimension of each cluster's subspace; ``n_features // 10``, at least 1, by default.
     noise : float
         Standard deviation of the noise on `y`.
     hint : float in [0, 1], optional
-        Give the tasks side information: the indicator of a cluster, m numbers of which one is 1. With this
-        probability it is the task's own cluster, else a uniformly random one, so it is right with probability
-        ``hint + (1 - hint) / n_clusters``. By default tasks have no side information.
+        Add side information: a one-hot encoded cluster, m numbers. With probability ``hint`` it is the task's own cluster,
+        else a uniformly random one, so it is right with probability ``hint + (1 - hint) / n_clusters``. By default tasks
+        have no side information.
     random_state : int, Generator, RandomState or None
-        The seed. Subspaces, tasks, rows and side information have a stream each, so that with one seed
-        the same target vectors come with any `n_rows`, `noise` or `hint`. None draws fresh entropy.
+        Seed. Subspaces, tasks, rows and side information are drawn from separate streams, so the target vectors of a seed
+        do not depend on `n_rows`, `noise` or `hint`. None uses fresh entropy.
     return_truth : bool
         Also return the hidden parameters.
 
     Returns
     -------
     tasks : TaskSet
-        With labels 0 to T - 1.
+        Tasks with labels 0 to T - 1.
     truth : ClusterTruth
         Only when `return_truth` is True.
 
@@ -110,7 +110,7 @@ def make_clusters(
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
     hints = side = None
     if hint is not None:
-        # Both are drawn for every task, so that with one seed a right hint stays right as `hint` grows.
+        # Draw both for every task, so that a correct hint stays correct when `hint` grows and the seed is the same.
         is_own, other = for_side.random(n_tasks) < hint, for_side.integers(n_clusters, size=n_tasks)
         hints = np.where(is_own, clusters, other)
         side = dict(enumerate(np.eye(n_clusters)[hints]))
@@ -132,7 +132,7 @@ def on_sphere(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 def orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> np.ndarray:
     Q, R = np.linalg.qr(rng.standard_normal((d, m * rank)))
-    # Undo the signs of R, so that the frames are uniformly distributed.
+    # Normalise the signs of R's diagonal, so that the orthonormal frames are uniformly distributed.
     Q = Q * np.sign(np.diag(R))
     return np.ascontiguousarray(Q.reshape(d, m, rank).transpose(1, 0, 2))
 
@@ -151,17 +151,17 @@ def row_counts(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarra
 class CircleTruth:
     """The hidden parameters of `make_circle`."""
 
-    u: np.ndarray  # (d,) with v, orthonormal vectors of the curve's plane
-    v: np.ndarray
+    u: np.ndarray  # (d,) first of two orthonormal vectors that span the plane of the curve
+    v: np.ndarray  # (d,) second vector
     weights: np.ndarray  # (T, d) target vector of each task
-    s: np.ndarray  # (T,) index of each task on the curve: its side information
+    s: np.ndarray  # (T,) position of each task on the curve, which is its side information
     radius: float
     spread: float
     noise: float
     curve: str
 
     def mean(self, side_info: Any) -> np.ndarray:
-        """Expected target vectors (T, d) at side information (T,) or (T, 1)."""
+        """Return the expected target vectors (T, d) for side information (T,) or (T, 1)."""
         return self.radius * _point(self.curve, side_info, np.stack([self.u, self.v]))
 
 
@@ -177,12 +177,12 @@ def make_circle(
     random_state: Any = None,
     return_truth: bool = False,
 ) -> Any:
-    """Draw regression tasks whose target vectors lie around a curve, indexed by the side information.
+    """Draw regression tasks whose target vectors lie around a curve; the side information is the position on it.
 
     A task has side information s, uniform on [0, 1], and the target vector
-    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v; its rows are
-    ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. Side information
-    determines w almost completely, but not linearly: nonlinear features of s are needed.
+    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its rows are
+    ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w up to ``spread``, but not
+    linearly: nonlinear features of s are needed.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def make_circle(
     Returns
     -------
     tasks : TaskSet
-        With labels 0 to T - 1 and one column of side information, "s".
+        Tasks with labels 0 to T - 1 and one column of side information, "s".
     truth : CircleTruth
         Only when `return_truth` is True.
 
@@ -231,5 +231,5 @@ def make_circle(
 
 
 def _point(curve: str, s: Any, plane: np.ndarray) -> np.ndarray:
-    """Points (T, d) of the curve of radius 1 in the plane (2, d)."""
+    """Return the points (T, d) at positions s on the curve of radius 1 in the plane (2, d)."""
     return np.stack(CURVES[curve](np.asarray(s, dtype=np.float64).reshape(-1)), axis=1) @ plane

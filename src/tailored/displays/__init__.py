@@ -1,9 +1,8 @@
-"""Figures of a user's own model, with the interface of scikit-learn's displays.
+"""Figures of a fitted model, with the interface of scikit-learn's displays.
 
-``XDisplay.from_estimator(learner, tasks, ax=None)`` computes the arrays and draws them.  The arrays are attributes.
-`RowsDisplay` is drawn from an `Evaluation`, as `CalibrationDisplay` may be.
-``plot(ax=None)`` draws them again and returns the display with ``ax_`` and ``figure_``.  matplotlib is imported when
-drawing.
+``XDisplay.from_estimator(learner, tasks, ax=None)`` computes arrays, stores them as attributes and draws them.
+``from_evaluation`` of `RowsDisplay` and `CalibrationDisplay` draws an `Evaluation`.  ``plot(ax=None)`` draws the arrays
+again and returns the display with ``ax_`` and ``figure_``.  matplotlib is imported when drawing.
 """
 
 from .calibration import CalibrationDisplay

@@ -1,4 +1,4 @@
-"""Parts that the displays share: the base class, styles, names of coefficients, lookups of columns and tasks."""
+"""Base class and helpers of the displays: styles, names of coefficients, lookup of columns and tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..summaries.tables import shorten
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 
-#: Characters of a name on an axis.
+#: Maximum length of a name on an axis.
 NAME_WIDTH = 22
 #: Settings of all figures; the salt makes SVG files reproducible.
 RC: Any = {
@@ -33,7 +33,7 @@ RC: Any = {
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
-#: A legend that stays readable over marks.
+#: Legend with a background, so that it stays readable over markers.
 LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
 
@@ -85,7 +85,7 @@ def pyplot() -> Any:
 
 
 def line_style(i: int) -> dict[str, Any]:
-    """Return colour, marker and line style of the i-th series; marker or line style alone identify it, too."""
+    """Return colour, marker and line style of the i-th series; each of them alone identifies it among the first seven."""
     return {
         "color": PALETTE[i % len(PALETTE)],
         "marker": MARKERS[(i + i // len(PALETTE)) % len(MARKERS)],
@@ -114,19 +114,19 @@ def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Arr
 
 
 def fixed_effects(learner: Any) -> Array | None:
-    """Return the prior mean at the mean of the side information; None if it depends on the task in another way."""
+    """Return the prior mean at the mean of the side information; None if the prior does not define it."""
     mean = learner.prior_.mean_at_centre()
     return None if mean is None else np.asarray(learner.prior_.scaling.raw_weights(mean))
 
 
 def most_varying(learner: Any, coefficients: Array) -> list[int]:
-    """Sort columns by how much their coefficients vary between tasks, for values of typical size."""
+    """Sort columns by the standard deviation of their coefficients between tasks, times the scale of the column."""
     spread = coefficients.std(axis=0) * learner.prior_.scaling.columns
     return [int(j) for j in np.argsort(-spread, kind="stable")]
 
 
 def find_column(column: Any, names: list[str], argument: str = "column") -> int:
-    """Return the position of a column that is given by its name or position."""
+    """Return the position of a column given by name or position."""
     if is_integer(column):
         if -len(names) <= column < len(names):
             return int(column) % len(names)
@@ -136,7 +136,7 @@ def find_column(column: Any, names: list[str], argument: str = "column") -> int:
 
 
 def find_task(tasks: TaskSet, task: Any) -> int:
-    """Return the position of the task with this label; 0 for None."""
+    """Return the position of the task with this label; None stands for the first task."""
     if task is None:
         return 0
     try:
@@ -147,12 +147,12 @@ def find_task(tasks: TaskSet, task: Any) -> int:
 
 
 def table_name(learner: Any, role: str) -> str:
-    """Return the name of the "task" or "target" column that the learner was fitted to, or the role itself."""
+    """Return the name of the "task" or "target" column in `fit`; without column names, return ``role``."""
     return str(learner.columns_in_.get(role) or role)
 
 
 def shortened(name: Any, longest: int = NAME_WIDTH) -> str:
-    """Return a name that fits on an axis; control characters and matplotlib's math mode are disabled."""
+    """Return a name that fits on an axis, without control characters and with "$" escaped (matplotlib's math mode)."""
     return printable(shorten(str(name), longest)).replace("\n", "�").replace("$", r"\$")
 
 
@@ -162,7 +162,7 @@ def coefficient_label(name: str) -> str:
 
 
 def axis_limits(values: Array, fraction: float = 0.98) -> tuple[float, float]:
-    """Return limits that contain this fraction of the values, so that outliers do not compress the others."""
+    """Return axis limits that contain this fraction of the values, so that outliers do not compress the rest."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return -1.0, 1.0

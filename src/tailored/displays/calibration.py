@@ -14,7 +14,7 @@ from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
 from .base import LEGEND, PALETTE, Array, ModelDisplay, shortened
 
-#: Bootstrap samples of tasks.
+#: Number of bootstrap samples of tasks.
 N_BOOTSTRAP = 500
 
 
@@ -22,7 +22,7 @@ N_BOOTSTRAP = 500
 class CalibrationDisplay(ModelDisplay):
     """Reliability diagram: the observed frequency of a class in bins of its predicted probability.
 
-    The bins have equal numbers of rows, but for equal probabilities, which are in one bin.
+    The bins have equal numbers of rows, except that equal probabilities are never split between bins.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class CalibrationDisplay(ModelDisplay):
     counts : array (n_bins,)
         Number of rows of each bin.
     label : str
-        What has this probability.
+        Name of the class, for the axis.
     """
 
     prob_true: Array
@@ -63,7 +63,7 @@ class CalibrationDisplay(ModelDisplay):
             Fraction or number of support rows of each task; by default the learner's ``n_support``, or one half.
         n_bins : int, default=10
         random_state : int, default=0
-            Samples the support rows, unless the learner's ``order`` takes the first rows, and tasks in the bootstrap.
+            Seed for sampling the support rows; not used if the learner's ``order`` is "first".
         """
         sampling = SupportSampling.of(learner.n_support if n_support is None else n_support, learner.order)
         options = {"random_state": random_state, "shuffle": not sampling.in_order}
@@ -81,7 +81,7 @@ class CalibrationDisplay(ModelDisplay):
 
     @classmethod
     def _of_classes(cls, P: Array, y: Array, groups: Any, classes: Any, **options: Any) -> Self:
-        """Draw the second of two classes, or all of more."""
+        """Draw the second class if there are two, or all classes together."""
         if len(classes) == 2:
             return cls.from_predictions(y == 1, P[:, 1], groups=groups, label=str(classes[1]), **options)
         observed, groups = y[:, None] == np.arange(P.shape[1]), np.repeat(groups, P.shape[1])
@@ -111,7 +111,7 @@ class CalibrationDisplay(ModelDisplay):
             Task of each row; by default every row is a task.
         n_bins : int, default=10
         label : str
-            What has this probability.
+            Name of the class, for the axis.
         random_state : int, default=0
             Seed of the bootstrap.
         """
@@ -123,7 +123,7 @@ class CalibrationDisplay(ModelDisplay):
         bins = np.unique(np.searchsorted(edges, p), return_inverse=True)[1]
         tasks = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         n_tasks, n_used = int(tasks.max()) + 1, int(bins.max()) + 1
-        # Sums of each task and bin are enough for a bootstrap of whole tasks.
+        # A bootstrap of whole tasks needs only the sums by task and bin.
         shape = n_tasks, n_used
         cells = np.ravel_multi_index((tasks, bins), shape)
         rows, events = (np.bincount(cells, each, n_tasks * n_used).reshape(shape) for each in (None, y))

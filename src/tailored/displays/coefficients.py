@@ -1,4 +1,4 @@
-"""Displays of the coefficients: of the tasks, of the components of a mixture, and of the prior along side information."""
+"""Displays of coefficients: those of tasks, of mixture components, and of the prior as a function of side information."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .base import (
     shortened,
 )
 
-#: Largest number of tasks in a caterpillar plot: there is space for as many names.
+#: Maximum number of tasks in a caterpillar plot, so that all names are readable.
 MAX_NAMED = 45
-#: Largest number of lines with a colour.
+#: Maximum number of coloured lines; the other lines are grey.
 MAX_LINES = 7
-#: Grid points along a column of the side information, and the largest number of distinct values used as they are.
+#: Number of grid points along a column of the side information.  Up to MAX_VALUES distinct values are used as the grid.
 N_GRID, MAX_VALUES = 61, 5
-#: A task's component is certain from this probability on; less certain tasks have hollow markers.
+#: Tasks whose most likely component has a smaller probability than this have hollow markers.
 CERTAIN = 0.8
-#: Radius of an ellipse in standard deviations: it holds 86 % of a Gaussian in two dimensions.
+#: Radius of an ellipse in standard deviations; it contains 86 % of a two-dimensional Gaussian.
 ELLIPSE_STD = 2.0
 
 
@@ -47,15 +47,15 @@ ELLIPSE_STD = 2.0
 class EffectsDisplay(ModelDisplay):
     """Caterpillar plot: the coefficient of one column in every task, in increasing order, with its interval.
 
-    Markers are filled for tasks whose interval excludes the fixed effect.  45 tasks from the lowest to the highest are
-    drawn if there are more.
+    Markers are filled for tasks whose interval excludes the fixed effect.  With more than 45 tasks, 45 of them are drawn,
+    evenly spaced in this order.
 
     Attributes
     ----------
     column : str
     labels : array (T,)
     effects, lower, upper : arrays (T,)
-        In the order of the tasks; see `effects` of the learners.
+        Coefficients and interval bounds in the order of ``labels``; see the method `effects` of the learners.
     fixed_effect : float or None
         Prior mean of the coefficient, at the mean of the side information.
     coverage : float
@@ -75,7 +75,7 @@ class EffectsDisplay(ModelDisplay):
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or position).
 
-        By default it is the column whose coefficient varies most between tasks, for values of typical size.
+        By default it is the column whose scaled coefficient varies most between tasks.
         """
         names, values = names_of(learner), effects_of(learner, tasks, coverage)
         j = most_varying(learner, values[0])[0] if column is None else find_column(column, names)
@@ -117,10 +117,10 @@ class EffectsDisplay(ModelDisplay):
 
 @dataclass
 class ShrinkageDisplay(ModelDisplay):
-    """Shrinkage: from the least-squares fit to each task's own rows to its tailored fit.
+    """Shrinkage plot: arrows from the least-squares fit to each task's own rows to its tailored fit.
 
-    Coefficients of two columns are drawn as arrows in a plane.  Tasks whose own rows do not identify the coefficients are
-    left out (NaN in ``own``).
+    The axes are the coefficients of two columns.  Tasks whose own rows do not identify these coefficients are left out
+    (NaN in ``own``).
 
     Attributes
     ----------
@@ -141,9 +141,10 @@ class ShrinkageDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
-        """Adapt ``learner`` to ``tasks`` and draw a pair of columns (names or positions).
+        """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
-        By default it is the pair whose coefficients vary most between tasks, for values of typical size.
+        By default they are the columns whose scaled coefficients vary most between tasks, among columns that the rows of
+        enough tasks identify.
         """
         names, tailored = names_of(learner), effects_of(learner, tasks)[0]
         own = own_fits(tasks, learner.prior_.fit_intercept)
@@ -159,7 +160,7 @@ class ShrinkageDisplay(ModelDisplay):
         kept = ~np.isnan(self.own).any(axis=1)
         own, tailored, mean = self.own[kept], self.tailored[kept], self.fixed_effects
         alpha = float(np.clip(25.0 / max(len(own), 1), 0.15, 0.8))
-        # Widths relative to the axes: arrow heads of a fixed size would hide short arrows.
+        # Widths are relative to the axes, because arrow heads of a fixed size would hide short arrows.
         arrows = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
         ax.quiver(*own.T, *(tailored - own).T, color="0.45", alpha=alpha, minlength=0.0, zorder=2, **arrows)
         size = 4.0 if len(own) <= 60 else 2.5
@@ -177,7 +178,7 @@ class ShrinkageDisplay(ModelDisplay):
 
 @dataclass
 class PriorPathDisplay(ModelDisplay):
-    """The prior of a task without rows along one column of the side information; the other columns are constant.
+    """Prior mean or standard deviation of the coefficients as a function of one column of the side information.
 
     Attributes
     ----------
@@ -188,7 +189,7 @@ class PriorPathDisplay(ModelDisplay):
         Values of the column.
     names : list of str
     values : array (m, d)
-        For columns scaled to a typical size of one, with the intercept at a typical row.
+        Values for scaled columns (typical size one); the intercept is that at a typical row.
     """
 
     column: str
@@ -203,7 +204,7 @@ class PriorPathDisplay(ModelDisplay):
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
-        The other columns are at their medians.
+        The other columns are fixed at their medians, or at their most frequent categories.
         """
         check_choice("kind", kind, ("mean", "std"))
         names = names_of(learner)
@@ -247,7 +248,7 @@ class ComponentsDisplay(ModelDisplay):
     Attributes
     ----------
     points : array (T, 2)
-        The tasks' coefficients of two columns, without the shift by side information.
+        Coefficients of two columns for each task, minus the effect of the side information.
     responsibilities : array (T, K)
         Probabilities of the components given the rows and the side information.
     means, covariances : arrays (K, 2), (K, 2, 2)
@@ -267,9 +268,9 @@ class ComponentsDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
-        """Adapt ``learner`` to ``tasks`` and draw them over two columns (names or positions).
+        """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
-        By default they are the columns whose coefficients vary most between tasks, for values of typical size.
+        By default they are the columns whose scaled coefficients vary most between tasks.
         """
         names = names_of(learner)
         prior, mixture, scaling = learner.prior_, learner.prior_.mixture, learner.prior_.scaling
@@ -291,7 +292,7 @@ class ComponentsDisplay(ModelDisplay):
         chosen = _find_pair(columns, names)
         shares = np.concatenate(responsibilities)
         if mixture.has_atoms:
-            # One ellipse for all of them: hundreds would hide the tasks.
+            # Draw one ellipse for the whole mixture; hundreds of ellipses would hide the tasks.
             mixture, shares = as_one(mixture), np.ones((len(shares), 1))
         points, means = (w[:, chosen] for w in (coefficients, scaling.raw_weights(mixture.means)))
         raw = scaling.target**2 * scaling.raw_representation(mixture.covariances)
@@ -346,14 +347,14 @@ def _frame_plane(ax: Any, points: Array, columns: list[str], fraction: float = 0
 def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
     """Fit least squares to each task's own rows, (T, d); NaN for coefficients that the rows do not identify.
 
-    A column that is constant within a task leaves only its own coefficient and the intercept unidentified.
+    If a column is constant within a task, only its own coefficient and the intercept are not identified.
     """
     fits = np.full((len(tasks), tasks.n_features + fit_intercept), np.nan)
     for t, task in enumerate(tasks):
         rows = dense_rows(task.X, fit_intercept)
         if not len(rows):
             continue
-        # Without scaling, columns of very different units would look unidentified.
+        # Without scaling, columns with small values would look unidentified.
         size = np.sqrt(np.mean(rows**2, axis=0))
         size = np.where(size > 0, size, 1.0)
         inverse = np.linalg.pinv(rows / size, rcond=1e-9)
@@ -363,7 +364,7 @@ def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
 
 
 def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:
-    """Return values of column j over its range, and side information with these values and typical other columns."""
+    """Return a grid over the range of column j, and side information with these values and other columns constant."""
     try:
         known = np.array([value for value in table[:, j] if not is_missing(value)], dtype=float)
     except (TypeError, ValueError) as error:
@@ -377,7 +378,7 @@ def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:
 
 
 def _typical(column: Any) -> Any:
-    """Return the median, or the most frequent category."""
+    """Return the median of a numeric column, or the most frequent category."""
     known = [value for value in column if not is_missing(value)]
     try:
         return float(np.median(np.array(known, dtype=float)))

@@ -43,7 +43,7 @@ class RowsDisplay(ModelDisplay):
 
     @classmethod
     def from_evaluation(cls, evaluation: Any, *, ax: Any = None) -> Self:
-        """Draw the result of `tailored.evaluation.evaluate`; coverage is that of its first method."""
+        """Draw the result of `tailored.evaluation.evaluate`; the coverage is drawn for its first method."""
         errors = dict(zip(evaluation.methods, evaluation.errors, strict=True))
         covered = evaluation.covered[0] if np.isfinite(evaluation.covered[0]).all() else None
         options = evaluation.coverage, evaluation.loss, evaluation.covered_error[0]

@@ -23,7 +23,7 @@ from .base import (
     table_name,
 )
 
-#: Grid points of a line, and the largest number of distinct values that are drawn one by one instead.
+#: Number of grid points of a line.  Columns with at most MAX_VALUES distinct values are drawn with markers instead.
 N_GRID, MAX_VALUES = 101, 6
 
 
@@ -31,14 +31,14 @@ N_GRID, MAX_VALUES = 101, 6
 class TaskFitDisplay(ModelDisplay):
     """Rows of one task against one column, with the tailored fit, the prediction interval and the prior prediction.
 
-    Other columns are held at the task's means.  Their fitted contribution is subtracted from the targets, but not from
-    classes (0 and 1) and counts (per unit of exposure).
+    Other columns are fixed at the task's means, and their fitted contribution is subtracted from numeric targets.  Classes
+    (0 and 1) and counts (per unit of exposure) are drawn without this adjustment.
 
     Attributes
     ----------
     task, column, target : str
     x, y : arrays (n,)
-        The task's rows, adjusted for the other columns.
+        Rows of the task; ``y`` is adjusted for the other columns.
     grid : array (m,)
         Values of the column.
     prediction, prior : arrays (m,)
@@ -74,9 +74,9 @@ class TaskFitDisplay(ModelDisplay):
         coverage: float = 0.9,
         ax: Any = None,
     ) -> Self:
-        """Adapt ``learner`` to one of the ``tasks`` (by its label; the first by default) and draw it over ``column``.
+        """Adapt ``learner`` to the task with the label ``task`` and draw it against ``column``.
 
-        By default it is the column that changes the task's predictions most.
+        By default, the first task is drawn against the column with the largest effect on its predictions.
         """
         names = names_of(learner)[: learner.n_features_in_]
         position = find_task(tasks, task)
@@ -95,7 +95,7 @@ class TaskFitDisplay(ModelDisplay):
             grid = np.linspace(grid[0] - margin, grid[-1] + margin, N_GRID)
 
         def at(values: Array) -> Array:
-            """Return rows with these values of the column and the means of the others."""
+            """Return rows with these values of the column, and the other columns at their means."""
             rows = np.tile(X.mean(axis=0), (len(values), 1))
             rows[:, j] = values
             return rows
@@ -134,7 +134,7 @@ class TaskFitDisplay(ModelDisplay):
         ax.legend(loc="best", **LEGEND)
 
     def _draw_values(self, ax: Any, interval: str | None) -> None:
-        """Draw a column with few values: markers next to each other instead of lines."""
+        """Draw a column with few distinct values, with markers instead of lines."""
         gap = float(np.diff(self.grid).min()) if len(self.grid) > 1 else 1.0
         jitter = gap * (0.16 * (np.random.default_rng(0).random(len(self.x)) - 0.5) - 0.2)
         draw_points(ax, (self.x + jitter, self.y), "o", "0.25", filled=False, markersize=3.5, label="rows")

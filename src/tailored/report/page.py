@@ -1,4 +1,4 @@
-"""Write a self-contained HTML page about a fitted learner; figures are drawn by `tailored.displays`."""
+"""Write a self-contained HTML page about a fitted learner, with figures by `tailored.displays`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from ..summaries.tables import Table, format_number
 from ..tasks.rows import dense, standard_errors
 from ..tasks.task_set import TaskSet
 
-#: Largest numbers of tasks in a caterpillar plot, of such plots, and of tasks with a figure of their own.
+#: Maximum number of tasks in a caterpillar plot, of caterpillar plots, and of tasks with their own figure.
 MAX_TASKS, MAX_EFFECTS, MAX_TASK_FIGURES = 150, 12, 40
-#: Largest numbers of tasks and rows of the evaluation; they are sampled from larger data.
+#: Maximum numbers of tasks and rows in the evaluation; larger data are sampled.
 MAX_EVALUATED_TASKS, MAX_EVALUATED_ROWS = 1_000, 20_000
+#: Matches the start of strings that a spreadsheet would execute as a formula.
 _FORMULA = re.compile(r"^(?=[=@\t\r]|[-+](?![\d.]+$))")
-#: Shows the figure that is selected in a list; without JavaScript the first one is shown.
+#: JavaScript that shows the figure selected in a list.  Without JavaScript the first figure is shown.
 _SCRIPT = """
 document.documentElement.classList.add("js");
 for (const list of document.querySelectorAll("select")) list.addEventListener("change", () => {
@@ -56,9 +57,9 @@ def write_report(
 ) -> Path:
     """Write an HTML page about a fitted learner and its tasks.
 
-    The page opens with the accuracy on new tasks compared with baselines.  Then come predictions and residuals, the
-    coverage of the intervals, fixed effects, coefficients and fits of single tasks, the model and the data.  Tables can be
-    saved as CSV files.  The page needs no network.
+    The page starts with the accuracy on new tasks compared with baselines.  Predictions and residuals, the coverage of
+    the intervals, fixed effects, coefficients and fits of single tasks, the model and the data follow.  Tables can be
+    saved as CSV files.  The page does not use the network.
 
     Parameters
     ----------
@@ -70,12 +71,12 @@ def write_report(
         The HTML file.
     title : str, optional
     evaluation : Evaluation, optional
-        Accuracy of the learner, which is its first method.  By default clones of the learner and baselines are fitted in
-        five folds of the tasks, or of a random sample of at most 1,000 tasks and 20,000 rows; the page says so.
+        Evaluation whose first method is the learner.  By default, clones of the learner and baselines are cross-validated
+        in five folds of tasks.  Data with more than 1,000 tasks or 20,000 rows are sampled, which the page mentions.
     coverage : float, default=0.9
         Nominal coverage of the intervals.
     random_state : int, default=0
-        Samples tasks where not all of them are used.
+        Seed for sampling tasks where not all of them are used.
     progress : bool, default=False
         Show a progress bar of the evaluation.
 
@@ -85,7 +86,7 @@ def write_report(
         ``out``.
     """
     target, note = str(learner.columns_in_["target"] or "the target"), ""
-    # A classifier has one learner of two classes, or one for each of more.
+    # A classifier has one learner for two classes, and one learner per class for more classes.
     models: Any = getattr(learner, "learners_", [learner])
     classes: Any = getattr(learner, "classes_", ())
     names = [*classes[1:]] if len(classes) == 2 else [*classes] or [None]
@@ -126,7 +127,7 @@ def write_report(
 
 
 def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
-    """Return all tasks, or a random sample, so that a page takes minutes and not hours."""
+    """Return all tasks, or a random sample of them, so that a page takes minutes and not hours."""
     order = np.random.default_rng(seed).permutation(len(tasks))[:MAX_EVALUATED_TASKS]
     n = int(np.searchsorted(np.cumsum(tasks.sizes[order]), MAX_EVALUATED_ROWS, "right"))
     n = max(n, min(10, len(order)))
@@ -134,7 +135,7 @@ def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
 
 
 def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
-    """Return three sentences: how good, on what, compared with what; and the figure of the errors."""
+    """Return the error on new tasks, the data it was measured on, the comparison with baselines, and a figure."""
     mean, (first, last) = evaluation.mean, _ends(evaluation)
     text = (
         f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(target)} is {format_number(mean[0, -1])} with {last} "
@@ -155,7 +156,7 @@ def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
 
 
 def _predictions(evaluation: Evaluation) -> str:
-    """Return the figures of predicted against observed targets, or of the calibration of classes."""
+    """Return figures of observed against predicted targets, or of the calibration of class probabilities."""
     last = _ends(evaluation)[1]
     if evaluation.classes:
         axes = _axes(1)
@@ -208,7 +209,7 @@ def _ends(evaluation: Evaluation) -> list[str]:
 
 
 def _model(learner: Any, name: Any) -> str:
-    """Return the summary of a learner, or of the learner of the class with this name."""
+    """Return the summary of a learner; ``name`` is its class if it belongs to a classifier."""
     summary = learner.summary()
     text = (escape(sentence.replace("the second class", str(name))) for sentence in summary.text)
     sentences = "".join(f"<li>{sentence}</li>" for sentence in text)
@@ -216,7 +217,7 @@ def _model(learner: Any, name: Any) -> str:
 
 
 def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
-    """Return the forest plot of the fixed effects of features."""
+    """Return a forest plot of the fixed effects of the features."""
     table, scale = learner.summary().tables["effects"].columns, dense(tasks.X).std(axis=0)
     columns = (table.get(name, scale * np.nan)[: len(scale)] for name in ("fixed effect", "std. error"))
     effects, errors = (np.array(column) * scale for column in columns)
@@ -234,7 +235,7 @@ def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
 
 
 def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
-    """Return caterpillar plots with their numbers, for the coefficients that vary most."""
+    """Return caterpillar plots and tables of the coefficients that vary most."""
     names, values = names_of(learner), effects_of(learner, tasks)[0]
     variation = values.std(axis=0) / (np.abs(values).mean(axis=0) + 1e-300)
     # Coefficients that do not vary are in the table of fixed effects.
@@ -256,7 +257,7 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
 
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
-    """Return figures of single tasks over the column with the largest effect, of those with more than a few values."""
+    """Return figures of single tasks against the column with the largest effect among columns with many values."""
     weights, X = learner.adapt_many(tasks).weights_[:, : tasks.n_features], dense(tasks.X)
     sizes = np.sqrt((weights**2).mean(axis=0)) * X.std(axis=0)
     j = int(np.argmax(sizes * [1.0 if len(np.unique(x)) > MAX_VALUES else 1e-9 for x in X.T]))
@@ -280,7 +281,7 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
 
 
 def _choice(name: str, label: str, panels: Iterator[tuple[str, str]]) -> str:
-    """Return a list to choose from, and a figure for each choice; the first is shown."""
+    """Return a selection list and a figure for each choice; the first figure is shown initially."""
     options, figures = [], []
     for i, (text, content) in enumerate(panels):
         options.append(f'<option value="{i}">{escape(text)}</option>')
@@ -292,7 +293,7 @@ def _choice(name: str, label: str, panels: Iterator[tuple[str, str]]) -> str:
 
 
 def _axes(n: int) -> list[Any]:
-    """Return axes of n figures, which a phone shows below each other."""
+    """Return the axes of n separate figures, because narrow screens show figures below each other."""
     with pyplot().rc_context(RC):
         return [pyplot().subplots(figsize=(3.9, 3.2), layout="constrained")[1] for _ in range(n)]
 
@@ -313,7 +314,7 @@ def _image(figure: Any, alt: str) -> str:
 
 
 def _scroll(table: Table, numbers: Mapping[str, Sequence[Any]] | None = None) -> str:
-    """Return a table and a link to its numbers."""
+    """Return a table and a link that saves its numbers as a CSV file."""
     return f'<div class="scroll">{table.html}</div>{_csv(table.title, numbers or table.columns)}'
 
 

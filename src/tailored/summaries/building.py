@@ -20,11 +20,11 @@ from .effects import INTERCEPT, coefficient_names
 from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
 from .training import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN, TrainingSummary, baseline_errors
 
-#: Largest number of columns for a correlation matrix; with more, the largest correlations are printed.
+#: Maximum number of columns of a printed correlation matrix; with more, the N_CORRELATIONS largest are printed.
 MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
-#: A component is described by differences above these: in random-effect std, and as a ratio of std.
+#: Minimum difference of means (in random-effect std) and minimum ratio of std to mention in the text on a component.
 MIN_SHIFT, MIN_RATIO = 0.5, 1.5
-#: For each response: the exponential of a fixed effect, the scale of the coefficients, and what its models are called.
+#: For each response: name of exp(fixed effect), scale of the coefficients, and name of the regression.
 RATIOS = {
     "bernoulli": ("odds ratio", "log odds", "logistic"),
     "poisson": ("rate ratio", "log rates", "Poisson"),
@@ -64,8 +64,9 @@ class ModelDescription:
 def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | None = None) -> Summary:
     """Summarise a fitted learner with all available tables.
 
-    Errors are those of held-out tasks of `fit`, sampled as ``sampling`` (a `SupportSampling`) says, or those of the support
-    and query rows ``split``, of which ``sampling`` is the number or fraction of support rows.
+    By default, errors are those of the tasks held out in `fit`, and ``sampling`` is the `SupportSampling` of `fit`.  With
+    support and query rows ``split``, errors are computed on them, and ``sampling`` is their number or fraction of support
+    rows.
     """
     prior, training = learner.prior_, getattr(learner, "training_summary_", None)
     side_names = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
@@ -133,10 +134,10 @@ def effects_table(description: ModelDescription) -> Table:
         errors = units.raw_deviations(mean.of(d, {0: 1.0}))
     deviations, effects = units.raw_deviations(covariance), units.raw_weights(centre.copy())
     if training is not None and training.n_tasks == 1:
-        deviations[:] = np.nan  # one task does not differ from others
+        deviations[:] = np.nan  # one task does not identify differences between tasks
     shared = description.prior.shared
     positions = [] if shared is None else [one.column for one in shared.levels]
-    # Categories with an effect for each value have no coefficient.
+    # Categorical columns with an effect for each value do not have a coefficient.
     effects[positions] = deviations[positions] = errors[positions] = np.nan
     columns: dict[str, Any] = {
         "column": description.columns,
@@ -166,14 +167,14 @@ def effects_table(description: ModelDescription) -> Table:
     elif np.isnan(np.delete(errors, positions)).any():
         caption += ". No std. error: the rows identify the fixed effect only together with those of "
         caption += "other columns"
-    # Scaled columns have comparable sizes, so scaled coefficients show which ones are large.
+    # Coefficients of scaled columns are comparable, so sort by their size.
     order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
     percent, order = ["R² of side info"], order if d > MAX_ROWS else None
     return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)
 
 
 def levels_table(description: ModelDescription, encoding: Any) -> Table | None:
-    """Tabulate the effect of each value of categories with many values."""
+    """Tabulate the effect of each value of the categorical columns that have many values."""
     shared, names = description.prior.shared, description.columns
     if shared is None or not shared.levels or encoding is None:
         return None
@@ -202,13 +203,13 @@ def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
 
 
 def correlations_table(description: ModelDescription) -> Table | None:
-    """Tabulate the correlations of the random effects: as a matrix, or the largest ones."""
+    """Tabulate the correlations of the random effects, as a matrix or as a list of the largest ones."""
     units, training = description.prior.scaling, description.training
     if training is not None and training.n_tasks == 1:
         return None
     covariance = units.raw_representation(description.mixture.moments()[1])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-    # Whether a coefficient varies must not depend on the unit of its column.
+    # Multiply by the scales of the columns: whether a coefficient varies must not depend on the unit of its column.
     relevance = deviation * units.columns
     varying = np.flatnonzero(relevance > 1e-9 * max(float(relevance.max(initial=0.0)), 1e-300))
     if len(varying) < 2:
@@ -240,7 +241,7 @@ def correlations_table(description: ModelDescription) -> Table | None:
 
 
 def noise_table(description: ModelDescription) -> Table | None:
-    """Tabulate the noise, or the dispersion of counts, and the standard deviation of the differences between tasks."""
+    """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     unit, response = description.prior.scaling.target, description.prior.response
     values, captions = {}, []
     if response is None:
@@ -260,7 +261,7 @@ def noise_table(description: ModelDescription) -> Table | None:
 
 
 def component_tables(description: ModelDescription) -> dict[str, Table]:
-    """Tabulate the proportions of the components, their largest differences, and their coefficients."""
+    """Tabulate the proportions, the main differences and the coefficients of the components."""
     mixture, units, training = description.mixture, description.prior.scaling, description.training
     if mixture.n_components == 1 or mixture.has_atoms:
         return {}
@@ -300,7 +301,7 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
 
 
 def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
-    """Name up to three coefficients in which a component differs most from all tasks."""
+    """Name up to three coefficients in which a component differs most from the average over all tasks."""
     candidates = []
     for name, z, ratio in zip(names, shifts, ratios, strict=True):
         if abs(z) > MIN_SHIFT:
@@ -317,7 +318,7 @@ def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
 
 
 def side_tables(description: ModelDescription) -> dict[str, Table]:
-    """Tabulate which columns of the side information are predictive, and their linear effects."""
+    """Tabulate how much each column of the side information explains, and its linear effects."""
     training, between = description.training, description.variance_between_tasks
     if training is None or training.side is None or between is None:
         return {}
@@ -347,7 +348,7 @@ def side_tables(description: ModelDescription) -> dict[str, Table]:
 
 
 def _side_effects_table(description: ModelDescription, names: list[str]) -> Table | None:
-    """Tabulate the effects of side information on the coefficients, without columns that have splines; None without any."""
+    """Tabulate the effects of side information on the coefficients, except columns with splines; None if there are none."""
     features, effects, units = description.prior.side, description.mixture.side, description.prior.scaling
     mean = None if description.training is None else description.training.mean
     if mean is None or features is None or effects is None or not isinstance(features.encoder, SideVector):
@@ -376,7 +377,7 @@ def _side_effects_table(description: ModelDescription, names: list[str]) -> Tabl
 
 
 def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table | None:
-    """Tabulate mean errors of the same tasks by method: this learner first, then by increasing error."""
+    """Tabulate the mean error of each method on the same tasks: this learner first, then by increasing error."""
     own = errors.get(OWN)
     if own is None or not np.isfinite(own).any():
         return None
@@ -385,7 +386,7 @@ def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table
         difference = values - own
         difference = difference[np.isfinite(difference)] if name != OWN else np.zeros(0)
         mean = float(difference.mean()) if len(difference) else np.nan
-        # Squares of large errors would overflow.
+        # Divide by the largest difference, because squares of large errors would overflow.
         size = float(np.abs(difference).max(initial=0.0)) or 1.0
         std_error = np.nan
         if len(difference) > 1:
@@ -397,7 +398,7 @@ def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table
     return Table(title, columns, caption)
 
 
-#: Largest number of columns that a sentence names.
+#: Maximum number of columns that a sentence lists.
 MOST_NAMED = 10
 
 _STRUCTURES = {
@@ -410,7 +411,7 @@ _STRUCTURES = {
 
 
 def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return a sentence about ``structure_`` of `EmpiricalBayesLearner`; ``names`` are those of the coefficients."""
+    """Describe ``structure_`` of `EmpiricalBayesLearner` in one sentence; ``names`` are the coefficient names."""
     kind = form["kind"]
     if kind == "independent":
         return "Ridge regression for each task alone: pooling the tasks did not lower the validation error."
@@ -450,7 +451,7 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return a sentence about the use of the side information; ``names`` are those of its columns."""
+    """Describe the use of the side information in one sentence; ``names`` are the names of its columns."""
     if side_form is None:
         if form.get("gate_penalty"):
             return "Side information affects the mixing weights only."
@@ -466,7 +467,7 @@ def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], 
 
 
 def describe_prediction(loss: Loss) -> str:
-    """Return a sentence that says what predictions of `EmpiricalBayesLearner` with this loss are."""
+    """Describe in one sentence what `EmpiricalBayesLearner` predicts with this loss."""
     if isinstance(loss, Pinball):
         return f"Predictions are {100.0 * loss.quantile:g} % quantiles of the target."
     means = "are means of the target"
@@ -515,5 +516,5 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
 
 
 def format_share(share: float | int) -> str:
-    """Format a number of rows, or a fraction of them as a percentage."""
+    """Format a number of rows as an integer, or a fraction of rows as a percentage."""
     return f"{share:,}" if isinstance(share, int) else f"{100.0 * share:g} %"

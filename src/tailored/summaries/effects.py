@@ -20,7 +20,7 @@ INTERCEPT = "(intercept)"
 
 
 def coefficient_names(learner: Any) -> list[str]:
-    """Return the names of a fitted learner's coefficients: the features (x0, x1, .. without names), then the intercept."""
+    """Return the names of a fitted learner's coefficients, the intercept last; unnamed features are x0, x1, ..."""
     names = getattr(learner, "feature_names_in_", None)
     names = [f"x{j}" for j in range(learner.n_features_in_)] if names is None else map(str, names)
     return [*names, INTERCEPT] if learner.prior_.fit_intercept else list(names)
@@ -31,9 +31,9 @@ def task_effects(
 ) -> tuple[Array, Array]:
     """Return coefficients (T, d) in the user's units, intercept last, and their standard errors (NaN if unknown).
 
-    They are posterior means under the prior's Gaussian model.  ``mean`` is the covariance of the estimation error of the
-    prior mean.  The part of b(s) that was learned on query rows is left out: it improves predictions, but is not an
-    estimate of a coefficient.  Priors without a mixture give the coefficients of `adapt` without standard errors.
+    The coefficients are posterior means under the prior's Gaussian model.  ``mean`` is the covariance of the estimation
+    error of the prior mean.  The part of b(s) that was learned on query rows is left out, because it improves predictions
+    but does not estimate a coefficient.  For priors without a mixture, return the coefficients of `adapt`.
     """
     if prior.mixture is None:
         coefficients = adapt_tasks(prior, tasks, covariances=False, n_jobs=n_jobs).weights

@@ -1,4 +1,4 @@
-"""`Table` and `Summary`: printed in 80 columns, shown as HTML in a notebook, and available as frames."""
+"""`Table` and `Summary`, which print as text in 80 columns, show as HTML in a notebook, and convert to frames."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .._utils.frames import as_frame
 from .._utils.progress import printable
 from .._utils.validation import check_choice
 
-#: Width of the printed text, of a name in it, and of a cell that holds a sentence.
+#: Maximum width, in characters, of printed text, of a name, and of a table cell that contains a sentence.
 WIDTH, NAME_WIDTH, SENTENCE_WIDTH = 80, 24, 55
-#: Largest number of rows that are printed; frames have all rows.
+#: Maximum number of printed rows; frames have all rows.
 MAX_ROWS = 15
 
 
@@ -28,10 +28,10 @@ class Table:
     title: str
     columns: Mapping[str, Sequence[Any]]  # strings or numbers
     caption: str = ""
-    percent: Sequence[str] = ()  # columns with fractions that are printed as percentages
-    n_printed: int = MAX_ROWS  # number of rows that are printed; a table with 0 is not printed at all
-    order: Sequence[int] | None = None  # rows by decreasing importance, if not all are printed
-    sentences: Sequence[str] = ()  # columns that hold sentences, which may be wider than names
+    percent: Sequence[str] = ()  # columns of fractions that are printed as percentages
+    n_printed: int = MAX_ROWS  # maximum number of printed rows; 0 leaves out the table
+    order: Sequence[int] | None = None  # rows by decreasing importance, to select those that are printed
+    sentences: Sequence[str] = ()  # columns that contain sentences, which may be wider than names
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -39,7 +39,7 @@ class Table:
     @property
     def frame(self) -> Any:
         """Return all rows as a frame."""
-        # Strings as objects, so that a frame does not truncate them.
+        # Strings are stored as objects so that a frame does not truncate them.
         has_strings = {name: any(isinstance(v, str) for v in values) for name, values in self.columns.items()}
         return as_frame(
             {name: np.array(v, object if has_strings[name] else None) for name, v in self.columns.items()}
@@ -80,12 +80,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a fitted learner.  ``print(summary)`` shows a text, a notebook shows tables.
+    """Summary of a fitted learner.  ``print(summary)`` shows text, and a notebook shows HTML tables.
 
-    The ``tables`` are the available ones of: "effects" (fixed effects with standard errors, random-effect standard deviations,
+    ``tables`` contains, where available: "effects" (fixed effects with standard errors, random-effect standard deviations,
     and the R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise",
-    "levels" (effects of the values of categories with more than 20), "components", "component_effects", "side_information",
-    "side_effects" and "errors".  The caption of a table defines its numbers.
+    "levels" (effects of the values of categorical columns with more than 20 values), "components", "component_effects",
+    "side_information", "side_effects" and "errors".  The caption of a table defines its numbers.
     """
 
     title: str  # the learner, and the number of tasks, rows and features it was fitted to
@@ -94,7 +94,7 @@ class Summary:
 
     @property
     def frames(self) -> dict[str, Any]:
-        """Return every table with all its rows: data frames if pandas is installed, else structured arrays."""
+        """Return all tables with all rows, as data frames if pandas is installed, else as structured arrays."""
         return {name: table.frame for name, table in self.tables.items()}
 
     def to_frame(self, table: str = "effects") -> Any:
@@ -130,12 +130,12 @@ class Summary:
 
 
 def wrap(text: str, indent: str = "") -> list[str]:
-    """Break a text into lines of at most 80 characters."""
+    """Break text into lines of at most 80 characters."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def shorten(name: str, longest: int = NAME_WIDTH) -> str:
-    """Replace the middle of a long name by an ellipsis: similar names often differ at their ends."""
+    """Replace the middle of a long name by an ellipsis, because similar names often differ at their ends."""
     if len(name) <= longest:
         return name
     tail = (longest - 1) // 2
@@ -148,7 +148,7 @@ def format_number(value: float) -> str:
         return ""
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
         return f"{value:.3g}"
-    text = f"{value + 0.0:.4g}"  # minus zero is zero
+    text = f"{value + 0.0:.4g}"  # adding 0.0 turns -0.0 into 0.0
     return text if "e" not in text else f"{value:,.0f}"
 
 
@@ -171,7 +171,7 @@ def json_value(value: Any) -> Any:
 
 
 def _padded(name: str, cells: list[str], *, first: bool) -> list[str]:
-    """Return header and cells at equal width: text is left-aligned, numbers are right-aligned."""
+    """Return the header and cells padded to equal width; text is left-aligned and numbers are right-aligned."""
     is_text = first or any(c.isalpha() for cell in cells if cell != "not used" for c in cell)
     lines = [shorten(name), *cells]
     width = max(map(len, lines))
@@ -179,7 +179,7 @@ def _padded(name: str, cells: list[str], *, first: bool) -> list[str]:
 
 
 def _blocks(columns: list[list[str]]) -> list[list[list[str]]]:
-    """Break a wide table into blocks of columns, each of which starts with the first column."""
+    """Break a wide table into blocks of columns that fit the width; every block starts with the first column."""
     blocks: list[list[list[str]]] = []
     space = 0
     for column in columns[1:]:

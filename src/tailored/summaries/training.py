@@ -1,4 +1,4 @@
-"""`TrainingSummary`: what is stored about the training tasks for summaries, without their rows; errors of baselines."""
+"""`TrainingSummary`: statistics of the training tasks that summaries need, without the rows; errors of baselines."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed mo
 class SideSummary(Record):
     """Contribution of the side information.  Row 0 is for all m columns together, row 1 + j for column j alone."""
 
-    #: (1 + m, d): standard deviation over tasks of what it adds to each coefficient, in the user's units.  Variances
-    #: may overflow.
+    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units.  Variances
+    #: could overflow.
     coefficient_std: Array
-    #: (1 + m,): variance of what it adds to the prediction of a row, averaged over rows, in squared units of the target.
+    #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in squared target units.
     row_variance: Array
-    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove, other columns at their means.
+    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns at their means.
     entropy_reduction: Array
     #: (K, m): mean of each column in each component; None if a column is not numeric.
     component_means: Array | None = None
@@ -50,7 +50,7 @@ class SideSummary(Record):
 
 @dataclass(frozen=True)
 class TrainingSummary(Record):
-    """Numbers about the training tasks of a prior."""
+    """Statistics of the training tasks of a prior."""
 
     n_tasks: int
     n_rows: int
@@ -60,8 +60,8 @@ class TrainingSummary(Record):
     errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
-    mixed_model: Mixture | None = None  # with full covariance, fitted to the same tasks
-    ridge: float | None = None  # τ = ridge · I of the best ridge regression per task
+    mixed_model: Mixture | None = None  # mixed model with full covariance, fitted to the same tasks
+    ridge: float | None = None  # the best ridge regression per task has τ = ridge · I
     side: SideSummary | None = None
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ def summarise_side(
     row_moment: Array,
     table: Array | None,
 ) -> SideSummary:
-    """Summarise the contribution of the side information: its features (T, q), and itself (T, m) if it is numeric."""
+    """Summarise the contribution of the side information: its features (T, q), and its ``table`` (T, m) if numeric."""
     columns = np.asarray(features.origins)
     d, m = model.means.shape[1], int(columns.max(initial=-1)) + 1
     coefficient_std, row_variance, reduction = np.zeros((1 + m, d)), np.zeros(1 + m), np.zeros(1 + m)
@@ -112,15 +112,15 @@ def baseline_errors(
     loss: Loss,
     n_jobs: int | None = None,
 ) -> Mapping[str, Array]:
-    """Return the mean error of each task's query rows, by the learner and by the baselines; NaN without query rows.
+    """Return, for the learner and each baseline, the mean error of each task on its query rows (NaN without query rows).
 
-    Ridge penalty and mixed model come from the training summary; they are left out if it does not have them.
+    The ridge penalty and the mixed model are read from the training summary.  A baseline that it lacks is left out.
     """
     priors, by_method = dict[str, Prior]({OWN: prior}), dict[str, Array]()
     if training is not None:
         mean, smooth = training.target_mean, prior.response is not None
         by_method[TASK_MEAN] = support_means(support, query, mean, smooth=smooth)
-        # With a shared regressor the others were fitted to the residuals, so their predictions are not comparable.
+        # With a shared regressor, these baselines were fitted to its residuals, so their errors are not comparable.
         if prior.regressor is None and isinstance(prior, MixturePrior):
             ridge, d = training.ridge, prior.n_weights
             alone = (
