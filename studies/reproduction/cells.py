@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
@@ -16,7 +18,6 @@ from tailored.representation.bias import Bias
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import StepSizes, Trajectory, run
-from tailored.tasks.rows import mean_error, predictions
 from tailored.within import solving
 
 from .config import ExperimentConfig
@@ -139,17 +140,21 @@ class Scorer:
     """Mean over tasks of the mean error on their query rows, after adapting to their support rows."""
 
     def __init__(self, config: ExperimentConfig, part: Part) -> None:
-        self.part = part
+        self.support, self.y = part.support, part.query.y
         self.loss = get_loss(config.learning.loss)
         self.inner = config.learning.inner
+        # One product for the predictions of all tasks, and one for the mean over tasks of the means over rows.
+        X, offsets, sizes = part.query.X, part.query.offsets, part.query.sizes
+        self.rows = sparse.block_diag([X[a:b] for a, b in pairwise(offsets)], format="csr")
+        self.weights = np.repeat(1.0 / (np.count_nonzero(sizes) * np.maximum(sizes, 1)), sizes)
 
     def __call__(self, thetas: Array) -> float:
         """``thetas`` (T, d, d), or one (d, d) for all tasks."""
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
-        solved = solving.solve_many(*self.part.support, thetas, self.loss, inner=self.inner, certify=False)
-        query = self.part.query
-        return mean_error(self.loss.value(predictions(query, solved.coef), query.y), query.offsets)
+        solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner, certify=False)
+        error = float(self.loss.value(self.rows @ solved.coef.ravel(), self.y) @ self.weights)
+        return error if np.isfinite(error) else np.inf
 
 
 def _representation(prepared: Prepared, learned: Conditioning, taus: Array) -> dict[str, NDArray[Any]]:
