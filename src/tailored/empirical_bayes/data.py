@@ -20,10 +20,9 @@ from ..gaussian.side import Group
 from ..losses import Loss
 from ..priors.shared_effects import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import Rows, Scaling, clipped, overall_mean, predictions, support_means, task_means
+from ..tasks.rows import Array, Rows, Scaling, clipped, overall_mean, predictions, support_means, task_means
 from ..tasks.task_set import TaskSet
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 #: From this number of tasks on, one fold is enough.

@@ -16,17 +16,16 @@ from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 
 from ..gaussian.factor_em import FactorModel, fit_factors
 from ..gaussian.factors import FactorRows, Factors, posterior, recalibrate
 from ..priors.base import predict_blocks
 from ..priors.factors import FactorPrior
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import Draw, TrainingData, significant
 from .selection import LEAST_GAIN, N_ERRORS, Candidate, mean_of_episodes
 
-Array = NDArray[np.float64]
 Tick = Callable[[int], None] | None
 
 #: Numbers of factors.

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from .._utils.progress import Stages, progress_bar
@@ -34,7 +33,7 @@ from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks.episodes import Episodes
-from ..tasks.rows import Scaling
+from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData, known_mean, significant
 from .factor_fit import RANKS, FactorSelection, factor_prior
@@ -43,7 +42,6 @@ from .selection import FEW_TASKS, better_baseline, likely_cause, select
 from .shared_fit import fit_effects
 from .training_summary import basic_summary, training_summary
 
-Array = NDArray[np.float64]
 SourceIn = Callable[..., Source]
 
 #: Log evidence by which a dispersion of counts must raise it.

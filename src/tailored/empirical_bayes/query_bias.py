@@ -18,7 +18,6 @@ from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from .._utils.records import cached_property
@@ -28,11 +27,10 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..losses import BoxLoss, DualBox, Loss
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import BATCH_FLOATS
+from ..tasks.rows import BATCH_FLOATS, Array
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, Fold, TrainingData, known_mean, significant
 
-Array = NDArray[np.float64]
 Tick = Callable[[int], None]
 
 #: Penalties, strongest first; each fit starts from the one before.

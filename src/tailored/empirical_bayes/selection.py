@@ -17,7 +17,6 @@ from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
@@ -39,9 +38,8 @@ from ..gaussian.structures import (
     varying_structures,
 )
 from ..tasks.episodes import Episodes
+from ..tasks.rows import Array
 from .data import ENOUGH_TASKS, LARGEST_WORK, Draw, Fold, TrainingData, known_mean, significant
-
-Array = NDArray[np.float64]
 
 #: With fewer tasks none is held out: structures are compared by AIC.
 FEW_TASKS = 40

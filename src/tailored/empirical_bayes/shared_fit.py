@@ -29,10 +29,9 @@ from ..gaussian.rows import Tasks
 from ..gaussian.side import best_gain
 from ..gaussian.sites import ResponseRows
 from ..priors.shared_effects import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import TrainingData
-
-Array = NDArray[np.float64]
 
 #: Smallest number of tasks for effects of all tasks, and of distinct values for a curve.
 LEAST_TASKS, LEAST_VALUES = 5, 3

@@ -21,11 +21,9 @@ from ..summaries.training import (
     TrainingSummary,
     summarise_side,
 )
-from ..tasks.rows import overall_mean
+from ..tasks.rows import Array, overall_mean
 from .data import Draw, TrainingData
 from .selection import Candidate, Selection
-
-Array = NDArray[np.float64]
 
 #: Largest number of operations for standard errors; with more, a random sample of the tasks is used.
 MAX_WORK = 1e8

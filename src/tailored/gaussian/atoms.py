@@ -12,12 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .mixture import Mixture, Want
 from .moments import Moments
-
-Array = NDArray[np.float64]
 
 #: Maximum number of atoms, and maximum number of tasks used to estimate their proportions and covariance.
 MOST_ATOMS, MOST_TASKS = 500, 2000

@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from ..tasks.rows import Array
 from .mixture import Mixture, Want, log_gates
 from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals, influence
 from .rows import TaskRows, Tasks
 from .scoring import LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
-
-Array = NDArray[np.float64]
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
 NOISE_FLOOR = 1e-8

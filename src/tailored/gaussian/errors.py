@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
+from ..tasks.rows import Array
 from .em import with_gaussian_rows
 from .mixture import Mixture, Want
 from .moments import influence
 from .rows import Tasks
 from .side import SideFit, normal_equations
-
-Array = NDArray[np.float64]
 
 #: Largest number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
 MOST_TOGETHER = 400

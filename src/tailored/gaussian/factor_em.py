@@ -18,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.compiling import njit
-from ..tasks.rows import BATCH_FLOATS
+from ..tasks.rows import BATCH_FLOATS, Array
 from .factors import FactorRows, Factors, Systems, add_rows
-
-Array = NDArray[np.float64]
 
 #: The noise variance of a column is shrunk to the typical noise variance with the weight of this many pseudo-tasks.
 NOISE_TASKS = 20.0

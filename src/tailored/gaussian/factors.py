@@ -22,12 +22,11 @@ from scipy.optimize import minimize
 
 from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
-from ..tasks.rows import Scaling, dense, sparse_products
+from ..tasks.rows import Array, Scaling, dense, sparse_products
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .mixture import EVIDENCE, Want
 from .moments import NO_SUMS, Expected
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 

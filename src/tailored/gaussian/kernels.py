@@ -20,8 +20,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from .._utils.compiling import njit
-
-Array = NDArray[np.float64]
+from ..tasks.rows import Array
 
 #: Tasks per vector.
 LANES = 8

@@ -17,17 +17,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from ..tasks.rows import Array
 from .em import em
 from .mixture import Mixture
 from .moments import Moments
 from .rows import TaskRows, Tasks
 from .starts import fit_mixture
-
-Array = NDArray[np.float64]
 
 #: Penalty on F, in units of r/δ₀, where δ₀ is δ of the model without factors.
 PENALTY = 2.5

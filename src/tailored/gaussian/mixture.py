@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_cone, check_divisor, check_shape
-
-Array = NDArray[np.float64]
+from ..tasks.rows import Array
 
 #: Eigenvalues of W below this fraction of the largest, or below `TINY`, are treated as zero.
 RANK_TOLERANCE, TINY = 1e-6, float(np.finfo(float).tiny)

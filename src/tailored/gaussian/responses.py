@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, expit, gammaln, ndtr, pdtr, xlogy
 
 from ..losses import Loss
-
-Array = NDArray[np.float64]
+from ..tasks.rows import Array
 
 #: Integer codes of the responses in compiled code.
 BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
-from ..tasks.rows import Rows, Scaling, predictions, segment_sums
+from ..tasks.rows import Array, Rows, Scaling, predictions, segment_sums
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import invert_all
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import COMPILED_COLUMNS, NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
 from .responses import RESPONSES
 from .sites import ResponseRows
-
-Array = NDArray[np.float64]
 
 #: n x n systems are used if the mean number of rows per task is below this multiple of the number of columns.
 ROWS_PER_COLUMN = 0.5

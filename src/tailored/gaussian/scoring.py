@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks.rows import segment_sums
+from ..tasks.rows import Array, segment_sums
 from .mixture import Mixture
 from .responses import DISPERSIONS
 from .sites import ResponseRows
-
-Array = NDArray[np.float64]
 
 #: If there are more than twice as many tasks, a sample of about this size is fitted first.
 SAMPLE = 8000

@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
+from ..tasks.rows import Array
 from .em import fit_mixed_model, maximise, precisions, with_gaussian_rows
 from .mixture import Mixture
 from .rows import Tasks
 from .scoring import LARGEST_SCALE
 from .sites import ResponseRows
-
-Array = NDArray[np.float64]
 
 #: Candidate relevances γ at which the gain of an effect is evaluated.
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)

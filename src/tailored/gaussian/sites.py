@@ -26,14 +26,13 @@ from numpy.typing import NDArray
 from .._utils.compiling import njit
 from .._utils.records import cached_property
 from .._utils.threads import in_threads
-from ..tasks.rows import Rows, Scaling, frozen, predictions, segment_sums
+from ..tasks.rows import Array, Rows, Scaling, frozen, predictions, segment_sums
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import ENTRY, PART, keep_separate, second_moments
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
 from .responses import BERNOULLI, DISPERSIONS, POISSON, Response
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 # Types of the arguments of compiled code

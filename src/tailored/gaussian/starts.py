@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tasks.rows import Array
 from .em import EMResult, Shrinkage, em, maximise
 from .mixture import Mixture, Want
 from .moments import Sums
 from .rows import Tasks
 from .sites import ResponseRows
-
-Array = NDArray[np.float64]
 
 #: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05

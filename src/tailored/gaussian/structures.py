@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..tasks.rows import Array
 from .atoms import fit_atoms
 from .em import (
     Shrinkage,
@@ -31,8 +31,6 @@ from .rows import Tasks
 from .side import Group, SideFit, SideStructure, fit_side, gate_penalties
 from .sites import ResponseRows
 from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
-
-Array = NDArray[np.float64]
 
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))

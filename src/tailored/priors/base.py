@@ -23,13 +23,12 @@ from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import LARGEST_RATE, RESPONSES, Response
 from ..losses import Squared
-from ..tasks.rows import Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
+from ..tasks.rows import Array, Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, noise_variances
 from .shared_effects import SharedEffects
 from .shared_regressor import SharedRegressor
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 #: Blocks of tasks that one thread takes at a time.

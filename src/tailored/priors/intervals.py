@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_shape
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-
-Array = NDArray[np.float64]
 
 #: Candidates for the weight of the average noise variance in the estimate of a task's own noise variance, in rows.  The
 #: first means that all tasks have the same noise.

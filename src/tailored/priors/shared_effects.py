@@ -16,10 +16,8 @@ from .._utils.records import Record
 from .._utils.validation import check_real, check_shape
 from ..feature_maps import SideVector
 from ..feature_maps.side_features import Curve
-from ..tasks.rows import dense
+from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,9 @@ from sklearn.utils import get_tags
 from .._utils.records import Record
 from .._utils.threads import single_threaded_openmp
 from ..feature_maps import SideVector
-from ..tasks.rows import dense
+from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 #: Number of rows from which a regressor may use several threads.

@@ -8,18 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from .._utils.records import Stored
 from ..priors.representation import RepresentationPrior
 from ..representation.base import Conditioning
 from ..representation.bias import Bias
-from ..tasks.rows import Index, Rows, joined
+from ..tasks.rows import Array, Index, Rows, joined
 from ..tasks.task_set import TaskSet
 from .objectives import Objective
-
-Array = NDArray[np.float64]
 
 #: Returns the mean error of a conditioning function and a prior mean on the held-out tasks.
 HeldOutError = Callable[[Conditioning, Bias], float]

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.rows import statistics_of
@@ -32,12 +31,11 @@ from ..representation.base import Conditioning
 from ..representation.bias import Bias
 from ..representation.dense import Constant
 from ..representation.factored import Factored
-from ..tasks.rows import Rows, Scaling
+from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
 from .base import Problem, TaskBatch
 from .objectives import Objective
 
-Array = NDArray[np.float64]
 Gradients = tuple[float, Array, Array, Array]
 
 #: Maximum number of floats in the representations or slices of one block of tasks (16 MB).

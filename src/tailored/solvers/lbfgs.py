@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_int
+from ..tasks.rows import Array
 from .base import Problem, Solution, Solver, concatenate
 from .factored import FactoredObjective, Factors, Start, find_start
-
-Array = NDArray[np.float64]
 
 #: Number of past steps and gradient differences that L-BFGS keeps.
 MEMORY = 20

@@ -14,15 +14,12 @@ from __future__ import annotations
 from copy import deepcopy
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
 from ..representation.base import Conditioning, Iterate, in_cone
 from ..representation.dense import Constant, Dense
 from ..representation.exact import Change, Exact
 from ..representation.factored import Factored
-
-Array = NDArray[np.float64]
 
 #: Number of steps whose changes are added to the dense sum together.
 BLOCK = 16

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..losses import Loss
-from ..tasks.rows import Rows, predictions, segment_sums
+from ..tasks.rows import Array, Rows, predictions, segment_sums
 from ..within import solving
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
@@ -20,11 +19,10 @@ from ..representation.bias import Bias
 from ..representation.dense import Constant
 from ..representation.exact import Exact
 from ..representation.factored import Factored
+from ..tasks.rows import Array
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
 from .means import ExactMean, Mean, RunningMean
 from .objectives import Objective
-
-Array = NDArray[np.float64]
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
 PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
