@@ -471,10 +471,10 @@ def _second_moments(
 def adapt_to_atoms(
     X: Array, y: Array, change: Array, noise: float, table: Array, A: Array, x: Array, logs: Array, v: Array
 ) -> None:
-    """Write the posterior mean of one task under the atoms of `Mixture.atoms`, in their r coordinates, to ``A[:, r]``.
+    """Write the posterior mean of one task under atoms to ``A[:, r]``, in the r coordinates of `Mixture.atoms`.
 
-    ``(x, 1, y) change`` are the coordinates of a row, and its residual.  A (r, r + 1) is σ²I on entry and v (r,) is zero.
-    The other arrays are scratch, with lengths m and K for ``table`` (K, m).
+    The product ``(x, 1, y) change`` gives a row in these coordinates, and its residual.  On entry, A (r, r + 1) must be σ²I
+    and v (r,) zero.  ``x`` (m,) and ``logs`` (K,) are scratch arrays, for a ``table`` (K, m).
     """
     (n, n_columns), K, r = X.shape, len(table), len(v)
     for i in range(n):
@@ -513,7 +513,7 @@ def adapt_to_atoms(
         logs[k] = value
         largest = max(largest, value)
     for k in range(K):
-        if logs[k] > largest - 50.0:  # the others are below rounding
+        if logs[k] > largest - 50.0:  # smaller terms are below rounding
             value = np.exp(logs[k] - largest)
             total += value
             for a in range(r):

@@ -1,4 +1,4 @@
-"""Learned priors: the posterior of tasks, and predictions with intervals from it."""
+"""Learned priors: posteriors of tasks, predictions, and prediction intervals."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from .shared_regressor import SharedRegressor
 
 Index = NDArray[np.intp]
 
-#: Blocks of tasks that one thread takes at a time.
+#: Number of blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
 
 
 class Predicted(NamedTuple):
-    """Predictions (n,) of rows, ends of their intervals and standard deviations; the last three are NaN if unknown."""
+    """Predictions (n,) of rows, interval bounds and standard deviations; bounds and deviations may be NaN (unknown)."""
 
     prediction: Array
     lower: Array
@@ -51,12 +51,12 @@ class Posterior(Record):
     ``squares`` and ``covariances`` are in the scaling of the prior, and empty if they were not computed.
     """
 
-    weights: Array  # (T, d) posterior means in the user's units, the intercept last where there is one
+    weights: Array  # (T, d) posterior means in the user's units; an intercept is last
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
-    squares: Array  # (T,) sums of squared residuals of the support rows; of counts, their largest rate
-    covariances: Array  # (T, d, d) in units of the noise variance; (T, q, q) of the scores of a `FactorPrior`
-    shared_inputs: Array  # (T, k) encoded side information for the parts that all tasks share; k is 0 without
-    folds: Index  # (T,) the shared regressor that was not fitted to the task; -1 is the one fitted to all
+    squares: Array  # (T,) sums of squared residuals of the support rows; for counts, their largest rate
+    covariances: Array  # (T, d, d) in units of the noise variance; `FactorPrior`: (T, q, q) of the scores
+    shared_inputs: Array  # (T, k) encoded side information for shared effects and regressors; k may be 0
+    folds: Index  # (T,) index of the shared regressor not fitted to the task; -1: the one fitted to all tasks
 
     def restore(self) -> None:
         n = len(self.weights)
@@ -75,12 +75,12 @@ class Posterior(Record):
 
     @property
     def has_covariances(self) -> bool:
-        """Return whether intervals can be computed."""
+        """Whether intervals can be computed."""
         return len(self.squares) == len(self.weights)
 
     @classmethod
     def join(cls, parts: Sequence[Posterior]) -> Posterior:
-        """Return the tasks of all parts, one after another."""
+        """Concatenate posteriors of different tasks."""
         if len(parts) == 1:
             return parts[0]
         return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
@@ -90,14 +90,14 @@ class Posterior(Record):
 class ReducedRows(Record):
     """Rows of one task that are sufficient for its posterior and for adding further rows.
 
-    They are in the scaling of the prior, with residuals of the shared regressor as targets: the task's own rows, or at
-    most d + 1 rows with the same second moments.
+    These are the task's own rows, or at most d + 1 rows with the same second moments.  They are in the scaling of the prior,
+    and shared effects and regressors are subtracted from the targets.
     """
 
     X: Array  # (m, d)
     y: Array  # (m,)
     n_rows: int  # number of the task's own rows
-    side: Array  # (1, q) features of the side information; q is 0 without any
+    side: Array  # (1, q) features of the side information; q may be 0
     shared_inputs: Array  # (1, k) see `Posterior`
 
     def restore(self) -> None:
@@ -109,7 +109,7 @@ class ReducedRows(Record):
             raise ValueError(f"n_rows: is {self.n_rows}, but there are {len(self.y)} rows")
 
 
-#: The part of the support rows of one task that is stored.
+#: The stored support of one task: its rows, or reduced rows.
 Support = TaskSet | ReducedRows
 
 
@@ -117,22 +117,22 @@ Support = TaskSet | ReducedRows
 class Prior(Record, ABC):
     """A learned prior ``s -> (τ(s), b(s))`` of the weights of a task with side information s.
 
-    A snapshot: learning on makes a new one.
+    A prior is immutable: further learning returns a new one.
     """
 
-    scaling: Scaling  # of columns and targets; τ, b and calibration refer to scaled data
-    clip: tuple[float, float] | None = None  # range of the predictions
+    scaling: Scaling  # scaling of columns and targets; τ, b and calibration refer to scaled data
+    clip: tuple[float, float] | None = None  # range to which predictions are clipped
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
     #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
     quantile: float | None = None
-    feature_range: Array | None = None  # (2, n_features) ends of each feature in training; None if unknown
-    largest_rate: float | None = None  # of the counts in training; None for other targets
-    #: Models of all tasks.  The prior is that of tasks without these parts.
+    feature_range: Array | None = None  # (2, n_features) training minimum and maximum; None if unknown
+    largest_rate: float | None = None  # largest rate of counts in training; None for other targets
+    #: Parts that all tasks share.  The prior is for the residuals after these parts are subtracted.
     regressor: SharedRegressor | None = None
     shared: SharedEffects | None = None
 
-    block_floats: ClassVar[int] = 1 << 17  # of (d, d) matrices of the tasks in one block
-    parallel_blocks: ClassVar[bool] = True  # False where the posterior of one block runs in parallel
+    block_floats: ClassVar[int] = 1 << 17  # number of floats in the (d, d) matrices of a block of tasks
+    parallel_blocks: ClassVar[bool] = True  # False if the posterior of a block is itself computed in parallel
 
     def __repr__(self) -> str:
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
@@ -153,20 +153,20 @@ class Prior(Record, ABC):
             self.shared.check_columns(self.n_weights - self.fit_intercept)
 
     def check_posterior(self, posterior: Posterior) -> None:
-        """Raise ValueError if a posterior from a file does not belong to this prior."""
+        """Raise ValueError if a posterior from a file does not match this prior."""
         n, (rows, columns) = len(posterior), self.covariance_shape
         check_shape("weights", posterior.weights, n, self.n_weights)
         if posterior.has_covariances:
             check_shape("covariances", posterior.covariances, n, rows, columns)
         elif self.quantile is not None:
-            raise ValueError("covariances: a prior of quantiles needs them")
+            raise ValueError("covariances: missing, but needed to predict a quantile")
         n_folds = 0 if self.regressor is None else len(self.regressor.folds)
         if not ((posterior.folds >= -1) & (posterior.folds < n_folds)).all():
             raise ValueError(f"folds: must be -1, or numbers below {n_folds}")
 
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
-        """Lower and upper limits of features, one training range outside of the training range."""
+        """Lower and upper limits of features: the training range, extended on both sides by its width."""
         if self.feature_range is None:
             return None
         low, high = self.feature_range
@@ -175,12 +175,12 @@ class Prior(Record, ABC):
         return low - margin, high + margin
 
     def warn_far_rows(self, X: Any, names: Any = None) -> None:
-        """Warn if a feature of rows to predict is more than one training range outside of the training range."""
+        """Warn if a feature is outside the training range by more than the width of that range."""
         if self._far_limits is None:
             return
         low, high = self._far_limits
         if isinstance(X, np.ndarray) and not np.count_nonzero(low > X) and not np.count_nonzero(high < X):
-            # The usual case, in about two microseconds for one row.
+            # Return early in the usual case, which takes about two microseconds for one row.
             return
         smallest, largest = column_range(X)
         is_low, is_high = smallest < low, largest > high
@@ -200,19 +200,19 @@ class Prior(Record, ABC):
         warnings.warn(message, UserWarning, stacklevel=outside())
 
     def check_support(self, support: Support) -> None:
-        """Raise ValueError if rows of one task from a file do not belong to this prior."""
+        """Raise ValueError if rows of one task from a file do not match this prior."""
         d = self.n_weights - self.fit_intercept
         if isinstance(support, ReducedRows) or (len(support), support.n_features) != (1, d):
             raise ValueError(f"support: must be one task with {d} columns")
 
     @property
     def n_weights(self) -> int:
-        """Number d of weights of a task, with the intercept."""
+        """Number d of weights of a task, including the intercept."""
         return len(self.scaling.columns)
 
     @property
     def fit_intercept(self) -> bool:
-        """Return whether the last weight is an intercept."""
+        """Whether the last weight is an intercept."""
         return self.scaling.fit_intercept
 
     @property
@@ -222,7 +222,7 @@ class Prior(Record, ABC):
 
     @property
     def response(self) -> Response | None:
-        """The distribution of the targets; None for Gaussian ones."""
+        """The distribution of the targets; None if they are Gaussian."""
         return RESPONSES[self.scaling.response]() if self.scaling.response in RESPONSES else None
 
     @property
@@ -237,17 +237,17 @@ class Prior(Record, ABC):
 
     @property
     def side(self) -> SideFeatures | None:
-        """Features v(s) of the side information, or of the rows; None without any."""
+        """Features v(s) of the side information or of the rows; None if the prior does not use features."""
         return None
 
     @property
     def reads_side_info(self) -> bool:
-        """Return whether the prior depends on side information."""
+        """Whether the prior depends on side information."""
         return self.side is not None and self.side.encoder.needs_side_info
 
     @property
     def runs_on_device(self) -> bool:
-        """Return whether `weights_on_device` is available."""
+        """Whether `weights_on_device` is available."""
         return False
 
     def weights_on_device(self, tasks: Any) -> Any:
@@ -259,24 +259,24 @@ class Prior(Record, ABC):
 
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        """Return weights (T, d) in the scaling of the prior, and covariances if wanted, of residual tasks."""
+        """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
 
     @abstractmethod
     def _represent(self, tasks: Any, change: Array) -> Array:
-        """Return ``A τ(s) Aᵀ``, (T, c, c), of residual tasks for a matrix A = ``change`` (c, d)."""
+        """Return ``A τ(s) Aᵀ`` of residual tasks, (T, c, c), for the matrix A = ``change`` (c, d)."""
 
     @abstractmethod
     def _mean(self, tasks: Any) -> Array:
-        """Return b(s), (T, d), of residual tasks in the scaling of the prior."""
+        """Return b(s) of residual tasks, (T, d), in the scaling of the prior."""
 
     @abstractmethod
     def certificate(self, support: Support) -> tuple[float, int]:
-        """Return a bound on the distance of one task's objective from its minimum (scaled), and the iterations."""
+        """Return a bound on the suboptimality of one task's (scaled) objective, and the number of iterations."""
 
     def posterior(
         self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
     ) -> Posterior:
-        """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
+        """Adapt to the tasks of one block (see also `adapt_tasks`); ``folds`` of training tasks are as in `Posterior`."""
         inputs, at = self.shared_inputs(tasks), np.full(len(tasks), -1, dtype=np.intp)
         if self.regressor is not None and folds is not None:
             at = folds
@@ -297,13 +297,13 @@ class Prior(Record, ABC):
         return Posterior(weights, n_rows, squares, covariance, inputs, at)
 
     def support(self, task: TaskSet) -> Support:
-        """Return the stored part of a set of one task: its rows, copied from a larger set."""
+        """Return the support of one task to store: its rows, copied if they are a view of a larger array."""
         if isinstance(task.X, np.ndarray) and task.X.base is None and task.encoding is None:
             return task
         return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
 
     def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
-        """Return the support with further rows, in the user's units."""
+        """Return the support with rows added, which are in the user's units."""
         assert isinstance(support, TaskSet)
         rows = sparse.csr_array(X, copy=True) if support.is_sparse else dense(X).copy()
         values = {"sample_weight": None, "frequency_weight": None, "exposure": exposure}
@@ -316,11 +316,11 @@ class Prior(Record, ABC):
         return self.posterior(support, covariances=covariances)
 
     def representation(self, tasks: Support, columns: Any = None, *, raw: bool = False) -> Array:
-        """Return τ(s) of each task, (T, c, c), at some of the weights; ``raw`` is for the user's units."""
+        """Return τ(s) of each task for some of the weights, (T, c, c); in the user's units if ``raw``."""
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
 
     def _change(self, columns: Any, raw: bool) -> Array:
-        """Return A (c, d) such that ``A τ Aᵀ`` is τ at some of the weights, in the user's units if ``raw``."""
+        """Return A (c, d) such that ``A τ Aᵀ`` is τ for some of the weights, in the user's units if ``raw``."""
         d, scaling = self.n_weights, self.scaling
         at = np.arange(d) if columns is None else np.arange(d)[columns]
         change = np.zeros((len(at), d))
@@ -339,18 +339,18 @@ class Prior(Record, ABC):
         return np.asarray(np.diagonal(self.representation(tasks), axis1=1, axis2=2))
 
     def mean_at_centre(self) -> Array | None:
-        """Return the prior mean (d,) at the mean of the side information; None where it has no such value."""
+        """Return the prior mean (d,) at the mean of the side information; None if this is not defined."""
         return None
 
     def size_factors(self, sizes: NDArray[np.int64]) -> Array:
-        """Return θ / τ(s) for tasks of these sizes: θ is the representation of the within-task objective.
+        """Return θ / τ(s) for tasks of the given sizes, where θ is the representation in the within-task objective.
 
         The within-task objective is a mean over rows, so ``w ~ N(b, σ² τ)`` corresponds to θ = n τ.
         """
         return np.maximum(sizes, 1).astype(float)
 
     def residual_tasks(self, tasks: Support, folds: Index | None = None) -> Any:
-        """Return the tasks without shared effects and regressors; reduced rows do not contain them."""
+        """Subtract shared effects and regressors from tasks; for reduced rows, this was done before."""
         if isinstance(tasks, ReducedRows):
             return tasks
         if self.regressor is not None:
@@ -360,7 +360,7 @@ class Prior(Record, ABC):
         return tasks
 
     def shared_inputs(self, tasks: TaskSet) -> Array:
-        """Return the encoded side information that shared effects and regressors read, (T, k)."""
+        """Return the encoded side information that shared effects and regressors use, (T, k)."""
         parts = [part.encode(tasks) for part in (self.shared, self.regressor) if part is not None]
         return np.hstack(parts) if parts else np.zeros((len(tasks), 0))
 
@@ -376,7 +376,7 @@ class Prior(Record, ABC):
         return X, part
 
     def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
-        """Return the variance of ``<x, w>`` at rows of the tasks at these positions, in units of the noise variance."""
+        """Return the variance of ``<x, w>`` of each row, in units of the noise variance; ``task`` (n,) are task positions."""
         out, scratch = np.empty(X.shape[0]), np.ones(self.n_weights)
         rows = frozen(dense(X)), frozen(task, np.intp)
         row_variances(*rows, *self.scaling.change[:2], frozen(posterior.covariances), scratch, out)
@@ -430,7 +430,7 @@ def adapt_tasks(
     folds: Index | None = None,
     n_jobs: int | None = None,
 ) -> Posterior:
-    """Adapt to any number of tasks; the result for a task depends neither on the others nor on ``n_jobs``."""
+    """Adapt to any number of tasks; the result for a task depends neither on the other tasks nor on ``n_jobs``."""
     parts: dict[int, Posterior] = {}
 
     def work(start: int, stop: int) -> None:
@@ -446,7 +446,7 @@ def adapt_tasks(
 def predict_blocks(
     prior: Prior, support: TaskSet, query: TaskSet, coverage: float | None = None, n_jobs: int | None = None
 ) -> Predicted:
-    """Predict the query rows of tasks after adapting to the support rows of the same tasks, in the same order."""
+    """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
     out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response is None
@@ -465,7 +465,7 @@ def predict_blocks(
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
-    """Return whether predictions need posterior covariances; means of other responses always do."""
+    """Return whether predictions need posterior covariances, as those of non-Gaussian targets always do."""
     if prior.response is not None:
         return True
     return prior.calibration is not None and (prior.quantile is not None or coverage is not None)
@@ -480,10 +480,10 @@ def predict(
     multiples: Array | None = None,
     exposure: Array | None = None,
 ) -> Predicted:
-    """Predict rows X (n, ..) of the tasks at the positions ``task`` (n,) of the posterior.
+    """Predict rows X (n, ..); ``task`` (n,) are the positions of their tasks in the posterior.
 
-    Without a calibration or without covariances there are no intervals.  ``multiples`` are those of `_multiples`, if they
-    were computed before.  ``exposure`` (n,) multiplies the rates of counts.
+    Intervals are NaN without covariances, or for Gaussian targets without a calibration.  ``multiples`` is the result of
+    `_multiples`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
     part: Array | float = 0.0
     new: Array | float = 0.0
@@ -506,7 +506,7 @@ def predict(
     prediction = clipped(centre + quantile * std, prior.clip)
     if coverage is None:
         return Predicted(prediction, unknown, unknown, unknown)
-    # Calibration uses unclipped predictions, so the ends are clipped only now.
+    # Calibration uses unclipped predictions, so the bounds are clipped only here.
     lower, upper = (clipped(centre + end * std, prior.clip) for end in (lower, upper))
     return Predicted(prediction, lower, upper, deviation * std)
 
@@ -521,9 +521,9 @@ def _predict_response(
     exposure: Array | None,
     new: Array | float,
 ) -> Predicted:
-    """Predict means over the posterior of the linear predictor ``centre``, and the shortest intervals of counts.
+    """Predict means, and the shortest intervals of counts; ``centre`` is the posterior mean of the linear predictor.
 
-    The range of the prior is that of rates, which are multiplied by the exposure.
+    Predicted rates are clipped to the range of the prior, and then multiplied by the exposure.
     """
     response, unknown = prior.response, np.full(len(centre), np.nan)
     assert response is not None
@@ -533,7 +533,7 @@ def _predict_response(
         variances = np.maximum(prior.variances(posterior, X, task), 0.0) + new
     prediction = response.mean(centre, variances)
     if prior.largest_rate is not None and posterior.has_covariances:
-        # With the log link, rows far from the training rows have enormous means.
+        # With the log link, rows far from the training rows can have enormous means.
         largest = np.maximum(prior.largest_rate, posterior.squares[task])
         prediction = np.minimum(prediction, LARGEST_RATE * largest)
     prediction = clipped(prediction, prior.clip)
@@ -547,9 +547,9 @@ def _predict_response(
 
 
 def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
-    """Return numbers of standard deviations (T, 4): lower end, upper end, std and quantile of each task.
+    """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard deviations.
 
-    Warn if too few tasks were held out to calibrate the ends.
+    Warn if too few tasks were held out to calibrate the bounds.
     """
     calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
@@ -558,12 +558,12 @@ def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -
     table, calibrated = np.array([row for row, _ in rows]).reshape(-1, 4), all(known for _, known in rows)
     if coverage is not None and not calibrated:
         message = f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; "
-        warnings.warn(message + "these are the model's own", UserWarning, stacklevel=outside())
+        warnings.warn(message + "using those of the model instead", UserWarning, stacklevel=outside())
     return table[which.ravel()]
 
 
 def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:
-    """Return ``<x, w>`` of rows, dense or sparse, for the weights (T, d) of their tasks, with the intercept."""
+    """Return ``<x, w>`` of dense or sparse rows, plus the intercept, for the weights (T, d) of their tasks."""
     n = X.shape[1]
     if len(weights) == 1:
         found = np.asarray(X @ weights[0, :n])
@@ -585,7 +585,7 @@ def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]
 def row_variances(
     X: Array, task: Index, shift: Array, scale: Array, covariances: Array, x: Array, out: Array
 ) -> None:
-    """Write ``xᵀ C x`` of rows ``(x − shift) scale`` into ``out`` (n,); a last 1 in ``x`` (d,) is kept."""
+    """Write ``xᵀ C x`` of the rows ``(X − shift) scale`` to ``out``.  ``x`` (d,) is scratch; with an intercept it ends in 1."""
     keep_separate()
     n, given = X.shape
     for i in range(n):

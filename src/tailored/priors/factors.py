@@ -1,4 +1,4 @@
-"""The prior of many columns: factors plus a diagonal.  Only columns that a task uses take part in its posterior."""
+"""The prior for many columns, with a low-rank plus diagonal covariance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..gaussian.mixture import Want
 from ..tasks.task_set import TaskSet
 from .base import Array, Index, Posterior, Prior, Support
 
-#: Largest number of columns for which all of τ is formed.
+#: Maximum number of columns for which the complete matrix τ is computed.
 MAX_COLUMNS = 1000
 
 
@@ -22,8 +22,8 @@ MAX_COLUMNS = 1000
 class FactorPrior(Prior):
     """``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, in units of the noise variance.
 
-    The variance of a prediction counts the deviation of a column from the factors as unknown, even after the task has
-    used the column.
+    In the variance of a prediction, the deviation of a column has its prior variance D, even if the task has observed the
+    column.
     """
 
     model: Factors  # F, D, b₀ and Γ in units of the noise variance
@@ -64,8 +64,8 @@ class FactorPrior(Prior):
     def _change(self, columns: Any, raw: bool) -> Array:
         if columns is None and self.n_weights > MAX_COLUMNS:
             raise ValueError(
-                f"columns: the matrix of all {self.n_weights} columns is not formed (at most {MAX_COLUMNS} are); pass "
-                "some of them, representation(columns=[..])"
+                f"columns: the matrix of all {self.n_weights} columns is too large (limit: {MAX_COLUMNS}); pass some of "
+                "them, representation(columns=[..])"
             )
         return super()._change(columns, raw)
 

@@ -1,12 +1,12 @@
-"""Calibrate prediction intervals: conformal prediction over tasks.
+"""Calibration of prediction intervals by conformal prediction over tasks.
 
 The error of a predicted row is compared with the standard deviation that the posterior implies for it.  The ratios
 (*scores*) are collected on tasks that the learner was not fitted to.  A new task is one more draw from the same
 population, so the quantiles of its scores are those of the held-out tasks, whatever the distribution of the targets.
 
 Tasks are exchangeable, rows are not.  Every task therefore has the same total weight (hierarchical conformal
-prediction: Lee, Barber and Willett, 2023; Dunn, Wasserman and Ramdas, 2018).  A lower bound on the coverage would add one
-unknown task beyond each end of the interval.  Half of it is added at each end, so that coverage is met on average.
+prediction: Lee, Barber and Willett, 2023; Dunn, Wasserman and Ramdas, 2018).  To guarantee a lower bound on the coverage, one
+more task with infinite scores would be added on each side.  Only half a task is added, so that coverage is met on average.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 
-#: Candidates for the weight of the average noise variance in the estimate of a task's own noise variance, in rows.  The
-#: first means that all tasks have the same noise.
+#: Candidate weights, in rows, of the average noise variance in the estimate of a task's own noise variance.  With the first,
+#: all tasks have practically the same noise variance.
 NOISE_ROWS = (1e6, 80.0, 20.0, 5.0, 1.5)
-#: Each held-out task is drawn from several times, up to MAX_REPEATS, until ENOUGH_TASKS draws are reached.
+#: Support rows of each held-out task are drawn up to MAX_REPEATS times, for about ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
@@ -41,15 +41,15 @@ def noise_variances(squares: Any, n_rows: Any, noise: float, noise_rows: float) 
 class Calibration(Record):
     """Scores of held-out tasks at several numbers of support rows.
 
-    A score is target minus prediction, divided by the implied standard deviation.  The weights of one level and half a
-    task more add up to one.
+    A score is target minus prediction, divided by the implied standard deviation.  At each number of rows, the weights and
+    that of the additional half task add up to one.
     """
 
     rows: Array  # (L,) the numbers of support rows, increasing
     scores: list[Array]  # L arrays, sorted
     weights: list[Array]  # L arrays
-    noise: float  # mean squared error, which stabilises `noise_variances`
-    noise_rows: float = 5.0  # its weight there, in rows
+    noise: float  # average noise variance, towards which `noise_variances` shrinks
+    noise_rows: float = 5.0  # weight of ``noise``, in rows
 
     def __post_init__(self) -> None:
         check_shape("rows", self.rows, None)
@@ -58,7 +58,7 @@ class Calibration(Record):
         if not len(self.rows) or self.rows[0] < 0 or (np.diff(self.rows) <= 0).any():
             raise ValueError("rows: must be increasing numbers of rows")
         if not len(self.rows) == len(self.scores) == len(self.weights):
-            raise ValueError("scores: must have one array, and one of weights, for each number of rows")
+            raise ValueError("scores: scores and weights must have one array for each number of rows")
         for scores, weights in zip(self.scores, self.weights, strict=True):
             check_shape("scores", scores, None)
             check_shape("weights", weights, len(scores))
@@ -69,13 +69,13 @@ class Calibration(Record):
 
     @cached_property
     def _multiples(self) -> dict[Any, tuple[list[float], bool]]:
-        """The values of `multiples` so far: one task is predicted in less time than they take."""
+        """Cache of `multiples`, which take longer to compute than a prediction for one task."""
         return {}
 
     def multiples(
         self, n_rows: int, coverage: float | None, quantile: float | None
     ) -> tuple[list[float], bool]:
-        """Return lower end, upper end, std and quantile in standard deviations, and whether the ends are calibrated."""
+        """Return lower bound, upper bound, std and quantile in standard deviations, and whether the bounds are calibrated."""
         key, calibrated = (n_rows, coverage, quantile), True
         if key not in self._multiples:
             row = [0.0, 0.0, 0.0, 0.0 if quantile is None else self.quantile(n_rows, quantile)]
@@ -88,11 +88,11 @@ class Calibration(Record):
         return self._multiples[key]
 
     def interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
-        """Return the ends of an interval in standard deviations, for a task of ``n_rows`` support rows.
+        """Return the bounds of an interval, in standard deviations, for a task with ``n_rows`` support rows.
 
-        Each side misses half of ``1 - coverage``.  Ends are infinite where there are too few tasks.
+        The probability outside is ``(1 - coverage) / 2`` on each side.  Bounds are infinite if there are too few tasks.
         """
-        # Rounding of the sums must not decide whether an end is finite.
+        # The tolerance is for rounding errors in the sums, which must not make a bound infinite.
         enough = 0.5 + 0.5 * coverage - 1e-12
         ends = np.array([[-np.inf, np.inf]] * len(self.rows))
         for level, scores, (from_below, from_above) in zip(ends, self.scores, self._sums, strict=True):
@@ -120,13 +120,13 @@ class Calibration(Record):
         return np.array([s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)])
 
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
-        """Return the ends that replace infinite ones: Gaussian, or the extreme scores where these are farther out."""
+        """Return bounds that replace infinite ones: Gaussian, or quantiles of the scores if these are wider."""
         share = 0.5 + 0.5 * coverage
         end = NormalDist().inv_cdf(share) * self.deviation(n_rows)
         return min(-end, self.quantile(n_rows, 1.0 - share)), max(end, self.quantile(n_rows, share))
 
     def quantile(self, n_rows: int, share: float) -> float:
-        """Return the ``share``-quantile of the scores for a task of ``n_rows`` support rows."""
+        """Return the ``share``-quantile of the scores for a task with ``n_rows`` support rows."""
         levels = zip(self._midpoints, self.scores, strict=True)
         return float(self._interpolate(n_rows, np.array([np.interp(share, m, s) for m, s in levels])))
 
@@ -135,15 +135,15 @@ class Calibration(Record):
         return all(1.0 - w.sum() <= min(share, 1.0 - share) + 1e-12 for w in self.weights)
 
     def deviation(self, n_rows: int) -> float:
-        """Return the root mean square of the scores, which turns implied into actual standard deviations."""
+        """Return the root mean square of the scores: the ratio of actual to implied standard deviations."""
         return float(np.sqrt(self._interpolate(n_rows, self._squares)))
 
     def _interpolate(self, n_rows: int, values: Array) -> Any:
-        """Interpolate values (L, ..) of the numbers of rows linearly in log(1 + n)."""
+        """Interpolate values (L, ..), given at the numbers of rows n, linearly in log(1 + n)."""
         position = float(np.interp(np.log1p(n_rows), np.log1p(self.rows), np.arange(len(self.rows))))
         below, above = int(np.floor(position)), int(np.ceil(position))
         share = position - below
-        # Infinite ends must not be multiplied by a share of zero.
+        # Zero times an infinite bound would be NaN.
         return values[below] if not share else (1.0 - share) * values[below] + share * values[above]
 
 
@@ -152,7 +152,7 @@ class Errors(NamedTuple):
 
     errors: Array  # (N,) target minus prediction
     variances: Array  # (N,) variance of the prediction in units of the noise variance
-    task: NDArray[np.intp]  # (N,) positions of the rows' tasks
+    task: NDArray[np.intp]  # (N,) position of the task of each row
     squares: Array  # (T,) sums of squared residuals of the support rows
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
 
@@ -168,11 +168,11 @@ def calibrate(
     sampling: SupportSampling,
     n_jobs: int | None = None,
 ) -> Calibration | None:
-    """Collect scores on pairs of tasks and a prior that was not fitted to them; None where no task has a row.
+    """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no task has rows.
 
-    Each task is adapted to several numbers of its rows and predicts the others, as ``sampling`` says.  All priors have the
-    same scaling.  Priors of cross-validation folds were fitted to fewer tasks than the prior in use: their errors are
-    larger, and the intervals are slightly too wide.
+    Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other rows are predicted.  All
+    priors have the same scaling.  Priors of cross-validation folds were fitted to fewer tasks than the final prior, so their
+    errors are larger, and the intervals are slightly too wide.
     """
     pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
     sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
@@ -188,9 +188,9 @@ def calibrate(
 
 
 def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:
-    """Sort the scores at each of the increasing numbers of support rows."""
+    """Return the calibration for errors at increasing numbers of support rows."""
     noise = float(np.mean(np.concatenate([part.errors for part in levels[-1][1]]) ** 2))
-    # Without any noise all scores are zero in any unit.
+    # If all errors are zero, so are the scores, for any noise variance.
     noise = noise if noise > 1e-290 else 1.0
     errors, shares, weights = [], [], []
     for _, parts in levels:
@@ -226,11 +226,11 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
 
 
 def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:
-    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .. and those that the user expects."""
+    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .., and those of ``sampling``."""
     low, high = sampling.rows(sizes)
     size = float(np.median(sizes))
     last = round(max(high, size - LEAST_QUERY))
     doubling = [2**i for i in range(max(last, 1).bit_length()) if 2**i <= last / np.sqrt(2.0)]
-    # One row at least remains to be predicted.
+    # At least one row must remain to be predicted.
     most = max(int(sizes.max()) - 1, 0)
     return sorted({min(number, most) for number in (0, *doubling, round(low), round(high), last)})

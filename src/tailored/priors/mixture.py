@@ -1,4 +1,4 @@
-"""The prior of empirical Bayes: a Gaussian mixture, with shifts of its mean that were learned on query rows."""
+"""The prior of empirical Bayes: a Gaussian mixture, with shifts of its mean that are learned on query rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..tasks.rows import frozen
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
 
-#: More support rows than this, in numbers of columns, are replaced by a triangle with the same second moments.
+#: More support rows than this multiple of the columns are replaced by a triangular matrix with the same second moments.
 MOST_ROWS = 8
 
 
@@ -30,8 +30,8 @@ MOST_ROWS = 8
 class MeanShift(Record):
     """The shift ``B (1, ψ(s))`` of the prior mean of tasks with about ``rows`` support rows.
 
-    A shift of the prior mean moves the weights of a task without rows fully, and those of a task with many rows hardly at
-    all.  One linear map is therefore learned for each of a few support sizes, and interpolated between them.
+    A shift of the prior mean moves the weights of a task without rows by the same amount, and those of a task with many rows
+    hardly at all.  Therefore B is learned for each of a few support sizes, and shifts are interpolated between these sizes.
     """
 
     rows: float
@@ -48,7 +48,7 @@ class MeanShift(Record):
 
 
 def mean_shifts(shifts: Sequence[MeanShift], statistics: Tasks, weights: Array) -> Array | None:
-    """Return the shift of each task's prior mean, (T, d), given its weights without shifts; None if all are zero."""
+    """Return the shift of the prior mean of each task, (T, d); ``weights`` are those without shifts.  None if all are zero."""
     if all(shift.B is None for shift in shifts):
         return None
     total = None
@@ -63,23 +63,23 @@ def mean_shifts(shifts: Sequence[MeanShift], statistics: Tasks, weights: Array) 
 
 
 def interpolation(shifts: Sequence[MeanShift], sizes: Array) -> Array:
-    """Return the factors (L, T) of the shifts in a linear interpolation in log(1 + n)."""
+    """Return the weights (L, T) of the shifts in a linear interpolation in log(1 + n), for n rows."""
     knots = np.log1p([shift.rows for shift in shifts])
     return np.array([np.interp(np.log1p(sizes), knots, tip) for tip in np.eye(len(knots))])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MixturePrior(Prior):
-    """A Gaussian mixture prior of the weights; the posterior of a task is in closed form.
+    """A Gaussian mixture prior of the weights; for Gaussian targets, the posterior of a task has a closed form.
 
-    ``τ(s) = Σ_k r_k W_k / σ²`` for the responsibilities r of the components given the task's rows and side information.
-    The weights are the posterior mean of the mixture.  b(s) is the prior mean for which they are also the solution under
-    τ(s): ``b = w + τ (XᵀXw − Xᵀy)``.  For one component this is its mean.
+    ``τ(s) = Σ_k r_k W_k / σ²`` with the responsibilities r of the components, given the task's rows and side information.
+    The weights w are the posterior mean of the mixture.  b(s) is the mean of the single Gaussian prior with covariance
+    proportional to τ(s) that gives the same w: ``b = w + τ (XᵀXw − Xᵀy)``.  With one component, b(s) is its mean.
     """
 
     model: Mixture
     side: SideFeatures | None = None  # features v(s) of the side information, or of the rows
-    shifts: tuple[MeanShift, ...] = ()  # by increasing number of support rows
+    shifts: tuple[MeanShift, ...] = ()  # ordered by increasing number of support rows
 
     def restore(self) -> None:
         super().restore()
@@ -110,12 +110,12 @@ class MixturePrior(Prior):
 
     @property
     def needs_rows(self) -> bool:
-        """Return whether second moments of the rows are not sufficient: features read them, or a response does."""
+        """Whether second moments are not sufficient, because targets are not Gaussian or features are computed from rows."""
         return self.response is not None or (self.side is not None and self.side.encoder.needs_rows)
 
     @property
     def unit(self) -> float:
-        """σ², the unit of covariances; 1 where targets are not Gaussian."""
+        """σ², the unit of covariances; 1 if targets are not Gaussian."""
         return self.model.noise if self.response is None else 1.0
 
     @property
@@ -123,7 +123,7 @@ class MixturePrior(Prior):
         return not self.needs_rows
 
     def weights_on_device(self, tasks: Any) -> Any:
-        from .on_device import weights_on_device  # only where there is a device
+        from .on_device import weights_on_device  # imports torch
 
         return weights_on_device(self, tasks)
 
@@ -132,7 +132,7 @@ class MixturePrior(Prior):
 
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""
-        # Computed even if the model does not use it: required inputs must not depend on the fit.
+        # Computed even if the model does not use them: required inputs must not depend on the fit.
         return None if self.side is None else check_features(self.side(tasks), tasks)
 
     def statistics(self, tasks: Support) -> Tasks:
@@ -148,7 +148,7 @@ class MixturePrior(Prior):
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]
 
     def _solve_statistics(self, statistics: Tasks, covariances: bool) -> tuple[Array, Array, Array]:
-        """Return responsibilities (T, K), weights (T, d), and covariances if wanted."""
+        """Return responsibilities (T, K), weights (T, d), and covariances if requested."""
         model, shifted = self.model, bool(self.shifts)
         expected = statistics.posterior(model, Want(means=True, covariances=covariances or shifted))
         weights = expected.mean
@@ -202,7 +202,7 @@ class MixturePrior(Prior):
 
     @cached_property
     def _atoms(self) -> tuple[Array, ...] | None:
-        """Arrays of `adapt_to_atoms`, and w = v B + centre in the user's units; None where the prior has further parts."""
+        """Arguments of `adapt_to_atoms`, and B and centre of w = v B + centre in the user's units; None if not applicable."""
         model, scaling = self.model, self.scaling
         parts = self.response, self.side, self.shared, self.regressor, model.gates, model.side
         if not model.has_atoms or self.shifts or any(part is not None for part in parts):
@@ -226,7 +226,7 @@ class MixturePrior(Prior):
         tau = self._taus(r)[0]
         w, gram, cross = weights[0], statistics.gram[0], statistics.cross[0]
         b = self._mean_of(statistics, r, weights)[0]
-        # With u = Xᵀ(y − Xw) the dual is −½ uᵀτu + .., and its distance from the objective is this square.
+        # With u = Xᵀ(y − Xw), the dual objective is −½ uᵀτu + .., and the duality gap is the following quadratic form.
         missed = gram @ (b + tau @ (cross - gram @ w) - w)
         return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
 
@@ -246,7 +246,7 @@ class MixturePrior(Prior):
         model = self.model
         if model.n_components > 1 and self.response is None:
             return weights + times(self._taus(r), times(statistics.gram, weights) - statistics.cross)
-        # Free of the rounding of the general formula.
+        # This avoids the rounding errors of the general formula.
         b = r @ model.means
         if model.side is not None:
             assert statistics.side is not None
@@ -261,7 +261,7 @@ class MixturePrior(Prior):
 
 
 def _triangle(X: Array, y: Array) -> tuple[Array, Array]:
-    """Return at most d + 1 rows with the same XᵀX, Xᵀy and yᵀy, if there are more than twice as many."""
+    """Replace more than 2 (d + 1) rows by d + 1 rows with the same XᵀX, Xᵀy and yᵀy."""
     if len(y) <= 2 * (X.shape[1] + 1):
         return X, y
     R = np.asarray(np.linalg.qr(np.column_stack([X, y]), mode="r"))

@@ -1,4 +1,4 @@
-"""Weights of many tasks on a GPU: tensors of rows in, tensors of weights out."""
+"""Computation of the weights of many tasks on a GPU, from tensors of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK_TASKS = 1 << 20
 
 
 def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
-    """Return weights (T, d) in the user's units, the intercept last where there is one; ``prior`` is a `MixturePrior`."""
+    """Return the weights (T, d) in the user's units, for a `MixturePrior`; an intercept is last."""
     import torch
 
     if prior.needs_rows:
@@ -37,7 +37,7 @@ def _weights(prior: Any, tasks: TensorTasks) -> Any:
     if all(shift.B is None for shift in prior.shifts):
         return weights
     shift = _mean_shifts(prior, weights, *statistics.dense(), statistics.sizes)
-    # A shift δ of the prior means gives δ plus the posterior means for the targets y − Xδ.  Responsibilities are kept.
+    # For prior means shifted by δ, posterior means are δ plus those for the targets y − Xδ.  Responsibilities are kept.
     shifted = replace(statistics, products=statistics.products.double()).shifted(shift)
     return shift + torch.einsum("tk,tkd->td", posterior.shares, shifted.posterior(prior.model).means)
 
@@ -77,7 +77,7 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
 
 
 def _raw(scaling: Scaling, weights: Any) -> Any:
-    """Return weights of the raw columns, as `Scaling.raw_weights` does."""
+    """Convert weights to the user's units, as `Scaling.raw_weights` does."""
     if scaling.is_raw:
         return weights
     out = weights * _tensor(scaling.weights, weights)

@@ -27,12 +27,12 @@ from .base import Array, Prior, Support
 class RepresentationPrior(Prior):
     """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for features φ = Φ(s).
 
-    A task is solved under ``θ = τ(s)`` with prior mean b(s).  Loss and within-task algorithm are those of `TaskRegressor`.
+    A task is solved with ``θ = τ(s)`` and prior mean b(s).  For loss and within-task algorithm, see `TaskRegressor`.
     """
 
     conditioning: Conditioning  # τ as a function of φ
     bias: Bias  # b as a function of φ
-    feature_map: FeatureMap | None = None  # Φ; None where neither depends on the task
+    feature_map: FeatureMap | None = None  # Φ; None if neither τ nor b depends on the task
     loss: Loss = field(default_factory=Absolute)
     inner: str = "exact"
     tol: float = 1e-8
@@ -122,7 +122,7 @@ class RepresentationPrior(Prior):
                 solved = solving.solve(one.X, one.y, theta, offset=offset, label=label, **self.task_settings)
                 direction = _dual_direction(solved, one.X, self.inner)
                 out[t] = self.conditioning.multiply(phis[t], columns, direction)
-                # For large columns the product above keeps rounding only.
+                # For columns with large values, the product above may consist of rounding errors only.
                 out[t, columns] = solved.coef
             if means is not None:
                 out[t] += means[t]
@@ -134,7 +134,7 @@ class RepresentationPrior(Prior):
         X, y = self.scaling.dense(task.X), self.scaling.targets(task.y)
         phi = self.features(task)[0]
         with warnings.catch_warnings():
-            # The first solution of this problem has already warned.
+            # The warning was already issued when the task was first solved.
             warnings.simplefilter("ignore", ConvergenceWarning)
             offset = X @ self.bias(phi) if self.bias.moves else None
             solution = solving.solve(X, y, self.conditioning(phi), offset=offset, **self.task_settings)
@@ -152,7 +152,7 @@ def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> A
 
 
 def _covariances(rows: Rows, thetas: Array) -> Array:
-    """Return ``(I + θXᵀX/n)⁻¹ θ/n`` of each task, (T, d, d); θ of a task without rows."""
+    """Return ``(I + θXᵀX/n)⁻¹ θ/n`` of each task, (T, d, d); for a task without rows, return θ."""
     out = np.array(thetas)
     d = thetas.shape[1]
     for n in np.unique(rows.sizes[rows.sizes > 0]):

@@ -1,6 +1,6 @@
-"""Effects that are the same in every task: curves, products of columns, and categories with many values.
+"""Shared effects, which are the same in every task: curves, products of columns, and categories with many values.
 
-They are subtracted from the targets row by row, so that the prior of a task is that of the remaining linear model.
+They are subtracted from the targets, and the prior is learned for the linear model of the residuals.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..tasks.task_set import TaskSet
 
 @dataclass(frozen=True)
 class SharedCurve(Record):
-    """A smooth function of one column, without its linear part; or a complete one times a feature of the side information."""
+    """A smooth nonlinear function of one column, or a smooth function multiplied by a feature of the side information."""
 
     curve: Curve
-    coef: Array  # (k,) of the functions of the basis
-    level: float  # what is subtracted, so that the mean of the training rows is zero
-    by: int = -1  # position of the feature of the side information; -1 for none
-    centre: float = 0.0  # what is subtracted from this feature
+    coef: Array  # (k,) coefficients of the basis functions
+    level: float  # constant that is subtracted, so that the mean over the training rows is zero
+    by: int = -1  # position of the feature of the side information; -1 if not multiplied
+    centre: float = 0.0  # constant that is subtracted from this feature
 
     def restore(self) -> None:
         check_shape("coef", self.coef, self.curve.n_features)
@@ -72,12 +72,12 @@ class SharedProduct(Record):
 
 @dataclass(frozen=True)
 class SharedLevels(Record):
-    """An effect for each value of a category, shrunk towards zero, and their estimated variance."""
+    """An effect for each category of a column, shrunk towards zero."""
 
     column: int
-    effects: Array  # (n,) by the position of the category
-    variances: Array  # (n,) of their errors
-    variance: float
+    effects: Array  # (n,) effect of each category code
+    variances: Array  # (n,) variances of the errors of the effects
+    variance: float  # estimated variance of the effects, and of the error for an unknown category
 
     def restore(self) -> None:
         check_shape("effects", self.effects, None)
@@ -91,7 +91,7 @@ class SharedLevels(Record):
         return (self.column,)
 
     def _positions(self, X: Array) -> NDArray[np.intp]:
-        """Return the position of each row's value, and -1 for values that did not occur in training."""
+        """Return the category code of each row; -1 for categories that did not occur in training."""
         known = (X[:, self.column] >= 0) & (X[:, self.column] < len(self.effects))
         return np.where(known, X[:, self.column], -1).astype(np.intp)
 
@@ -99,7 +99,7 @@ class SharedLevels(Record):
         return np.append(self.effects, 0.0)[self._positions(X)]
 
     def error_variances(self, X: Array) -> Array:
-        """Return the variance of the error of each row's effect, (n,)."""
+        """Return the error variance of the effect of each row, (n,)."""
         return np.append(self.variances, self.variance)[self._positions(X)]
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
@@ -112,32 +112,32 @@ class SharedLevels(Record):
         return replace(self, effects=effects, variances=variances, variance=square * self.variance)
 
 
-#: One effect.
+#: A single shared effect.
 SharedEffect = SharedCurve | SharedProduct | SharedLevels
 
 
 @dataclass(frozen=True)
 class SharedEffects(Record):
-    """The sum of the effects, in the units of the targets or of the linear predictor."""
+    """The sum of the shared effects, in the units of the targets or of the linear predictor."""
 
     effects: tuple[SharedEffect, ...]
-    encoder: SideVector | None = None  # encodes the side information; None where it is not read
+    encoder: SideVector | None = None  # encodes the side information; None if it is not used
 
     @property
     def n_inputs(self) -> int:
         return 0 if self.encoder is None else len(self.encoder.origins)
 
     def encode(self, tasks: TaskSet) -> Array:
-        """Return the encoded side information of each task, (T, k); k is 0 where it is not read."""
+        """Return the encoded side information of each task, (T, k); k is 0 if it is not used."""
         return np.zeros((len(tasks), 0)) if self.encoder is None else self.encoder.transform(tasks)
 
     @property
     def levels(self) -> list[SharedLevels]:
-        """The categories, whose columns hold positions instead of numbers."""
+        """The effects of categories; their columns contain category codes."""
         return [effect for effect in self.effects if isinstance(effect, SharedLevels)]
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
-        """Return a text about the effects, given the names of the columns of X and of the side information."""
+        """Return a description of the effects, given the names of the columns of X and of the side information."""
         side = [] if self.encoder is None else [side_names[origin] for origin in self.encoder.origins]
         return "; ".join(effect.describe(names, side) for effect in self.effects)
 
@@ -150,19 +150,19 @@ class SharedEffects(Record):
                 raise ValueError(f"shared: by must be below {self.n_inputs}")
 
     def predict(self, X: Any, inputs: Array) -> Array:
-        """Return the sum of the effects at rows with encoded side information (n, k), (n,)."""
+        """Return the sum of the effects for each row, (n,); ``inputs`` (n, k) are encoded side information."""
         total, rows = np.zeros(X.shape[0]), dense(X)
         for effect in self.effects:
             total += effect(rows, inputs)
         return total
 
     def error_variances(self, X: Any) -> Array:
-        """Return the variance of the errors of the effects of categories, (n,)."""
+        """Return the error variance of the category effects of each row, (n,)."""
         rows = dense(X)
         return sum((one.error_variances(rows) for one in self.levels), np.zeros(len(rows)))
 
     def own_columns(self, X: Any) -> Any:
-        """Return the rows with zeros for the positions of categories, which are not numbers."""
+        """Return the rows with category codes replaced by zeros."""
         if not self.levels:
             return X
         rows = dense(X).copy()
@@ -170,7 +170,7 @@ class SharedEffects(Record):
         return rows
 
     def residual_tasks(self, tasks: TaskSet, *, is_response: bool) -> TaskSet:
-        """Return the tasks without the effects: smaller targets, or another exposure for classes and counts."""
+        """Remove the effects from tasks: subtract them from targets, or for classes and counts add them to log exposure."""
         inputs = np.repeat(self.encode(tasks), tasks.sizes, axis=0)
         part, X = self.predict(tasks.X, inputs), self.own_columns(tasks.X)
         if not is_response:

@@ -1,8 +1,8 @@
 """Regressors shared by all tasks, fitted out of fold.
 
-Tasks are adapted to the residuals of their weighted sum.  Residuals of rows that it was fitted to are too small.  The training
-tasks are therefore split into folds, and each fold is predicted by a clone that was fitted to the other folds.  Folds
-consist of whole tasks, because a new task is one that no regressor was fitted to.
+Tasks are adapted to the residuals of a weighted sum of regressors.  Residuals of rows that a regressor was fitted to are too
+small.  The training tasks are therefore split into folds, and each fold is predicted by a clone that was fitted to the other
+folds.  Folds consist of whole tasks, because the regressors have not been fitted to any rows of a new task either.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
 
-#: Number of rows from which a regressor may use several threads.
+#: Number of rows above which a regressor may use several threads.
 MANY_ROWS = 20_000
-#: Largest number of folds.
+#: Maximum number of folds.
 FOLDS = 5
-#: Largest number of entries of sparse rows that are made dense for a regressor without sparse input (800 MB).
+#: Maximum number of entries of sparse rows that are made dense, for a regressor that needs dense input (800 MB).
 MAX_DENSE = 100_000_000
 
 
 @dataclass(frozen=True)
 class SharedRegressor(Record):
-    """A weighted sum of regressors of the columns of a row and the encoded side information of its task."""
+    """A weighted sum of regressors, whose inputs are the columns of a row and the encoded side information of its task."""
 
     weights: tuple[float, ...]
     parts: tuple[Any, ...]  # regressors with a ``predict``, fitted to all training tasks
     folds: tuple[tuple[Any, ...], ...] = ()  # the same regressors, fitted without the tasks of each fold
-    encoder: SideVector | None = None  # encodes the side information; None where it is not read
+    encoder: SideVector | None = None  # encodes the side information; None if it is not used
 
     def encode(self, tasks: TaskSet) -> Array:
-        """Return the encoded side information of each task, (T, k); k is 0 where it is not read."""
+        """Return the encoded side information of each task, (T, k); k is 0 if it is not used."""
         return np.zeros((len(tasks), 0)) if self.encoder is None else self.encoder.transform(tasks)
 
     def predict(self, X: Any, inputs: Array, folds: Index | None = None) -> Array:
-        """Predict rows X (n, ..) with encoded side information (n, k), each by the regressors of its task's fold."""
+        """Predict rows X (n, ..) with encoded side information (n, k), using the regressors of each row's fold."""
         return self.predict_parts(X, inputs, folds) @ np.array(self.weights)
 
     def predict_parts(self, X: Any, inputs: Array, folds: Index | None = None) -> Array:
@@ -62,7 +62,7 @@ class SharedRegressor(Record):
         return out
 
     def residual_tasks(self, tasks: TaskSet, folds: Index | None = None) -> TaskSet:
-        """Return the tasks with residuals as targets; ``folds`` (T,) are those of training tasks, else -1."""
+        """Return the tasks with residuals as targets; ``folds`` (T,) are the folds of training tasks, -1 for new tasks."""
         inputs = np.repeat(self.encode(tasks), tasks.sizes, axis=0)
         at = None if folds is None else np.repeat(folds, tasks.sizes)
         return tasks.replace(y=tasks.y - self.predict(tasks.X, inputs, at), encoding=None)
@@ -75,7 +75,7 @@ class OutOfFold(NamedTuple):
     folds: Index
 
     def predict_parts(self, tasks: TaskSet) -> Array:
-        """Return the predictions of the rows of the training tasks by each part, (n, p), out of fold."""
+        """Return the out-of-fold predictions of each part for the rows of the training tasks, (n, p)."""
         shared, folds = self.regressor, np.repeat(self.folds, tasks.sizes)
         return shared.predict_parts(tasks.X, np.repeat(shared.encode(tasks), tasks.sizes, axis=0), folds)
 
@@ -88,21 +88,21 @@ class OutOfFold(NamedTuple):
         return self._replace(regressor=SharedRegressor(weights_used, parts, folds, shared.encoder))
 
     def folds_of(self, positions: Index) -> Index:
-        """Return the folds of tasks at these positions among the training tasks; -1 stays -1."""
+        """Return the folds of the training tasks at these positions; position -1 gives fold -1."""
         return np.where(positions < 0, -1, self.folds[positions])
 
 
 def fit_out_of_fold(
     regressors: Sequence[Any], tasks: TaskSet, seed: list[int], *, reads_side_info: bool = True
 ) -> OutOfFold:
-    """Fit clones of ``regressors`` to all tasks but those of each fold, drawn from ``seed``; weights are one."""
+    """Fit clones of ``regressors`` to the tasks outside each fold; all weights are one."""
     n_filled = int((tasks.sizes > 0).sum())
     if n_filled < 2:
         raise ValueError(
             f"common: a shared regressor needs at least two tasks with rows, got {n_filled}; use common=None"
         )
     encoder = SideVector().fit(tasks) if reads_side_info and tasks.side_info is not None else None
-    # Tasks with rows are dealt out first, so that every fold has rows.
+    # Tasks with rows are assigned first, so that every fold has rows.
     order = np.random.default_rng(seed).permutation(len(tasks))
     order = order[np.argsort(tasks.sizes[order] == 0, kind="stable")]
     n_folds = min(FOLDS, n_filled)
@@ -116,10 +116,10 @@ def fit_out_of_fold(
 def default_regressors() -> list[Any]:
     """Return gradient boosting and a random forest, both of small trees.
 
-    They estimate means for every loss of the learner, because their residuals go into a Gaussian model.  The number of
-    trees is fixed: early stopping on random rows of the same tasks would stop too late.
+    They estimate means whatever the loss of the learner is, because their residuals are modelled as Gaussian.  The number of
+    trees is fixed, because early stopping on random rows of the same tasks would stop too late.
     """
-    # Slow to import, and only needed here.
+    # Imported here because the import is slow.
     from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
     boosting = {"max_iter": 150, "learning_rate": 0.1, "max_leaf_nodes": 8, "min_samples_leaf": 20}
@@ -146,7 +146,7 @@ def _fitted(regressor: Any, tasks: TaskSet, encoder: SideVector | None) -> Any:
     inputs = np.repeat(SharedRegressor((), (), (), encoder).encode(tasks), tasks.sizes, axis=0)
     columns = _columns(fresh, tasks.X, inputs)
     with nullcontext() if len(tasks.y) > MANY_ROWS else single_threaded_openmp():
-        # A copy of the targets, because some regressors write into them and those of a TaskSet are read-only.
+        # Pass a copy of the targets: some regressors write into them, and those of a TaskSet are read-only.
         _call(fresh, "cannot be fitted", lambda: fresh.fit(columns, tasks.y.copy()))
     return fresh
 
@@ -166,7 +166,7 @@ def _predicted(regressor: Any, X: Any, inputs: Array) -> Array:
 
 
 def _columns(regressor: Any, X: Any, inputs: Array) -> Any:
-    """Join the columns of rows and side information; sparse rows stay sparse if the regressor takes them."""
+    """Join the columns of rows and side information; sparse rows stay sparse if the regressor accepts them."""
     if not sparse.issparse(X):
         return np.hstack([X, inputs])
     if get_tags(regressor).input_tags.sparse:
@@ -180,7 +180,7 @@ def _columns(regressor: Any, X: Any, inputs: Array) -> Any:
 
 
 def _call(regressor: Any, failure: str, call: Callable[[], Any]) -> Any:
-    """Return the result of a call of the user's regressor; name the regressor in its errors."""
+    """Call the user's regressor; add its name to the message of any error."""
     try:
         return call()
     except Exception as error:
