@@ -33,6 +33,8 @@ from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
 from .responses import BERNOULLI, DISPERSIONS, POISSON, Response
 
+#: Options of kernels that allocate arrays or take slices of them, which are counted.
+_PART, _ENTRY = {**PART, "_nrt": True}, {**ENTRY, "_nrt": True}
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 # Types of the arguments of compiled code
@@ -284,12 +286,12 @@ def grid(numbers: tuple[int, ...]) -> Grid:
     return frozen(np.array(numbers, np.int64), np.int64), frozen(axes), frozen(nodes), frozen(weights)
 
 
-@njit(**PART)
+@njit(**_PART)
 def _exponential(f: float) -> float:
     return np.exp(min(max(f, -LARGEST_EXPONENT), LARGEST_EXPONENT))
 
 
-@njit(**PART)
+@njit(**_PART)
 def _value(code: int, shape: float, y: float, f: float) -> float:
     """Return h(f) of a row; ``shape`` is 1 / dispersion."""
     if code == POISSON:
@@ -300,7 +302,7 @@ def _value(code: int, shape: float, y: float, f: float) -> float:
     return factor * (max(f, 0.0) + np.log1p(np.exp(-abs(f))))
 
 
-@njit(**PART)
+@njit(**_PART)
 def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
     """Return h'(f) and h''(f) of a row, given E = exp(f)."""
     if code == POISSON:
@@ -309,7 +311,7 @@ def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
     return factor * p, factor * p * (1.0 - p)
 
 
-@njit(**PART)
+@njit(**_PART)
 def _tilted(
     kind: Kind, y: float, v: float, mean: float, variance: float, quadrature: Pair
 ) -> tuple[float, float, float]:
@@ -363,7 +365,7 @@ def _tilted(
     return top + np.log(total * scale / np.sqrt(variance)), f + scale * first, scale * scale * second
 
 
-@njit(**PART)
+@njit(**_PART)
 def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array) -> float:
     """Write the mean and covariance S of the prior times the sites, and an upper triangular C, S = CCᵀ; return log |S|."""
     (tau, linear), p = sites, len(mean)
@@ -406,7 +408,7 @@ def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Arr
     return log_determinant
 
 
-@njit(**PART)
+@njit(**_PART)
 def _propagate(
     kind: Kind, data: Data, own: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
 ) -> tuple[float, float]:
@@ -450,7 +452,7 @@ def _propagate(
     return largest, constants
 
 
-@njit(**PART)
+@njit(**_PART)
 def _exponentials(
     sign: float, x: Array, f: float, mean: Array, numbers: Index, axes: Array, C: Array, E: Array
 ) -> None:
@@ -470,7 +472,7 @@ def _exponentials(
         n *= m
 
 
-@njit(**PART)
+@njit(**_PART)
 def _integrate(
     kind: Kind, data: Data, own: Span, grid: Grid, mean: Array, S: Array, C: Array, work: Array, slopes: Array
 ) -> float:
@@ -553,7 +555,7 @@ def _integrate(
     return log_evidence
 
 
-@njit(**ENTRY)
+@njit(**_ENTRY)
 def _pass(
     span: Span,
     kind: Kind,
