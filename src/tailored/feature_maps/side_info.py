@@ -88,10 +88,7 @@ class SideVector(SideInfoMap):
         return np.repeat(np.arange(len(widths)), widths).tolist()
 
     def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
-        """Return (column, category, changes of the features) for each contrast that effects are reported for.
-
-        A contrast is one unit of a numeric column, or a category compared with the first category.
-        """
+        """Return (column, category, feature changes) for a unit of each number, and for each category against the first."""
         found, origins = list[tuple[int, str, dict[int, float]]](), self.origins
         for f, column in enumerate(origins):
             first, code = origins.index(column), {} if self.categories is None else self.categories[column]

@@ -1,4 +1,4 @@
-"""Models of many tasks that a meta-learner was adapted to."""
+"""Models of many tasks, adapted by a meta-learner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .task_regressor import TaskRegressor, check_calibration
 
 
 class AdaptedTasks:
-    """Models of many tasks, as `MetaLearner.adapt_many` returns them.
+    """Models of many tasks; returned by `MetaLearner.adapt_many`.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class AdaptedTasks:
     coef_ : array (T, d)
     intercept_ : array (T,)
     weights_ : array (T, d), or (T, d + 1) with an intercept
-        Coefficients with the intercept last; also what `numpy.asarray` returns.
+        Coefficients with the intercept last; `numpy.asarray` returns the same array.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class AdaptedTasks:
         return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
 
     def predict(self, query: TaskSet) -> Array:
-        """Predict rows of these tasks, which are matched by label, with the exposures of ``query``; its targets are not used."""
+        """Predict query rows with the models of the same labels and the query's exposures; its targets are not used."""
         return self._predicted(query, None).prediction
 
     def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
-        """Predict intervals (n, 2) of rows of these tasks; see `TaskRegressor.predict_interval`."""
+        """Predict intervals (n, 2) for rows of these tasks; see `TaskRegressor.predict_interval`."""
         check_fraction("coverage", coverage)
         check_calibration(self._prior, "predict_interval")
         found = self._predicted(query, coverage)

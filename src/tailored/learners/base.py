@@ -1,4 +1,4 @@
-"""The base of the meta-learners: read tasks, adapt to new ones, predict, score and save."""
+"""Base class of the meta-learners: read tasks, adapt to new tasks, predict, score and save."""
 
 from __future__ import annotations
 
@@ -45,30 +45,30 @@ from . import reading
 from .adapted import AdaptedTasks
 from .task_regressor import TaskRegressor
 
-#: Smallest size of targets in the user's units.
+#: Targets in the user's units must not all be smaller, because their squares would be zero.
 SMALLEST_TARGET = 1e-150
 
-#: Largest number of entries of posterior covariances that are stored for the training tasks.
+#: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
 
 
 class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     """Base of the meta-learners."""
 
-    loss_: Loss  # of `task_errors` and of the selection on held-out tasks
+    loss_: Loss  # the loss for `task_errors` and for selection on held-out tasks
     prior_: Prior  # the learned prior; ``clip_`` and ``calibration_`` are parts of it
     n_features_in_: int
     n_side_info_in_: int
     feature_names_in_: NDArray[Any]
-    #: Names of the columns "task", "target" and "side_info", where the tasks were read from a table.
+    #: Column names for "task", "target" and "side_info", if the tasks were read from a table.
     columns_in_: dict[str, Any]
-    #: Encoding of the table of `TaskSet.from_frame`; all methods read tables of rows with it.
+    #: Encoding of the table in `TaskSet.from_frame`; all methods use it to read tables of rows.
     encoding_: Encoding | None = None
-    #: (2,) labels of a classification loss, if they are not -1 and +1.  Decision values are positive for the second.
+    #: (2,) class labels for a classification loss, if they are not -1 and +1.  The second has positive decision values.
     classes_: NDArray[Any]
-    task_labels_: NDArray[Any]  # (T,) of the tasks of the last call of `fit` or `partial_fit`
-    #: Their posterior, for `predict` and `predict_tasks`.  Covariances are stored if intervals are calibrated and they
-    #: take at most four million numbers.
+    task_labels_: NDArray[Any]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
+    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if intervals are calibrated
+    #: and the covariances have at most four million entries.
     task_posterior_: Posterior
     training_summary_: TrainingSummary
     n_iter_: int
@@ -77,11 +77,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     search_results_: list[dict[str, Any]]
     validation_error_: Annotated[float, MAY_BE_NAN] | None
     best_params_: dict[str, float]
-    _goes_on = False  # whether `partial_fit` was called: then a pickle contains the stream, with some rows
-    _in_user_units = True  # whether the learner works in the user's units, not in scaled ones
-    _takes_levels = False  # whether columns may hold positions of categories, which else become indicators
-    _min_features: int = 1  # least number of features
-    # Constructor arguments of the subclasses, with the values of learners that do not have them.
+    _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
+    _in_user_units = True  # whether the learner works in the user's units, without scaling
+    _takes_levels = False  # whether the learner reads category codes; if not, they become indicators
+    _min_features: int = 1  # minimum number of features
+    # Constructor arguments of the subclasses; the values are for learners that lack them.
     loss: Any
     clip: Any = None
     n_jobs: int | None
@@ -100,18 +100,18 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # A meta-learner of a single task would learn the identity.
+        # The scores of scikit-learn's checks are poor, because a single task does not determine a prior.
         tags.regressor_tags.poor_score = True
         return tags
 
     @property
     def task_weights_(self) -> Array:
-        """Weights (T, d) of the tasks of the last `fit` or `partial_fit`, the intercept last."""
+        """Weights (T, d) of the tasks in the last `fit` or `partial_fit`, with the intercept last."""
         return self.task_posterior_.weights
 
     @property
     def clip_(self) -> tuple[float, float] | None:
-        """Range of the predictions."""
+        """The range to which predictions are clipped, or None."""
         return self.prior_.clip
 
     @property
@@ -126,23 +126,23 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def save(self, path: Any) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file contains what `adapt`, `predict` and `score` need, and no training rows.  It cannot contain a feature map
-        that is a function or a scikit-learn transformer, nor labels of tasks that are not numbers, words or tuples of these.
-        A common regressor is written in the format of skops (install ``tailored[all]``).  Such a file is read with
-        ``load(path, trust_regressor=True)``, and by the version of scikit-learn that fitted the regressor.
+        The file contains all that `adapt`, `predict` and `score` need, but no training rows.  It cannot contain a feature map
+        that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.  A shared
+        regressor is written in the skops format (install ``tailored[all]``).  Read such a file with
+        ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted the regressor.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the content of a pickle: no training rows, unless `partial_fit` was called and can be continued."""
+        """Return the content of a pickle; training rows are included only if `partial_fit` was called, to continue it."""
         state: dict[str, Any] = dict(super().__getstate__())
         if not self._goes_on:
             state.pop("_stream", None)
         return state
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Unlike a pickle, a copy in memory leaves nothing out.
+        # Unlike a pickle, a copy in memory includes all attributes.
         made = memo[id(self)] = type(self).__new__(type(self))
         made.__dict__.update(deepcopy(self.__dict__, memo))
         return made
@@ -176,7 +176,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
-        """Check ``n_jobs``; restore the learner if the call fails.  ``reset`` deletes what earlier calls learned."""
+        """Check ``n_jobs``; restore the learner if the call fails.  ``reset`` deletes the fitted attributes of earlier calls."""
         if self.n_jobs is not None and (not is_integer(self.n_jobs) or self.n_jobs == 0):
             raise ValueError(f"n_jobs: expected None, a number of cores, or -1 for all; got {self.n_jobs!r}")
         with restored_on_failure(self):
@@ -190,12 +190,12 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def _takes_classes(self) -> bool:
-        """Whether targets are positions of classes."""
+        """Whether targets are class labels."""
         return isinstance(self.loss_, MarginLoss)
 
     @property
     def _row_values(self) -> tuple[str, ...]:
-        """Optional values of rows that this learner uses; see `TaskSet`."""
+        """Names of the optional values per row that this learner uses; see `TaskSet`."""
         return ()
 
     def _check_row_values(self, tasks: TaskSet) -> TaskSet:
@@ -245,15 +245,15 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return tasks
 
     def _read_held_out(self, validation: TaskSet) -> TaskSet:
-        """Read validation tasks that the user gave."""
+        """Read the validation tasks of the user."""
         tasks = self._read(validation)
         if not len(tasks.y):
             raise ValueError("validation: none of its tasks has a row; pass tasks with rows, or leave it out")
-        # They are joined with the training tasks, so they need the same names.
+        # Validation tasks are joined with the training tasks, so they need the same names.
         return tasks.replace(side_names=self.columns_in_["side_info"], feature_names=self._feature_names)
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
-        """Return the range of argument ``clip``; "train" is the range of all targets since the last `fit`."""
+        """Return the range for the argument ``clip``; "train" is the range of all targets since the last `fit`."""
         clip = check_clip(self.clip, y)
         before = self.clip_ if hasattr(self, "prior_") else None
         if before is None or clip is None:
@@ -263,13 +263,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _feature_range(self, X: Any) -> Array:
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
-        The ends are rounded outwards by up to 1/32 of the range: model files contain no values of training rows.
+        The bounds are rounded outwards by up to 1/32 of the range, so that model files contain no values of training rows.
         """
         low, high = column_range(X)
         before = self.prior_.feature_range if hasattr(self, "prior_") else None
         if before is not None:
             low, high = np.minimum(before[0], low), np.maximum(before[1], high)
-        # Powers of two, so that the rounded numbers are exact.  Constant columns stay as they are.
+        # Powers of two, so that the rounded numbers are exact.  Constant columns are not rounded.
         step = 2.0 ** np.floor(np.log2(np.where(high > low, high - low, 1.0))) / 32.0
         rounded = np.floor(low / step) * step, np.ceil(high / step) * step
         return np.where(high > low, rounded, (low, high))
@@ -287,7 +287,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return fresh
 
     def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:
-        """Store the posterior of the tasks for `predict`; ``folds`` are those of training tasks, see `Posterior`."""
+        """Store the posterior of the tasks for `predict`; ``folds`` are their folds in training, see `Posterior`."""
         prior = self.prior_
         fits = len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
         keep = prior.quantile is not None or (needs_covariances(prior, 0.9) and fits)
@@ -309,9 +309,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y : arrays (n, d), (n,), optional
-            Rows of the task; without any, the model is that of the prior.
+            Rows of the task; without rows, the model is that of the prior.
         side_info : optional
-            Side information of the task, if the learner was fitted with some.
+            Side information of the task, if the learner was fitted with side information.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             See `TaskSet`; for `EmpiricalBayesLearner` only.
         """
@@ -332,7 +332,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
-            Or torch tensors on the ``device`` of the learner, if it has one.
+            Torch tensors on the ``device`` of the learner are also accepted, if it has one.
         **row_values : arrays (n,)
             ``sample_weight``, ``frequency_weight`` and ``exposure``, see `TaskSet`.
         """
@@ -360,7 +360,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         X, y, side_info
             See `adapt`; or a TaskSet.
         columns : list of int, optional
-            Positions of columns, the intercept being the last; all by default.
+            Positions of columns (the intercept is the last); all by default.
         """
         check_is_fitted(self, "prior_")
         many = isinstance(X, TaskSet)
@@ -371,7 +371,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return thetas if many else thetas[0]
 
     def predict(self, X: Any, groups: Any = None, side_info: Any = None, exposure: Any = None) -> Array:
-        """Predict rows of tasks: training tasks by their posterior, other tasks by the prior.
+        """Predict rows of training tasks from their posterior, and rows of other tasks from the prior.
 
         Parameters
         ----------
@@ -379,9 +379,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         groups : array (n,), optional
             Label of each row's task; can be left out after a fit to one task.
         side_info : optional
-            Side information of tasks that are not in the training data; see `TaskSet`.  Missing by default, with a warning.
+            Side information of new tasks; see `TaskSet`.  By default it is treated as missing, with a warning.
         exposure : array (n,), optional
-            Exposure of counts, which multiplies the rates; by default the column of `fit` in a frame, otherwise 1.
+            Exposure of counts, which multiplies the rates; by default the column used in `fit` if X is a frame, or 1.
         """
         check_is_fitted(self, "prior_")
         if not hasattr(self, "task_posterior_"):
@@ -440,8 +440,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Any:
         """Predict rows of many tasks with intervals, and return one table.
 
-        Tasks are matched by their labels.  A task in ``support`` is adapted to these rows only, even if it is a training
-        task.  Other training tasks are predicted by their posterior, as in `predict`.  All other tasks are predicted by
+        Tasks are matched by their labels.  The model of a task in ``support`` is adapted to these rows only, even if it is
+        a training task.  Other training tasks are predicted from their posterior, as in `predict`, and all other tasks from
         the prior.
 
         Parameters
@@ -451,14 +451,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         support : dataframe or TaskSet, optional
             Observed rows with targets.
         coverage : float or None, default=0.9
-            Nominal coverage of the intervals; None leaves them out, which is faster.
+            Nominal coverage of the intervals; with None they are not computed, which is faster.
         task, target : str, optional
-            Columns of the labels and of the targets; by default those of `TaskSet.from_frame` in `fit`.
+            Columns of the task labels and of the targets; by default those of the `TaskSet.from_frame` passed to `fit`.
         side_info : dataframe or mapping, optional
             Side information of the tasks; see `TaskSet.from_frame`.  By default it is read from columns of the query or of
             the support.
         exposure : str, optional
-            Column of the exposures of counts in query and support; by default that of `fit`, if it had one.
+            Column of the exposures of counts in query and support; by default the column used in `fit`, if any.
 
         Returns
         -------
@@ -506,7 +506,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return reading.prediction_table(found._asdict(), query, order, labels)
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
-        """Return positions of tasks among the training tasks; -1 for new tasks and for those with support rows."""
+        """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
         if not hasattr(self, "task_posterior_"):
             return np.full(len(tasks), -1, dtype=np.intp)
         positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
@@ -534,16 +534,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def predict_proba(self) -> Any:
-        """Raise AttributeError: `EmpiricalBayesClassifier` predicts probabilities."""
+        """Raise AttributeError; `EmpiricalBayesClassifier` predicts probabilities."""
         name = type(self).__name__
         raise AttributeError(f"predict_proba: EmpiricalBayesClassifier has probabilities, {name} does not")
 
     def _support_sampling(self) -> SupportSampling:
-        """Return which rows of new tasks the user expects to observe."""
+        """Return how many, and which, rows of new tasks the user expects to observe."""
         return SupportSampling()
 
     def _sampling(self, n_support: Any, order: str | None) -> SupportSampling:
-        """Return the arguments as a sampling; None is the sampling that the user expects of new tasks."""
+        """Return the sampling for these arguments; the default for None is `_support_sampling`."""
         expected = self._support_sampling()
         n_support = expected.support if n_support is None else n_support
         return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
@@ -567,16 +567,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         tasks : TaskSet
-            Tasks; adapted on all their rows if ``query`` is given, on ``n_support`` of them otherwise.
+            The tasks.  Models are adapted to all their rows if ``query`` is given, otherwise to ``n_support`` rows.
         query : TaskSet, optional
             Further rows of the same tasks, in the same order.
         n_support : float or int, optional
-            Fraction or number of support rows of each task.  By default the learner's ``n_support`` (the middle of a
-            range), or one half.
+            Fraction or number of support rows of each task.  The default is the learner's ``n_support`` (the middle of
+            a range), or one half.
         order : {"random", "first"}, optional
-            Whether the support rows are random or the first ones; by default the learner's ``order``.
+            Whether the support rows are random or the first rows; by default the learner's ``order``.
         loss : str or Loss, optional
-            Loss whose error is averaged over the query rows; by default the learner's.  "squared" is (y - p)².
+            Loss whose error is averaged over the query rows; by default the learner's loss.  "squared" is (y - p)².
         """
         check_is_fitted(self, "prior_")
         if query is None:
@@ -602,8 +602,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> float:
         """Return R² over the query rows after adapting to the support rows of each task.
 
-        Every task is adapted on ``n_support`` of its rows and scored on the others; see `task_errors`.
-        ``sample_weight`` weights rows in the score, not in adapting.  ``exposure`` is that of counts.
+        The model of each task is adapted to ``n_support`` rows and scored on the other rows; see `task_errors`.
+        ``sample_weight`` weights rows in the score, not in the adaptation.  ``exposure`` is the exposure of counts.
         """
         from sklearn.metrics import r2_score  # slow to import, and only needed here
 
@@ -614,7 +614,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         support, query = self._split(tasks, n_support, order, rng)
         weights = query.frequency_weight
         if sample_weight is not None:
-            # The weights are split like the rows.
+            # Split the weights in the same way as the rows.
             labels = None if isinstance(X, TaskSet) else groups
             weighted = reading.weights_as_targets(tasks, sample_weight, labels)
             more = self._split(weighted, n_support, order, same_rng)[1].y
@@ -647,10 +647,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         y, groups, side_info
             See `TaskSet`.
         n_support : int, float or pair of these, optional
-            Number, fraction or range (low, high) of support rows of a new task.  Intervals are calibrated at these and
-            at a few other numbers of rows, starting at none.  By default the learner's ``n_support``.
+            Number, fraction or range (low, high) of support rows of a new task.  Intervals are calibrated for these and for a
+            few other numbers of support rows, including 0.  By default the learner's ``n_support``.
         order : {"random", "first"}, optional
-            Whether the support rows are random or the first ones; by default the learner's ``order``.
+            Whether the support rows are random or the first rows; by default the learner's ``order``.
         """
         check_is_fitted(self, "prior_")
         if self.prior_.response is not None:
@@ -672,7 +672,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : TaskSet, or array (n, d) with ``y`` and ``groups``
-            New tasks, or those of `fit`.
+            New tasks or training tasks.
         y, groups, side_info
             See `TaskSet`.
         coverage : float, default=0.9
@@ -681,13 +681,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         pandas data frame, or structured array if pandas is not installed
-            One row per task and column, the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of the
-            coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
+            One row per task and column, with the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
+            the coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
             error, given the estimated noise and covariances; with one component it includes the uncertainty of the
-            fixed effects), ``"lower"`` and ``"upper"`` (Gaussian interval).  They belong to the mixed model of
-            `EmpiricalBayesLearner`.  If a part of the prior mean was learned on query rows (``bias_penalty_``), models of
-            `adapt` have other coefficients, which predict better.  Other learners, and priors for many columns, return
-            the coefficients of `adapt` and NaN for the last three.  Effects that all tasks share are not part of them.
+            fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval).  The values are those of the mixed
+            model of `EmpiricalBayesLearner`.  If a shift of the prior mean was learned on query rows (``bias_penalty_``),
+            models of `adapt` have other coefficients, which predict better.  For other learners, and for priors for many
+            columns, ``"effect"`` is the coefficient of `adapt` and the last three are NaN.  Shared effects are not included.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)
@@ -698,16 +698,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
-        It has the selected model structure, fixed effects with standard errors, random-effect standard deviations, noise,
-        components, the R² of the side information, and errors next to those of baselines; see `Summary`.  Errors are
-        those of the tasks that were held out in `fit`, or those of ``tasks``.
+        It contains the selected model structure, fixed effects with standard errors, random-effect standard deviations,
+        noise, components, the R² of the side information, and errors compared with baselines; see `Summary`.  Errors are
+        computed on the tasks that were held out in `fit`, or on ``tasks``.
 
         Parameters
         ----------
         tasks : TaskSet, optional
             Tasks that the learner was not fitted to.
         n_support, order
-            How many of their rows are support rows, and which; see `task_errors`.
+            How many rows of these tasks are support rows, and which; see `task_errors`.
         """
         check_is_fitted(self, "prior_")
         if tasks is None:

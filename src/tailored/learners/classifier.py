@@ -1,4 +1,4 @@
-"""Classification: empirical Bayes with binary responses, one against the rest where there are more than two classes."""
+"""Classification by empirical Bayes with binary responses; with more than two classes, one against the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .empirical_bayes import EmpiricalBayesLearner
 from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments
 from .task_regressor import TaskRegressor
 
-#: Attributes of a classifier that its learners share.
+#: Attributes of a classifier that are read from its first learner, because they are equal for all classes.
 SHARED = (
     *("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_", "encoding_"),
     *("task_labels_", "n_tasks_seen_", "side_structure_"),
@@ -35,7 +35,7 @@ SHARED = (
 
 
 def _probabilities(columns: Sequence[Array]) -> Array:
-    """Return probabilities (n, K) from those of the second class, or of each class against the rest."""
+    """Return probabilities (n, K), given those of the second class, or of each class against the rest."""
     if len(columns) == 1:
         return np.column_stack([1.0 - columns[0], columns[0]])
     table = np.column_stack(columns)
@@ -43,7 +43,7 @@ def _probabilities(columns: Sequence[Array]) -> Array:
 
 
 def _targets(codes: Any, n_classes: int) -> list[Array]:
-    """Return the targets of each model: whether a row has the second class, or each class if there are more than two."""
+    """Return the binary targets of each model: one model for the second class, or one per class if there are more than two."""
     return [(codes == k).astype(float) for k in ((1,) if n_classes == 2 else range(n_classes))]
 
 
@@ -59,7 +59,7 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[most_probable])
 
     def decision_function(self, X: Any, *args: Any, **options: Any) -> Array:
-        """Return the logit of the probabilities, (n,) of two classes, (n, K) of more; see `predict_proba`."""
+        """Return the logits of the probabilities, (n,) for two classes, (n, K) for more; see `predict_proba`."""
         P = self.predict_proba(X, *args, **options)
         return np.asarray(logit(P[:, 1] if len(self.classes_) == 2 else P))
 
@@ -72,13 +72,13 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
         save(path, self)
 
     def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
-        """Raise ValueError: classes have probabilities."""
+        """Raise ValueError; classes have probabilities, not intervals."""
         raise ValueError("predict_interval: classes have probabilities, not intervals; use predict_proba")
 
 
 @dataclass(eq=False, repr=False)
 class TaskClassifier(_Classifier):
-    """Classifier of one task; `EmpiricalBayesClassifier.adapt` returns a fitted one.
+    """Classifier of one task; returned by `EmpiricalBayesClassifier.adapt`.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class TaskClassifier(_Classifier):
 
     @classmethod
     def of(cls, classes: NDArray[Any], models: list[TaskRegressor]) -> Self:
-        """Return the classifier of these models."""
+        """Return a classifier with these models."""
         made = cls()
         made.classes_, made.models_ = classes, models
         return made
@@ -112,7 +112,7 @@ class TaskClassifier(_Classifier):
         return np.array([model.intercept_ for model in self.models_])
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Raise TypeError: a classifier of one task is adapted from many tasks."""
+        """Raise TypeError; use `EmpiricalBayesClassifier.adapt`."""
         raise TypeError("TaskClassifier: it cannot be fitted alone; use EmpiricalBayesClassifier.adapt")
 
     def predict_proba(self, X: Any) -> Array:
@@ -134,7 +134,7 @@ class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
 
     The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
-    coefficients w of a task come from the same priors as in `EmpiricalBayesLearner`, selected on held-out tasks.  With more
+    coefficients w of a task have the same kinds of prior as in `EmpiricalBayesLearner`, selected on held-out tasks.  With more
     than two classes, each is fitted against the rest, and probabilities are divided by their sum.
 
     Parameters
@@ -177,14 +177,14 @@ class EmpiricalBayesClassifier(_Classifier):
         return tags
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes that are the same for all classes.
+        # Attributes that are equal for all classes are read from the first learner.
         if name in SHARED and "learners_" in vars(self):
             return getattr(self.learners_[0], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def structure_(self) -> Any:
-        """The selected model structure, or that of each class."""
+        """The selected model structure; a list with one per class if there are more than two."""
         found = [learner.structure_ for learner in self.learners_]
         return found[0] if len(found) == 1 else found
 
@@ -206,7 +206,7 @@ class EmpiricalBayesClassifier(_Classifier):
         y : array (n,)
             Labels of the classes: numbers, strings or booleans.
         groups, side_info, sample_weight, frequency_weight
-            See `TaskSet`.  ``sample_weight`` is a power of the likelihood of a row.
+            See `TaskSet`.  ``sample_weight`` is the power to which a row's likelihood is raised.
         """
         rest = {"groups": groups, "side_info": side_info}
         rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
@@ -244,7 +244,7 @@ class EmpiricalBayesClassifier(_Classifier):
     def adapt(self, X: Any = None, y: Any = None, **options: Any) -> TaskClassifier:
         """Return the classifier of one new task, from a few rows or from none.
 
-        The options ``side_info``, ``sample_weight`` and ``frequency_weight`` are those of `EmpiricalBayesLearner.adapt`.
+        For the options ``side_info``, ``sample_weight`` and ``frequency_weight`` see `EmpiricalBayesLearner.adapt`.
         """
         if not hasattr(self, "learners_"):  # scikit-learn's check alone costs a tenth of adapting
             check_is_fitted(self, "learners_")
@@ -256,7 +256,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return TaskClassifier.of(self.classes_, models)
 
     def predict_proba(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
-        """Return the probability of each class (n, K) for rows of training tasks, or of other tasks by the prior.
+        """Return the probability of each class (n, K) for rows of training tasks, or of other tasks from the prior.
 
         Probabilities are averages over the posterior of the coefficients.  Parameters are those of
         `EmpiricalBayesLearner.predict`.
@@ -269,8 +269,8 @@ class EmpiricalBayesClassifier(_Classifier):
     ) -> Any:
         """Predict probabilities for rows of many tasks, and return one table.
 
-        Parameters are those of `EmpiricalBayesLearner.predict_tasks`.  The columns are the label of the task and
-        "probability", that of ``classes_[1]``; "probability_<class>" for each class if there are more than two.
+        Parameters are those of `EmpiricalBayesLearner.predict_tasks`.  The columns are the task label and
+        "probability" (of ``classes_[1]``), or "probability_<class>" for each class if there are more than two.
         """
         check_is_fitted(self, "learners_")
         columns_in, columns = self.columns_in_, {}
@@ -285,7 +285,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
 
     def _predict_task_set(self, query: TaskSet, support: TaskSet | None) -> Array:
-        """Return the probabilities (n, K) of the query rows, given support rows with codes of classes."""
+        """Return the probabilities (n, K) of the query rows; targets of the support rows are positions of classes."""
         blank, columns = query.replace(y=np.zeros(len(query.y))), []
         targets = _targets(np.zeros(0) if support is None else support.y, len(self.classes_))
         for learner, target in zip(self.learners_, targets, strict=True):
@@ -294,7 +294,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return _probabilities(columns)
 
     def _coded(self, tasks: TaskSet) -> TaskSet:
-        """Return tasks with positions of the classes as targets, which those of a table with classes are."""
+        """Return tasks with positions of classes as targets; tasks from a table of classes already have them."""
         if tasks.encoding is not None and tasks.encoding.classes:
             return tasks
         return tasks.replace(y=self._codes(tasks.y))
@@ -311,7 +311,8 @@ class EmpiricalBayesClassifier(_Classifier):
     ) -> float:
         """Return the accuracy on the query rows after adapting to the support rows of each task.
 
-        Every task is adapted on ``n_support`` of its rows and scored on the others; see `EmpiricalBayesLearner.task_errors`.
+        The model of each task is adapted to ``n_support`` rows and scored on the other rows; see
+        `EmpiricalBayesLearner.task_errors`.
         """
         check_is_fitted(self, "learners_")
         if isinstance(X, TaskSet):
@@ -328,7 +329,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return float(np.average(is_right, weights=query.frequency_weight))
 
     def _of_two_classes(self, method: str) -> EmpiricalBayesLearner:
-        """Return the learner of two classes; raise ValueError if there are more."""
+        """Return the only learner if there are two classes; raise ValueError if there are more."""
         check_is_fitted(self, "learners_")
         if len(self.learners_) > 1:
             raise ValueError(f"{method}: with more than two classes, use learners_[k].{method} of each class")
@@ -339,7 +340,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return self._of_two_classes("effects").effects(self._coded(tasks), **options)
 
     def summary(self, tasks: TaskSet | None = None, **options: Any) -> Any:
-        """Return the summary of the model of two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
+        """Return the summary of a model for two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
         learner = self._of_two_classes("summary")
         found = learner.summary(None if tasks is None else self._coded(tasks), **options)
         title = found.title.replace(type(learner).__name__, type(self).__name__)

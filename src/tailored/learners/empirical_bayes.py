@@ -44,7 +44,7 @@ from ..tasks.task_set import TaskSet
 from .base import MetaLearner
 from .reading import read_tensors, refuse_other_arguments, warn_repeated_numbers
 
-#: Losses that name a response of counts.
+#: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
 
 
@@ -52,58 +52,58 @@ COUNTS = ("poisson", "negative_binomial")
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
-    It fits a mixture of linear mixed models to all tasks by EM.  A shift of the prior mean is then learned on query rows.
+    It fits a mixture of linear mixed models to all tasks by EM, and then learns a shift of the prior mean on query rows.
     The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.
     With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.  The model structure is
     selected on held-out tasks; the candidates include one representation for all tasks, independent tasks, and a mixture of
-    atoms at the coefficients of training tasks.
+    narrow Gaussians at the coefficients of training tasks.
 
     Parameters
     ----------
     feature_map : str, callable, transformer or FeatureMap, default="auto"
-        Features v(s) of a task; see `ConditionalLearner`.  "auto" encodes the side information if there is some;
-        "posterior" ignores side information.
+        Features v(s) of a task; see `ConditionalLearner`.  "auto" encodes the side information, if any;
+        "posterior" ignores it.
     loss : str or Loss, default="squared"
-        What a prediction is: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated q-quantiles
-        (`TaskRegressor.predict`).  The model is selected by the same error on held-out tasks.  Medians are posterior means
-        plus a shift of the prior mean, which is learned on query rows with the absolute loss.  There is no shift where it
-        does not lower the held-out error, or with fewer than 50 tasks.  "poisson" gives means of counts, with the log
-        link; counts that vary more get the dispersion that "negative_binomial" always has.
+        Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
+        q-quantiles (`TaskRegressor.predict`).  The model is selected by the same error on held-out tasks.  Medians are
+        posterior means plus a shift of the prior mean, which is learned on query rows with the absolute loss.  The shift is
+        omitted if it does not lower the held-out error, or with fewer than 50 tasks.  "poisson" gives means of counts, with
+        the log link; overdispersed counts get a dispersion parameter, which "negative_binomial" always has.
     common : None, "linear", "auto" or regressor, default=None
-        Effects that are the same in all tasks.  None adds curves of columns and products of two columns where they raise the
-        evidence, with at least five tasks, at most 12 columns and without a ``device``; "linear" does not.  A categorical column
-        with more than 20 values always has a shrunken effect for each value, with a variance of their own.
-        Otherwise a scikit-learn regressor of all tasks, which reads the columns of X and the encoded side information.  Clones
+        Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they raise
+        the evidence, with at least five tasks, at most 12 columns and without a ``device``; "linear" does not.  Each category
+        of a column with more than 20 categories always has a shared effect, shrunken with a variance per column.
+        Otherwise a scikit-learn regressor for all tasks, which reads the columns of X and the encoded side information.  Clones
         are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares on query
-        rows of held-out tasks.  The prior is then fitted once more to the residuals of the weighted regressor, with the same
-        or a simple structure.  Predictions are sums; ``coef_`` of an adapted model belongs to the residuals.  "auto" combines
-        gradient boosting and a random forest.  It needs 40 tasks, and is dropped before the second fit if it does not lower
-        the error of held-out tasks by half a standard error.
+        rows of held-out tasks.  The prior is then refitted to the residuals of the weighted regressor, with the same or a
+        simple structure.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
+        combines gradient boosting and a random forest.  It needs 40 tasks, and is dropped before the second fit if it does not
+        lower the error on held-out tasks by half a standard error.
     varying : None or list of str or int, default=None
-        Columns with random slopes, by name or position; a categorical column of a table stands for all its indicators.
+        Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
-        model.  By default the columns are selected.
+        model.  By default the columns are selected automatically.
     fit_intercept : bool, default=True
-        Fit an intercept.  Columns and targets are then also centred.
+        Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to that of the training targets.  Means of counts are at
+        Clip predictions to this range, or to the range of the training targets.  Means of counts are at
         most twice the largest rate of the training rows and of the rows of the task.
     n_support : int, float, pair of these or None, default=None
-        Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  Selection and intervals
-        are then for such tasks, and `score` and `task_errors` use it by default.  None is any number of rows.
+        Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
+        are optimised for such tasks, and `score` and `task_errors` use it by default.  None means any number of rows.
     order : {"random", "first"}, default="random"
-        Whether the observed rows of a new task are random or the first ones.
+        Whether the observed rows of a new task are random or the first rows.
     n_jobs : int, optional
         Number of parallel jobs (joblib); results do not depend on it.
     device : None or "cuda", default=None
-        Device of EM over many tasks and of `adapt_many`, in double precision.  Torch tensors can then be passed as they
-        are.  The model structure is selected on the CPU, on at most 5,000 tasks; with more tasks, their posterior is not
-        stored.  Sparse tables with many columns are fitted on the CPU only.
+        Device for EM over many tasks and for `adapt_many`, in double precision.  Torch tensors are then accepted as
+        input.  The model structure is selected on the CPU, on at most 5,000 tasks; with more tasks, the posterior of the tasks
+        is not stored.  Sparse tables with many columns are fitted on the CPU only.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
-        Seed of the folds, of the support rows and of the starts of EM.  Labels and the order of the tasks do not matter;
-        only the sample of more than 5,000 tasks is drawn by labels.
+        Seed of the folds, of the support rows and of the initial values of EM.  Results do not depend on the labels and the
+        order of the tasks, except that with more than 5,000 tasks the sample is drawn by label.
 
     Attributes
     ----------
@@ -114,20 +114,20 @@ class EmpiricalBayesLearner(MetaLearner):
     n_components_ : int
         Number of components of the mixture.
     scale_ : float
-        Multiple of the covariance of the factors that was selected on held-out tasks; 1 unless there are many columns.
+        Multiple of the low-rank covariance that was selected on held-out tasks; 1 unless there are many columns.
     side_structure_ : dict or None
-        The columns of the side information that shift b(s), those with a nonlinear effect, and whether only the
-        intercept depends on them; None without effect.
+        The columns of the side information that affect b(s), those with a nonlinear effect, and whether only the
+        intercept depends on them; None if no column has an effect.
     bias_penalty_ : float or None
-        Penalty of the mean shift that was learned on query rows; None without shift.
+        Penalty on the shift of the prior mean that was learned on query rows; None without a shift.
     common_ : list of (weight, regressor) or None
         The shared regressors, fitted to all tasks; the shared part of a prediction is their weighted sum.
     search_results_ : list of dict
-        Error of every candidate on the held-out tasks; with the squared loss the mean squared error.
+        Error of every candidate on the held-out tasks; for the squared loss, the mean squared error.
     validation_error_ : float
-        Error of the selected model.
+        Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary
-        Numbers about the training tasks for `summary` and `effects`.
+        Statistics of the training tasks for `summary` and `effects`.
     """
 
     feature_map: Any = "auto"
@@ -152,7 +152,7 @@ class EmpiricalBayesLearner(MetaLearner):
     _in_user_units = False
     _takes_levels = True
     _min_features = 0
-    #: Numbers of folds of the selection and of their repetitions; fewer make tests faster.
+    #: Number of folds for selection, and number of repetitions; tests use fewer to be faster.
     _n_folds, _n_repeats = 5, 4
 
     @property
@@ -165,12 +165,12 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @property
     def _has_plain_common(self) -> bool:
-        """Whether there is no shared regressor."""
+        """Whether `common` is not a shared regressor."""
         return self.common is None or (isinstance(self.common, str) and self.common == "linear")
 
     @property
     def common_(self) -> list[tuple[float, Any]] | None:
-        """Weights and regressors, fitted to all tasks, whose weighted sum is the shared part; None without one."""
+        """Pairs of weight and regressor, fitted to all tasks, whose weighted sum is the shared part, or None."""
         shared = self.prior_.regressor
         return None if shared is None else list(zip(shared.weights, shared.parts, strict=True))
 
@@ -192,20 +192,20 @@ class EmpiricalBayesLearner(MetaLearner):
         Parameters
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
-            Or torch tensors, see ``device``.  The memory of a `tailored.scan` does not grow with the table: the model
-            structure is selected on a random sample of 5,000 whole tasks, and the model is fitted to all tasks by EM.
-            With more tasks their posterior is not stored: `predict_tasks` adapts to their rows.  Losses of counts are
-            fitted to the sample.
+            Torch tensors are also accepted, see ``device``.  The memory for a `tailored.scan` does not grow with the table:
+            the model structure is selected on a random sample of 5,000 complete tasks, and the model is fitted to all tasks
+            by EM.  With more tasks, the posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
+            Models for counts are fitted to the sample only.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks for the selection; by default cross-validation over the training tasks.
+            Tasks for model selection; by default, cross-validation over the training tasks is used.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
-            With a scan: folder for the partitioned rows and the statistics, about as large as the numbers of the table.
-            The same call with the same folder resumes an interrupted fit, with bitwise the same result.  Other data or
-            settings raise ValueError.  By default a temporary folder.
+            Folder for the partitioned rows and the statistics of a scan, about as large as the numbers in the table.  The
+            same call with the same folder resumes an interrupted fit, with a bitwise identical result.  Other data or
+            settings raise ValueError.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
@@ -246,11 +246,11 @@ class EmpiricalBayesLearner(MetaLearner):
         side_info: Any = None,
         validation: TaskSet | None = None,
     ) -> Self:
-        """Continue to learn from a stream of tasks; a call that fails changes nothing.
+        """Continue to learn from a stream of tasks; a call that fails does not change the learner.
 
-        Memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is
-        selected again on a random sample of whole tasks, all of them up to 5,000.  In between, each call takes one step of
-        EM.  Rows under an earlier label belong to the same task if the sample contains it, and to a new one otherwise.
+        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is
+        selected again on a random sample of at most 5,000 complete tasks.  In between, each call takes one step of EM.  Rows
+        with an earlier label belong to the same task if the sample contains it, and to a new task otherwise.
 
         Parameters
         ----------
@@ -272,7 +272,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return self
 
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks in memory, and start a stream with them; more tasks than a sample contains are a source."""
+        """Learn from tasks in memory, and start a stream with them; use a source if they exceed the size of a sample."""
         d = tasks.n_features + bool(self.fit_intercept)
         source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
         sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
@@ -288,7 +288,7 @@ class EmpiricalBayesLearner(MetaLearner):
         self._store(learned, positions_of(tasks.labels, known.labels), tasks)
 
     def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
-        """Select the model again if the stream has doubled, or else take a step of EM."""
+        """Select the model again if the stream has doubled, otherwise take one step of EM."""
         before, clip = self._stream, self._clip(batch.y)
         self._stream, tasks = before.take(batch, validation)
         warn_repeated_numbers(before.sample, batch)
@@ -309,7 +309,7 @@ class EmpiricalBayesLearner(MetaLearner):
         self._remember(tasks)
 
     def _check_held_out(self, tasks: TaskSet, validation: TaskSet | None) -> TaskSet | None:
-        """Return the validation tasks, whose numbers must not overflow in the scaling of the training tasks."""
+        """Return the validation tasks; raise ValueError if their values are too large for the scaling of the training tasks."""
         held_out = None if validation is None else self._read_held_out(validation)
         if held_out is not None and len(tasks.y):
             Scaling.of(tasks, self.fit_intercept).check(held_out.X, held_out.y, names=tasks.feature_names)
@@ -320,7 +320,7 @@ class EmpiricalBayesLearner(MetaLearner):
     ) -> None:
         """Learn from the sample of a source, then fit the selected model to all tasks.
 
-        Only the posterior of the tasks ``known`` is stored, which are all tasks of the source or None.
+        The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
         sample = self._read(source.reservoir.sample, reset=True)
         needs_rows = isinstance(self.loss_, Response) and not isinstance(source, MemorySource)
@@ -341,7 +341,7 @@ class EmpiricalBayesLearner(MetaLearner):
         ) -> Statistics:
             def residuals(tasks: TaskSet) -> TaskSet:
                 if shared is not None:
-                    # Tasks of the sample get the regressor that was fitted without them.
+                    # The residuals of a task in the sample come from the regressor that was fitted without it.
                     folds = shared.folds_of(positions_of(tasks.labels, ordered.labels))
                     tasks = shared.regressor.residual_tasks(tasks, folds)
                 return tasks if effects is None else effects.residual_tasks(tasks, is_response=False)
@@ -366,16 +366,16 @@ class EmpiricalBayesLearner(MetaLearner):
         continues: bool = False,
         source_in: Any = None,
     ) -> tuple[Learned, TaskSet]:
-        """Learn a prior, and store it; return it with the tasks in the order that was used.
+        """Learn a prior and store it; return the result, and the tasks in the order that was used.
 
-        ``continues`` keeps the scaling and features of the running model; ``source_in`` is that of `learn`.
+        ``continues`` keeps the scaling and features of the running model; ``source_in`` is passed to `learn`.
         """
-        # Neither draws nor rounding depend on the labels or the order of the user's tasks.
+        # In this order, draws and rounding do not depend on the labels or on the order of the user's tasks.
         seed, quantile = self._stream.seed, self.loss_.quantile if isinstance(self.loss_, Pinball) else None
         ordered = together = in_content_order(tasks, seed)
         if validation is not None:
             together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
-        # Quantiles are the median plus calibrated standard deviations.
+        # A quantile is the median plus a calibrated multiple of the standard deviation.
         loss = self.loss_ if quantile is None else Absolute()
         sampling, varying = self._support_sampling(), self._varying_positions(together)
         settings = Settings(
@@ -419,7 +419,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return learned, ordered
 
     def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
-        """Store the state of the stream and the posterior of ``tasks``, at positions ``known`` of the training tasks."""
+        """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
         running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
         n_tasks = self._stream.n_tasks
         is_plain = learned.shared is None and learned.prior.shared is None
@@ -431,7 +431,7 @@ class EmpiricalBayesLearner(MetaLearner):
                     self.prior_ = running.prior(self.prior_)
         self._stream = replace(self._stream, running=running, n_selected=n_tasks)
         self.n_tasks_seen_ = n_tasks
-        # Training tasks are predicted by the shared regressor that was not fitted to them.
+        # Training tasks are predicted with the shared regressor that was fitted without them.
         self._remember(tasks, None if learned.shared is None else learned.shared.folds_of(known))
 
     def _check_loss(self) -> None:
@@ -466,7 +466,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return SupportSampling.of(self.n_support, self.order)
 
     def _side_features(self, tasks: TaskSet) -> SideFeatures | None:
-        """Return the fitted features v(s); None without any."""
+        """Return the fitted features v(s), or None if there are none."""
         has_side_info = tasks.side_info is not None
         nothing = ("posterior",) if has_side_info else ("posterior", "auto")
         if isinstance(self.feature_map, str) and self.feature_map in nothing:
@@ -474,7 +474,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return SideFeatures.fit(get_feature_map(self.feature_map, has_side_info=has_side_info), tasks)
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
-        """Return the positions of coefficients that vary, including the intercept; None to select them."""
+        """Return the positions of the coefficients that vary, including the intercept; None if they are to be selected."""
         if (varying := self.varying) is None:
             return None
         if isinstance(varying, str) or not hasattr(varying, "__iter__"):
@@ -507,7 +507,7 @@ class EmpiricalBayesLearner(MetaLearner):
     def _open_scan(
         self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
     ) -> Iterator[TaskSource]:
-        """Open the source of a scan; without a ``checkpoint`` its folder is deleted at the end."""
+        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
             if checkpoint is not None:
                 raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
@@ -529,7 +529,9 @@ def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: i
     """Raise ValueError or warn if there are too few held-out tasks for a quantile."""
     if calibration is None:
         advice = "pass more tasks, or use ConditionalLearner or TaskRegressor with this loss"
-        raise ValueError(f"loss: quantiles are calibrated on held-out tasks, of at least two tasks; {advice}")
+        raise ValueError(
+            f"loss: quantiles are calibrated on held-out tasks and need at least two tasks; {advice}"
+        )
     if not calibration.supports_quantile(quantile):
         message = f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; "
         message += "the extreme scores of held-out tasks are used"

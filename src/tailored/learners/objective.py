@@ -1,4 +1,4 @@
-"""The paper's learners: a solver minimises one of the paper's objectives, over all tasks at once or in a stream."""
+"""The paper's learners: a solver minimises an objective over all tasks at once, or over a stream of tasks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import MetaLearner
 
-# Second entries of the seeds for query rows, the solver, and redrawn query rows.
+# Second entry of the seed for query rows, for the solver, and for redrawn query rows.
 QUERY_ROWS, SOLVER, REDRAWN_ROWS = 2, 3, 4
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PaperLearner(MetaLearner):
-    """Base of the paper's learners, whose constructor arguments are the fields.  See `ConditionalLearner`."""
+    """Base of the paper's learners.  The fields are constructor arguments; see `ConditionalLearner`."""
 
     loss: Any = "absolute"
     inner: str = "exact"
@@ -59,7 +59,7 @@ class PaperLearner(MetaLearner):
 
     @property
     def feature_map_(self) -> FeatureMap | None:
-        """Φ; None where the prior does not depend on the task."""
+        """Φ; None if the prior does not depend on the task."""
         return self.prior_.feature_map
 
     def _check_within(self) -> None:
@@ -96,15 +96,15 @@ class IndependentLearner(PaperLearner):
     Parameters
     ----------
     initial_representation : float or array (d, d), optional
-        θ of every task; by default the identity, and a number gives a multiple of it.
+        θ of every task; a number means a multiple of the identity, which is the default.
     loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
-        As for `ConditionalLearner`.
+        See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
-        Draws the support and query rows of `score`.
+        Seed for the support and query rows of `score`.
     """
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
-        """Solve the given tasks; nothing is learned across them."""
+        """Solve the given tasks independently; nothing is shared between tasks."""
         return self._learn(X, y, groups, side_info, reset=True)
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
@@ -128,7 +128,7 @@ class Stream:
     seed: int
     pool: HeldOutPool | None
     feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
-    state: Any = None  # of the solver
+    state: Any = None  # state of the solver
     n_tasks: int = 0
     n_train: int = 0
     squared_phi: float = 0.0  # running sum for the scale of φ
@@ -136,7 +136,7 @@ class Stream:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ObjectiveLearner(PaperLearner):
-    """Base of the learners that minimise an objective with a solver; a subclass without features has H = 0."""
+    """Base of the learners that minimise an objective with a solver; subclasses without a feature map have H = 0."""
 
     objective: str = "surrogate"
     bias: str = "none"
@@ -170,11 +170,11 @@ class ObjectiveLearner(PaperLearner):
     def partial_fit(
         self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, validation: Any = None
     ) -> Self:
-        """Continue with more tasks of a stream; a call that fails changes nothing.
+        """Continue with more tasks of a stream; a call that fails does not change the learner.
 
-        The result is bitwise independent of how the stream is split into calls, except that feature maps that learn
-        from data are fitted to the tasks of the first call.  It differs from `fit` in the scale of φ: `fit` uses the
-        root mean square over all tasks, a stream the one over the tasks so far.
+        The result is bitwise independent of how the stream is split into calls, except that feature maps with fitted
+        parameters are fitted to the tasks of the first call.  It differs from `fit` in the scale of φ: `fit` uses the root
+        mean square over all tasks, and `partial_fit` the root mean square over the tasks so far.
         """
         fresh = self._is_new_stream()
         with self._all_or_nothing(reset=fresh):
@@ -183,10 +183,10 @@ class ObjectiveLearner(PaperLearner):
         return self
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments; ``solver__step`` sets an argument of the solver and replaces a name by an object."""
+        """Set arguments; ``solver__step`` sets an argument of the solver, whose name is then replaced by an object."""
         with restored_on_failure(self):
             if any(name.startswith("solver__") for name in params):
-                # A copy, so that an invalid name leaves the solver unchanged.
+                # Use a copy, so that an invalid name does not change the solver.
                 self.solver = params["solver"] = clone(get_solver(params.get("solver", self.solver)))
             super().set_params(**params)
         return self
@@ -211,7 +211,7 @@ class ObjectiveLearner(PaperLearner):
             held_out = held_out.in_label_order(stream.seed)
         stream, train = self._hold_out(stream, ordered, held_out)
         if stream.feature_map is None and self.feature_map is not None:
-            # Only on the training tasks: a map that learns must not use the held-out ones.
+            # Fit on the training tasks only, because the map must not use the held-out tasks.
             feature_map = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
             stream = replace(stream, feature_map=feature_map.fit(train))
         stream, batch = self._batch(stream, train, whole)
@@ -243,11 +243,11 @@ class ObjectiveLearner(PaperLearner):
         self._remember(tasks)
 
     def _hold_out(self, stream: Stream, tasks: TaskSet, validation: TaskSet | None) -> tuple[Stream, TaskSet]:
-        """Return the stream with its held-out tasks, and the training tasks."""
+        """Hold out tasks; return the stream that contains them, and the training tasks."""
         if validation is not None:
             if stream.pool is None:
-                advice = "Leave them out, or use a solver that does, such as ProjectedSGD(step='search')"
-                raise ValueError(f"validation: this solver selects nothing on validation tasks. {advice}")
+                advice = "Omit validation, or use a solver that does, such as ProjectedSGD(step='search')"
+                raise ValueError(f"validation: this solver does not use validation tasks. {advice}")
             return replace(stream, pool=stream.pool.add(validation)), tasks
         if stream.pool is None:
             return stream, tasks
@@ -261,10 +261,10 @@ class ObjectiveLearner(PaperLearner):
         return check_features(feature_map.transform(tasks), tasks, n_side)
 
     def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, TaskBatch]:
-        """Return the stream after the training tasks, and these tasks as solvers use them."""
+        """Return the stream after the training tasks, and these tasks in the form that solvers use."""
         support, query = train, None
         if OBJECTIVES[self.objective].needs_query:
-            # Positions count training tasks, because held-out tasks have their own draw.
+            # Positions count only training tasks, because the rows of held-out tasks are drawn separately.
             positions = range(stream.n_train, stream.n_train + len(train))
             support, query = split_rows(train, positions, self.support, (stream.seed, QUERY_ROWS))
         phis = self._features(stream.feature_map, support)
@@ -277,7 +277,7 @@ class ObjectiveLearner(PaperLearner):
         elif whole and len(train):
             squared_scale = np.full(len(train), squared_scale[-1])
         query_rows = None if query is None else self._rows(query)
-        # with those of the query rows: a rating to predict may be of an item without a support row
+        # Include the columns of query rows: a query rating may be for an item without support rows.
         columns = self._rows(train).columns() if train.is_sparse else None
         return stream, TaskBatch(self._rows(support), query_rows, phis, squared_scale, columns)
 
@@ -291,7 +291,7 @@ class ObjectiveLearner(PaperLearner):
         return replace(batch, support=self._rows(support), query=self._rows(query), phis=phis)
 
     def _held_out_error(self, stream: Stream, start: RepresentationPrior) -> HeldOutError | None:
-        """Return a function that computes the error on the held-out tasks; None without them."""
+        """Return a function that computes the error on the held-out tasks, or None if there are none."""
         if stream.pool is None:
             return None
         support, query = stream.pool.tasks()
@@ -316,8 +316,8 @@ class ObjectiveLearner(PaperLearner):
         if not np.isfinite(lipschitz):
             if not whole:
                 advice = "pass lipschitz=, e.g. the root mean square of the targets, or objective='query'"
-                raise ValueError(f"lipschitz: the {self.loss_.name} loss has none for a stream; {advice}")
-            # ‖α‖ ≤ ‖y‖ for the dual solution of the squared loss, so this bounds the root mean square of the slopes.
+                raise ValueError(f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}")
+            # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
             lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
         return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
 
@@ -346,8 +346,8 @@ class ConditionalLearner(ObjectiveLearner):
 
     It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), and optionally the prior mean ``b(s) = Bφ + b₀``.  The default
     is Algorithm 1: projected SGD on the convex surrogate, one task per step, and the average of the iterates.
-    `ConditionalLearner.paper` has all settings of the paper.  `EmpiricalBayesLearner` learns the same kind of function in
-    another way and is recommended.
+    `ConditionalLearner.paper` has all settings of the paper.  `EmpiricalBayesLearner` is recommended instead;
+    it learns the same kind of function by another method.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ class ConditionalLearner(ObjectiveLearner):
         "vector" if there is side information and "ridge" otherwise.
     loss : str or Loss, default="absolute"
         Loss of the within-task problem and of the errors on query rows and held-out tasks.  "logistic" and "hinge" take
-        any two labels; predictions are decision values, and `EmpiricalBayesClassifier` has probabilities.
+        any two labels; predictions are decision values.  For probabilities, use `EmpiricalBayesClassifier`.
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: the certified minimiser, or the paper's one-pass variant.
     objective : {"surrogate", "query"}, default="surrogate"
@@ -366,30 +366,30 @@ class ConditionalLearner(ObjectiveLearner):
     bias : {"none", "shared", "conditional"}, default="none"
         Prior mean of a task's weights: zero, a learned vector, or a linear function of φ(s).
     fit_intercept : bool, default=True
-        Append a constant column: the intercept is one more weight whose prior is learned.
+        Append a constant column, so that the prior of the intercept is learned like that of the weights.
     solver : {"projected", "lbfgs"} or Solver, default="projected"
         `ProjectedSGD` is Algorithm 1.  `LBFGS` optimises factors of H and C, needs no step size, and keeps the iterate with
-        the smallest error on the held-out tasks.  An object has its own settings, as ``ProjectedSGD(step=0.1)``.
+        the smallest error on the held-out tasks.  Pass an object to change the settings, e.g. ``ProjectedSGD(step=0.1)``.
     initial_representation : float or array (d, d), optional
-        C₀; by default the identity, and with `LBFGS` the estimate of a mixed model.
+        C₀; by default the identity, or an estimate by a mixed model with `LBFGS`.
     lipschitz : float, optional
-        L in the surrogate; by default the constant of the loss.  For losses without one (squared), `fit` uses the root
-        mean square of the targets, and `partial_fit` needs the argument.
+        L in the surrogate; by default the Lipschitz constant of the loss.  For the squared loss, which has none, `fit` uses
+        the root mean square of the targets, and `partial_fit` requires this argument.
     scale_features : bool, default=True
         Scale φ to unit root-mean-square norm over the training tasks (in a stream: over the tasks so far).
     tune_scale : bool, default=True
-        Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an upper bound of the
-        risk, and its own scale of τ is too small.
+        Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an upper bound on the
+        risk, and the scale of τ that minimises it is too small.
     validation_fraction : float, default=0.2
         Fraction of the tasks that is held out, at most 300 tasks.
     support : float, default=0.5
         Fraction of a task's rows that are support rows, in validation and in the query objective.
     tol, max_iter
-        Tolerance and iterations of the within-task solver, see `TaskRegressor`.
+        Tolerance and maximum number of iterations of the within-task solver; see `TaskRegressor`.
     clip, n_jobs, progress
         See `EmpiricalBayesLearner`.
     random_state : int, RandomState or None, default=0
-        Draws the held-out tasks and rows, and the start of the solver.
+        Seed for the held-out tasks and rows, and for the initial value of the solver.
 
     Attributes
     ----------
@@ -397,13 +397,13 @@ class ConditionalLearner(ObjectiveLearner):
         The learned prior.  ``conditioning_`` (H, C), ``bias_`` (B, b₀), ``feature_map_``, ``clip_`` and ``calibration_``
         are views of it.
     scale_ : float
-        The selected multiple that is part of ``conditioning_``.
+        The selected multiple of τ, already applied in ``conditioning_``.
     search_results_ : list of dict
         Error on the held-out tasks of every candidate, or of every iterate with its multiple of τ.
     validation_error_ : float or None
-        The smallest of these errors.
+        The smallest error in ``search_results_``.
     step_size_ : StepSizes
-        Step sizes of `ProjectedSGD`.
+        Step sizes that `ProjectedSGD` selected.
     """
 
     feature_map: Any = "auto"
@@ -416,7 +416,7 @@ class ConditionalLearner(ObjectiveLearner):
         """Return a learner with the paper's settings: Algorithm 1, mean embeddings, the one-pass inner algorithm.
 
         The step size is searched over the paper's 14 values and shared by C and H.  H keeps every direction, τ is not
-        rescaled, and there is no intercept.  Arguments replace these settings.
+        rescaled, and there is no intercept.  Arguments of this method replace these settings.
         """
         settings: dict[str, Any] = {
             "feature_map": "mean",
@@ -437,5 +437,5 @@ class UnconditionalLearner(ObjectiveLearner):
     ----------
     loss, inner, objective, bias, fit_intercept, clip, solver, initial_representation, lipschitz, tune_scale, \
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
-        As for `ConditionalLearner` (``bias`` is "none" or "shared").
+        See `ConditionalLearner`; ``bias`` is "none" or "shared".
     """

@@ -1,4 +1,4 @@
-"""Read the arguments of learners, arrays or frames or a task set, as task sets."""
+"""Read the arguments of learners (arrays, frames or task sets) as task sets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from ..tasks.reading import LongTable, check_row_values, positions_of, predictio
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
 
-#: The type of float64 arrays, unless they come from a pickle; and the labels of a task without one.
-FLOAT, ONE_LABEL = np.dtype(np.float64), np.zeros(1, dtype=int)
+#: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
+FLOAT = np.dtype(np.float64)
+#: Labels of a single task that was passed without a label.
+ONE_LABEL = np.zeros(1, dtype=int)
 WITHOUT_Y = (
     "y: fit requires y to be passed, but the target y is None. If X is a table with all columns, use "
     "fit(TaskSet.from_frame(X, task=..., target=...))."
@@ -33,7 +35,7 @@ _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding
 
 
 def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """Return dense or CSR rows of floats, and targets if there are any, as scikit-learn validates them."""
+    """Return rows as floats, dense or CSR, and targets if there are any, validated by scikit-learn."""
     refuse_masked("X", X)
     refuse_masked("y", y)
     with numbers_of("X" if isinstance(y, str) else "X, y"):
@@ -45,7 +47,7 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
 
 
 def refuse_other_arguments(has_them: str, **arguments: Any) -> None:
-    """Raise TypeError if rows come with arguments that they already have."""
+    """Raise TypeError if an argument is not None; ``has_them`` is the reason."""
     for name, value in arguments.items():
         if value is not None:
             raise TypeError(f"{name}: {has_them.format(name=name)}")
@@ -62,7 +64,7 @@ def read_tasks(
     min_features: int = 1,
     **row_values: Any,
 ) -> TaskSet:
-    """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
+    """Return the tasks; unless ``reset`` starts a new fit, check them against the features of ``fit``."""
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     X, y = _as_signs(learner, X, y, reset=reset)
@@ -97,7 +99,7 @@ def read_tasks(
 
 
 def _as_signs(learner: Any, X: Any, y: Any, *, reset: bool = False) -> tuple[Any, Any]:
-    """Return rows and targets, two labels as −1 and +1 for a loss of margins, whose `fit` stores the labels."""
+    """Return rows and targets; for a margin loss, encode two class labels as −1 and +1, and store them in `fit`."""
     is_set = isinstance(X, TaskSet)
     if not isinstance(learner.loss_, MarginLoss) or (y is None and not is_set):
         return X, y
@@ -117,7 +119,7 @@ def _as_signs(learner: Any, X: Any, y: Any, *, reset: bool = False) -> tuple[Any
 
 
 def values_of_rows(encoding: Encoding | None, X: Any, **values: Any) -> dict[str, Any]:
-    """Return these optional values of rows; those that are None are read from a frame with their column of `fit`."""
+    """Return these optional values per row; if one is None and X is a frame, read it from the column used in `fit`."""
     if encoding is not None and is_frame(X):
         frame = read_frame(X, "X")
         for role, name in ((role, getattr(encoding, role)) for role in values):
@@ -127,7 +129,7 @@ def values_of_rows(encoding: Encoding | None, X: Any, **values: Any) -> dict[str
 
 
 def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
-    """Return the side information that was passed, or that of the rows of a frame with the columns of `fit`."""
+    """Return the side information that was passed, or read it from the columns used in `fit` if X is a frame."""
     names = learner.columns_in_["side_info"]
     if side_info is None and names and learner.encoding_ is not None and is_frame(X):
         frame = read_frame(X, "X")
@@ -137,7 +139,7 @@ def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
 
 
 def side_by_label(learner: Any, side_info: Any) -> Any:
-    """Return a frame of side information with the task column of `fit` as a mapping from label to row."""
+    """Return a frame of side information that has the task column of `fit` as a mapping from label to row."""
     task = learner.columns_in_["task"]
     frame = read_frame(side_info, "side_info") if is_frame(side_info) and isinstance(task, str) else None
     if frame is None or task not in frame.columns or frame[task].is_duplicated().any():
@@ -153,14 +155,14 @@ def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float
 
 
 def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
-    """Return the encoded rows of a frame and their names; other rows are returned unchanged, without names."""
+    """Return the encoded rows of a frame and their column names; other rows are returned unchanged, with None."""
     encoding = learner.encoding_
     rows = X if encoding is None else encoding.encode_rows(X)
     return rows, None if rows is X else encoding.feature_names
 
 
 def _has_no_rows(X: Any, n_features: int, y: Any) -> bool:
-    """Return whether a task has no rows, as a filtered table may have."""
+    """Return whether a task has no rows, for example after filtering a table."""
     shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
         return False
@@ -197,13 +199,13 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
 
 
 def refuse_side_info(learner: Any) -> None:
-    """Raise ValueError if a learner that was fitted without side information gets some."""
+    """Raise ValueError if the learner was fitted without side information."""
     if not learner.n_side_info_in_:
         raise ValueError("side_info: this learner was fitted without side information; leave it out here")
 
 
 def require_side_info(learner: Any, tasks: TaskSet, advice: str) -> None:
-    """Raise ValueError if tasks lack the side information of `fit`; the advice may name its first column."""
+    """Raise ValueError if tasks lack the side information of `fit`; ``advice`` may contain {} for its first column."""
     if learner.n_side_info_in_ and tasks.side_info is None:
         names = learner.columns_in_["side_info"]
         columns = f" with the columns {name_some(names, 12)}" if names else ""
@@ -243,9 +245,9 @@ def _check_targets(tasks: TaskSet, loss: Loss) -> None:
 
 
 def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
-    """Return one task from valid float64 arrays; None for any other input, which is then read and checked.
+    """Return one task from valid float64 arrays, or None for other input, which must be read and checked.
 
-    scikit-learn's validation costs more than adapting to the task.
+    This is a fast path, because scikit-learn's validation costs more than adapting to the task.
     """
     if hasattr(learner, "classes_"):
         return None
@@ -257,7 +259,7 @@ def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
     if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
         return None
     learner.loss_.check_targets(y)
-    # A TaskSet makes its arrays read-only, and these belong to the user.
+    # Copy, because a TaskSet makes its arrays read-only, and these belong to the user.
     side = None if side_info is None else side_info[None].copy()
     return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), ONE_LABEL, side)
 
@@ -265,7 +267,7 @@ def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
 def tasks_without_rows(
     X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
-    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
+    """Return the tasks of the chosen rows as tasks without rows, and the position of each chosen row's task."""
     if isinstance(side_info, SideInfo) and side_info.values is not None:
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
@@ -277,7 +279,7 @@ def tasks_without_rows(
 
 
 def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
-    """Warn if tasks of a stream are numbered from zero again: `TaskSet.from_tasks` numbers them so."""
+    """Warn if tasks of a stream are numbered from zero again, as `TaskSet.from_tasks` does by default."""
     n = len(batch)
     counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
     if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):
@@ -312,12 +314,12 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
     if X is None or _has_no_rows(X, learner.n_features_in_, y):
         if X is None and y is not None:
             raise ValueError("y: got targets without rows; pass X as well")
-        # Side information is read with one row, which is dropped.
+        # Side information is read together with a dummy row, which is then dropped.
         task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
         return align_side_info(learner, task)
     row_values = values_of_rows(learner.encoding_, X, **(dict.fromkeys(ROW_VALUES) | row_values))
     y = _as_signs(learner, X, y)[1]
-    # Unlike scikit-learn's validation, this does not warn of arrays without names.
+    # Unlike scikit-learn's validation, this does not warn about arrays without names.
     side_info = side_of_rows(learner, X, side_info)
     X, row_names = encoded_rows(learner, X)
     task = TaskSet(X, y, None, side_info, **row_values)
@@ -354,7 +356,7 @@ def read_table(
 ) -> tuple[TaskSet, NDArray[np.intp]]:
     """Return the rows of a frame or task set as tasks; row i of the tasks is row ``order[i]`` of the frame.
 
-    The frame ``name`` is "query", which has no targets, or "support".
+    ``name`` is "query" (a frame without targets) or "support".
     """
     if isinstance(data, TaskSet):
         has_it = "a TaskSet has its own {name}; leave it out, or pass a frame"
@@ -365,7 +367,7 @@ def read_table(
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
     side, features = learner.columns_in_["side_info"], getattr(learner, "feature_names_in_", None)
     if side is None or encoding is not None or side_info is not None or not set(side) <= set(frame.columns):
-        side = []  # `LongTable` finds the columns of an encoding
+        side = []  # `LongTable` finds the side information columns of an encoding
     if encoding is not None:
         columns = [column.name for column in encoding.features]
     elif features is not None:
@@ -384,7 +386,7 @@ def read_table(
     try:
         rows = LongTable(data, task, target, features, side_info, side or None, **options).read()
         tasks = TaskSet.from_grouped(*rows)
-    except ValueError as error:  # the errors of a table of fit do not name it
+    except ValueError as error:  # errors of `LongTable` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     if name == "support" and hasattr(learner, "task_labels_"):
         at = positions_of(tasks.labels, learner.task_labels_)

@@ -1,4 +1,4 @@
-"""One task's fitted linear model: an ordinary scikit-learn regressor."""
+"""Linear model of one task, a scikit-learn regressor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 
 def check_calibration(prior: Prior, method: str) -> None:
-    """Raise ValueError if a method needs a calibration that the prior does not have."""
+    """Raise ValueError if the prior lacks the calibration that a method needs."""
     if prior.response is not None:
         if not prior.response.has_intervals:
             raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
@@ -54,7 +54,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     """Linear model of one task under a given representation.
 
     Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ) (the paper's
-    Eq. RERM_feature, with a prior mean b).  `adapt` of a meta-learner returns a fitted one.
+    Eq. RERM_feature, with a prior mean b).  `adapt` of a meta-learner returns a fitted model.
 
     Parameters
     ----------
@@ -64,25 +64,25 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         The prior mean b; zero by default.
     loss : str or Loss, default="absolute"
     inner : {"exact", "online"}, default="exact"
-        Certified minimisation in the dual, or the paper's one-pass variant.
+        Exact minimisation with a duality-gap certificate, or the paper's one-pass variant.
     fit_intercept : bool, default=False
-        Append a constant column, the last feature of ``representation`` and ``bias``.
+        Append a constant column, which is the last feature in ``representation`` and ``bias``.
     tol : float, default=1e-8
         The exact solver stops when ``dual_gap_ <= tol * P(0)``, P(0) being the objective at w = b.
     max_iter : int, default=1000
     clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to that of the targets in `fit`.
+        Clip predictions to this range, or to the range of the targets in `fit`.
 
     Attributes
     ----------
     coef_ : array (d,)
     intercept_ : float
-        Coefficients and intercept.  Predictions also contain effects that all tasks share (curves,
-        products, a shared regressor), where the learner has some.
+        Coefficients and intercept.  Predictions also contain the shared effects of the learner (curves,
+        products, a shared regressor), if it has any.
     representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
-        θ and b, computed when they are read.
+        θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from the minimum; computed when it is read.
+        Upper bound on the distance of the model's objective from the minimum, computed on access.
     n_iter_ : int
     """
 
@@ -104,7 +104,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     _prior: Prior = field(init=False)
     _posterior: Posterior = field(init=False)
     _support: Support | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
-    _encoding: Encoding | None = field(init=False, default=None)  # of tables of the learner that adapted this
+    _encoding: Encoding | None = field(init=False, default=None)  # how to read tables of rows
     _certificate: tuple[float, int] | None = field(init=False, default=None)  # dual gap and iterations
 
     def __sklearn_tags__(self) -> Any:
@@ -115,9 +115,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments; those of an adapted model are its θ and b, so that a clone has the same prior."""
+        """Return the arguments; an adapted model includes its θ and b, so that a clone has the same prior."""
         params: dict[str, Any] = super().get_params(deep)
-        # A factor prior does not form θ, which is too large.
+        # For a factor prior, θ is too large to be formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
             params.update(representation=self.representation_, bias=self.bias_)
         return params
@@ -128,7 +128,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     ) -> Self:
         """Return the model of one task under a learned prior; the task may have no rows.
 
-        ``encoding`` says how tables of rows are read.
+        ``encoding`` determines how tables of rows are read.
         """
         model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept, clip=prior.clip)
         with single_threaded_products(*task.X.shape):
@@ -147,8 +147,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def update(self, X: Any, y: Any, *, exposure: Any = None) -> Self:
         """Add further rows of the task to an adapted model.
 
-        The result is that of `adapt` for all rows at once.  Models of `EmpiricalBayesLearner` keep second moments of their
-        rows, in at most a few times d² numbers; other models keep a copy of the rows.  A call that fails does not change
+        The result is the same as that of `adapt` with all rows at once.  Models of `EmpiricalBayesLearner` keep the second
+        moments of their rows, at most a few times d² numbers; other models keep a copy of the rows.  A call that fails does not change
         the model.
 
         Parameters
@@ -156,7 +156,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         X, y : arrays (n, d), (n,)
             The further rows.
         exposure : array (n,), optional
-            Their exposures, if the targets are counts; see `predict`.
+            Exposures of these rows, if the targets are counts; see `predict`.
         """
         check_is_fitted(self, "coef_")
         if self._support is None:
@@ -177,7 +177,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the task's rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
+        """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
         with restored_on_failure(self):
             self._fit(X, y)
         return self
@@ -233,7 +233,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     @property
     def dual_gap_(self) -> float:
         """Upper bound on the distance of the model's objective from the minimum."""
-        # Objectives of the squared loss scale with the square of the targets; others are not scaled.
+        # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
         return self._certified()[0] * self._prior.scaling.target**2
 
     @property
@@ -250,14 +250,14 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self._certificate
 
     def _evaluated_at(self) -> Support:
-        """Return the rows that τ(s) and b(s) depend on; none after `fit`, where they are constant."""
+        """Return the rows that τ(s) and b(s) depend on; after `fit` these are constant, so the task has no rows."""
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support
         return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
     def _inputs(self, X: Any, exposure: Any) -> tuple[Any, Array | None]:
-        """Return rows and exposures, checked; columns of tables are found by name."""
+        """Return validated rows and exposures; columns of tables are found by name."""
         if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
             check_is_fitted(self, "coef_")
         exposure = values_of_rows(self._encoding, X, exposure=exposure)["exposure"]
@@ -265,7 +265,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return X, check_exposure(self._prior, exposure, X.shape[0])
 
     def _rows(self, X: Any) -> Any:
-        """Return rows checked against those of `fit`."""
+        """Return the rows, validated against the features of `fit`."""
         d, scaling = self.n_features_in_, self._prior.scaling
         if self._encoding is not None:
             X = self._encoding.encode_rows(X)
@@ -288,10 +288,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return X
 
     def predict(self, X: Any, exposure: Any = None) -> Array:
-        """Predict ``X @ coef_ + intercept_``, plus the shared regressor where the learner has one, clipped on request.
+        """Predict ``X @ coef_ + intercept_`` plus the learner's shared effects, if any, clipped to ``clip``.
 
-        These are decision values for classification losses.  A model of `EmpiricalBayesLearner` with a pinball loss adds
-        the calibrated multiple of each row's standard deviation that makes the prediction a quantile.  Models of counts
+        For classification losses, predictions are decision values.  For the pinball loss, a model of `EmpiricalBayesLearner`
+        adds a calibrated multiple of each row's standard deviation, which makes the prediction a quantile.  Models of counts
         predict their mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.
         """
         return self._predicted(*self._inputs(X, exposure), None).prediction
@@ -299,8 +299,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def predict_interval(self, X: Any, coverage: float = 0.9, exposure: Any = None) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
-        Conformal over tasks: coverage is marginal over new rows of new tasks from the population of the calibration
-        tasks.  The learner's ``order`` says whether support rows are random or the first ones.
+        The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
+        calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.
 
         Parameters
         ----------
@@ -313,9 +313,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         array (n, 2)
-            Lower and upper ends, inside ``clip``.  With too few calibration tasks for the coverage (about
-            1 / (1 - coverage) are needed) the ends are Gaussian with `predict_std`, or those of the most extreme task
-            where these are farther out, and a warning says so.
+            Lower and upper bounds, inside ``clip``.  With too few calibration tasks for the coverage (about
+            1 / (1 - coverage) are needed), each bound is the outer one of the Gaussian bound with `predict_std` and the
+            bound of the most extreme task, with a warning.
         """
         check_fraction("coverage", coverage)
         inputs = self._inputs(X, exposure)
@@ -326,11 +326,11 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def predict_std(self, X: Any, exposure: Any = None) -> Array:
         """Predict the standard deviation of a new target at each row about ``X @ coef_ + intercept_``.
 
-        It combines the task's noise and the uncertainty of its weights, calibrated on the errors of held-out tasks.
+        It combines the noise of the task and the uncertainty of its weights, calibrated on the errors of held-out tasks.
         """
         inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_std")
-        # Any coverage: the standard deviation does not depend on it, and quantiles near the median always exist.
+        # The standard deviation does not depend on the coverage, and quantiles near the median always exist.
         return self._predicted(*inputs, 0.01).std
 
     def _predicted(self, X: Any, exposure: Array | None, coverage: float | None) -> Predicted:
@@ -338,7 +338,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
             with warnings.catch_warnings():
-                # The first solution of the same problem has already warned.
+                # The same problem was solved before, with the same warning.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._posterior = self._prior.adapt(self._support, covariances=True)
         with single_threaded_products(*X.shape):
@@ -348,8 +348,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def save(self, path: Any) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
-        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model this is
-        the learner's prior, and the task's rows or a few rows with the same second moments.
+        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model, these are
+        the learner's prior and the task's rows, or a few rows with the same second moments.
         """
         check_is_fitted(self, "coef_")
         save(path, self)
@@ -357,7 +357,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def state(self) -> dict[str, Any]:
         names = ["_prior", "_posterior", "_support", "_encoding", "clip_", "feature_names_in_"]
         if self._support is None:
-            # Without rows it cannot be computed again.
+            # Without rows, the certificate cannot be computed again.
             names.append("_certificate")
         fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return {**super().get_params(deep=False), **fitted}
