@@ -208,7 +208,7 @@ def test_names_of_new_tasks_next_to_integers(folder, numeric_models):
         frame.assign(school=frame["school"].map(names)).to_csv(folder / f"{name}-names.csv", index=False)
     first.to_csv(folder / "first-numbers.csv", index=False)
     done = run("predict", model, folder / "new-names.csv", "--support", folder / "first-names.csv")
-    taken = "2 tasks, such as 'new 2', are taken as new, because labels of the model are integers\n"
+    taken = "labels such as 'new 2' (2) are taken as new tasks, because those of the model are integers\n"
     warned = (
         "warning: --support: 2 training tasks have fewer rows than in fit, and only the rows here are used."
     )

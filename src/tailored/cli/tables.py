@@ -340,8 +340,8 @@ class TaskLabels:
             return table
         names_new = [label for label in distinct if isinstance(label, str) and any(map(str.isalpha, label))]
         if self.of_model and self.kind == "integers" and names_new:
-            found = f"{len(names_new):,} tasks, such as {names_new[0]!r}, are taken as new"
-            note(f"{option}: {found}, because labels of the model are integers")
+            found = f"labels such as {names_new[0]!r} ({len(names_new):,}) are taken as new tasks"
+            note(f"{option}: {found}, because those of the model are integers")
             self.kind, self.known, self.has_names = "strings", frozenset(map(str, self.known)), True
         self._unpadded = {str(label).lstrip("0"): label for label in self.known}
         converted = [self._convert(value, name, option) for value in distinct]
