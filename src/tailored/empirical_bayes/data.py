@@ -25,27 +25,27 @@ from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
 
-#: From this number of tasks on, one fold is enough.
+#: From this number of tasks on, a single split into training and held-out tasks replaces cross-validation.
 MANY_TASKS = 500
-#: With many columns, each occurs in few tasks, so up to this number of tasks there are this many folds.
+#: With many columns, each column occurs in few tasks, so up to this number of tasks this many folds are used.
 MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
-#: With many columns and more tasks, only `WIDE_FOLDS` folds are used.
+#: With more than `WIDE` columns, only `WIDE_FOLDS` folds are used from this number of tasks on.
 FOLDED_TASKS = 200
-#: Largest numbers of training and held-out tasks for selection.
+#: Maximum numbers of training and held-out tasks for model selection with a single split.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
-#: Largest number of operations of a step of EM on second moments of all columns.
+#: Maximum number of operations of an EM step with second moments of all columns.
 LARGEST_WORK = 4e9
-#: Up to this number of columns second moments are always used; the work is then due to many tasks.
+#: Up to this number of columns, second moments are always used, even if there is much work because of many tasks.
 FEW_COLUMNS = 64
-#: With more columns low rank is a candidate; with more than `WIDE` an unrestricted covariance is not.
+#: With more than `LOW_RANK` columns, low rank is a candidate; with more than `WIDE`, an unrestricted covariance is not.
 LOW_RANK, WIDE = 25, 41
 #: Up to this number of columns, rows that are mostly non-zero are stored dense.
 DENSE_COLUMNS = 500
 #: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
 SPARSE = 0.25
-#: With fewer tasks, the folds are repeated with other partitions.
+#: With fewer tasks, cross-validation is repeated with other partitions.
 ENOUGH_TASKS = 250
-#: Number of standard errors above which a paired difference is significant.
+#: A paired difference is significant if it exceeds this many standard errors.
 SIGNIFICANT = 2.0
 
 
@@ -75,16 +75,16 @@ class Settings:
     n_jobs: int | None
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
-    varying: tuple[int, ...] | None = None  # positions of coefficients, including that of the intercept
-    curved: bool = True  # whether effects of all tasks may be curved
-    levels: Mapping[int, int] = field(default_factory=dict)  # numbers of categories, by column
+    varying: tuple[int, ...] | None = None  # positions of the varying coefficients, including the intercept
+    curved: bool = True  # whether curves and products of columns may be shared effects
+    levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
-    n_repeats: int = 4  # largest number of partitions into folds
+    n_repeats: int = 4  # maximum number of partitions into folds
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Positions of the training tasks and of the held-out tasks."""
+    """Positions of the training tasks and of the held-out tasks of a fold."""
 
     number: int
     train: Index
@@ -93,13 +93,13 @@ class Fold:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All tasks in memory."""
+    """The training tasks in memory, and the settings of the user."""
 
     tasks: TaskSet
     side: SideFeatures | None
-    n_validation: int  # the last ones are held out; 0 for cross-validation
+    n_validation: int  # number of tasks at the end that are held out; 0 for cross-validation
     settings: Settings
-    known_scaling: Scaling | None = None  # that of an earlier model that is continued
+    known_scaling: Scaling | None = None  # scaling of an earlier model that is continued
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -110,12 +110,12 @@ class TrainingData:
 
     @property
     def is_wide(self) -> bool:
-        """Return whether an unrestricted covariance would have too many parameters."""
+        """Whether an unrestricted covariance would have too many parameters."""
         return self.tasks.n_features + self.settings.fit_intercept > WIDE
 
     @property
     def may_have_low_rank(self) -> bool:
-        """Return whether low rank is a candidate."""
+        """Whether low-rank covariances are candidates."""
         n_columns = self.tasks.n_features + self.settings.fit_intercept
         return n_columns > LOW_RANK and self.response is None
 
@@ -133,7 +133,7 @@ class TrainingData:
 
     @property
     def response(self) -> Response | None:
-        """The distribution of the targets, which the loss names; None for Gaussian ones."""
+        """The distribution of the targets, as given by the loss; None if they are Gaussian."""
         return self.settings.loss if isinstance(self.settings.loss, Response) else None
 
     @cached_property
@@ -156,19 +156,19 @@ class TrainingData:
 
     @property
     def has_side(self) -> bool:
-        """Return whether the model may use the side features; features of rows would fit their noise."""
+        """Whether the model may use the side features: those computed from rows would fit the noise of the rows."""
         return self.side is not None and self.side.from_side_info
 
     @cached_property
     def groups(self) -> list[Group]:
-        """Groups of side features that are relevant together."""
+        """Groups of side features that are selected together."""
         if not self.has_side:
             return []
         assert self.side is not None
         return self.side.groups(self.side(self.tasks))
 
     def without(self, effects: SharedEffects) -> TrainingData:
-        """Return the data without effects that all tasks share."""
+        """Return the data after subtracting shared effects."""
         tasks = effects.residual_tasks(self.tasks, is_response=self.response is not None)
         side = self.side
         if side is not None and side.encoder.needs_rows:
@@ -192,9 +192,9 @@ class TrainingData:
 
     @cached_property
     def repeated_folds(self) -> list[list[Fold]]:
-        """Folds of other partitions of few tasks, where a single partition would decide by chance."""
+        """Folds of further partitions, for few tasks: with one partition, the selection would depend on chance."""
         T = len(self)
-        # Fits of other responses take too long to be repeated.
+        # Fits to non-Gaussian targets take too long to be repeated.
         if T == 1 or self.n_validation or self.is_wide or self.response is not None:
             return []
         return [self._partition(i) for i in range(1, min(self.settings.n_repeats, -(-ENOUGH_TASKS // T)))]
@@ -215,12 +215,12 @@ class TrainingData:
         return [Fold(0, np.sort(train), np.sort(held_out))]
 
     def predict(self, query: TaskSet, weights: Array) -> Array:
-        """Return predictions of the query rows by the scaled weights (T, d)."""
+        """Predict the query rows, given scaled weights (T, d)."""
         rows = Rows(self.scaling.dense(query.X), query.y, query.offsets)
         return self.scaling.raw_predictions(predictions(rows, weights))
 
     def predict_mean(self, support: Tasks, model: Mixture, query: TaskSet) -> Array:
-        """Return the means of the query rows, over the posterior of the coefficients given the support rows."""
+        """Return the posterior predictive means of the query rows, given the support rows."""
         expected = support.posterior(model, Want(means=True, covariances=self.response is not None))
         f = self.predict(query, expected.mean)
         if self.response is None:
@@ -258,7 +258,7 @@ class TrainingData:
 
 
 def has_many_columns(tasks: TaskSet, d: int) -> bool:
-    """Return whether several hundred steps of T d³ operations would take hours."""
+    """Return whether there are too many columns for full covariances: EM steps of T d³ operations would take hours."""
     if d <= FEW_COLUMNS or len(tasks) * d**3 <= LARGEST_WORK:
         return False
     return d > DENSE_COLUMNS or _is_mostly_zero(tasks)
@@ -273,7 +273,7 @@ def known_mean(errors: Array) -> float:
 def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:
     """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
 
-    A task with an infinite error under one method only decides by itself.
+    If a task has an infinite error under one of the methods, this alone decides.
     """
     gains = gains[~np.isnan(gains)]
     if len(gains) < 2:
@@ -284,5 +284,5 @@ def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:
 
 
 def _is_mostly_zero(tasks: TaskSet) -> bool:
-    """Return whether rows are stored sparse; sparse input always is."""
+    """Return whether rows are stored sparse, as sparse input always is."""
     return tasks.is_sparse or bool(np.count_nonzero(tasks.X) <= SPARSE * tasks.X.size)

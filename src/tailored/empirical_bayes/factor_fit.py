@@ -1,11 +1,11 @@
 """Priors for many columns: selection and fit of a low-rank plus diagonal covariance.
 
 1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold,
-   set the size of FFᵀ on the held-out tasks, and stop when their log predictive density no longer rises significantly.
+   set the scale of FFᵀ on the held-out tasks, and stop when their log predictive density no longer rises significantly.
 2. Let side information shift the scores and the intercept, if that raises the density significantly.
 3. Fit all tasks.
 
-The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, with Γ of the rank of the factors.
+The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, where the columns of Γ are in the span of the factors.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .selection import LEAST_GAIN, N_ERRORS, Candidate, mean_of_episodes
 
 Tick = Callable[[int], None] | None
 
-#: Numbers of factors.
+#: Candidate numbers of factors.
 RANKS = (0, 2, 4, 8, 16)
-#: Smallest number of tasks per factor.
+#: Minimum number of tasks per factor.
 TASKS_PER_FACTOR = 4
-#: Relevance of a side feature at the start, times its mean square.
+#: Initial relevance of a side feature, multiplied by its mean square.
 RELEVANCE = 0.1
 
 
@@ -48,7 +48,7 @@ class FactorStructure:
 
 
 class FactorSelection:
-    """Fits to folds, and the log predictive density and errors of their held-out tasks."""
+    """Select the number of factors by the log predictive density of the held-out tasks of each fold."""
 
     def __init__(self, data: TrainingData) -> None:
         if data.settings.device is not None:
@@ -72,7 +72,7 @@ class FactorSelection:
     def select(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
         """Return the selected candidate, and append all candidates to ``results``.
 
-        More factors, and then effects of side information, must raise the density as in `selection`.
+        More factors, and then effects of side information, are only used if they raise the density significantly.
         """
         data = self.data
         most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
@@ -113,7 +113,7 @@ class FactorSelection:
         return candidate
 
     def _density(self, model: Factors, fold: int) -> Array:
-        """Return the log predictive density of each held-out task: p(y), or p(query | support)."""
+        """Return the log predictive density of each held-out task: log p(y), or log p(query | support)."""
         rows, episodes = self.held_out[fold], self.episodes[fold]
         if self.data.settings.arrival.support is None:
             return posterior(rows, model).log_evidence
@@ -133,7 +133,7 @@ class FactorSelection:
 
 
 def factor_prior(data: TrainingData, model: FactorModel, scale: float) -> FactorPrior:
-    """Return the prior of a fitted model with ``scale`` times its FFᵀ, in units of the noise variance."""
+    """Return the prior of a fitted model, with FFᵀ multiplied by ``scale``, in units of the noise variance."""
     fitted = model.prior()
     scaled = replace(fitted.scaled(scale, 1.0 / fitted.noise), noise=1.0)
     return FactorPrior(scaling=data.scaling, clip=data.settings.clip, model=scaled, side=data.side)

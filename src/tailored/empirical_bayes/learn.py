@@ -44,11 +44,11 @@ from .training_summary import basic_summary, training_summary
 
 SourceIn = Callable[..., Source]
 
-#: Log evidence by which a dispersion of counts must raise it.
+#: A dispersion of counts is used if it raises the log evidence by more than this.
 LEAST_GAIN = 3.0
-#: Standard errors by which automatic shared regressors must lower the held-out errors.
+#: Automatic shared regressors are used if they lower the held-out errors by more than this many standard errors.
 REGRESSOR_ERRORS = 0.5
-#: Smallest weight of a shared regressor.
+#: Smaller weights of shared regressors are set to zero.
 LEAST_WEIGHT = 0.1
 
 
@@ -60,14 +60,14 @@ class Learned:
     structure: Any  # Structure or FactorStructure
     scale: float  # the selected multiple of FFᵀ for many columns, otherwise 1
     side: SideStructure | None  # structure of the effects of side information
-    penalty: float | None  # penalty on the shift of the prior mean of the largest support size
+    penalty: float | None  # penalty on the shift of the prior mean, for the largest support size
     errors: Array  # errors of the held-out tasks, fold after fold, in the user's units
     validation_error: float
-    results: list[dict[str, Any]]  # all candidates
+    results: list[dict[str, Any]]  # errors of all candidates
     model: Mixture | None  # None for many columns
     shifts: tuple[FittedShift, ...]
     training_summary: TrainingSummary
-    shared: OutOfFold | None = None  # the shared regressor, whose residuals the prior was learned from
+    shared: OutOfFold | None = None  # the shared regressor; the prior was learned from its residuals
     warning: str | None = None  # a warning for the user
 
 
@@ -80,9 +80,9 @@ def learn(
 ) -> Learned:
     """Learn the prior from tasks in memory.
 
-    Where ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The
-    selected structure is fitted to them; everything else is learned from the sample.  The structure of ``selected`` only
-    competes with standard mixed models.
+    If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
+    structure is fitted to all tasks; everything else is learned from the sample.  If ``selected`` is given, the only
+    candidates are its structure and standard mixed models.
     """
     if data.has_many_columns:
         _check_many_columns(data, source_in)
@@ -112,7 +112,7 @@ def _learn_mixed(
     selected: Learned | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
-    """Learn the prior, without effects that all tasks share; ``growth`` are multiples of the fitted W and noise."""
+    """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
     if isinstance(data.response, Poisson):
         data = _with_dispersion(data)
     d = data.statistics.n_features
@@ -133,11 +133,11 @@ def learn_with_regressor(
     progress: bool = False,
     source_in: SourceIn | None = None,
 ) -> Learned:
-    """Learn the prior, fit ``regressors`` to the residuals of the tasks' coefficients, and learn the prior of their residuals.
+    """Learn a prior, fit ``regressors`` to its residuals, and learn the final prior from the residuals of the regressors.
 
     The prior keeps its linear mean.  Regressors are fitted out of fold, and their weights minimise the squared errors of
-    query rows of held-out tasks.  ``automatic`` ones are only used if they lower the error of these rows.  ``source_in``
-    is that of `learn` with a further argument ``shared``, the regressor whose residuals are to be used.
+    query rows.  ``automatic`` regressors are only used if they lower the error of these rows.  ``source_in`` is as in
+    `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
     """
     first = learn(data, progress=progress, source_in=source_in)
     if automatic and (data.tasks.sizes > 0).sum() < FEW_TASKS:
@@ -159,7 +159,7 @@ def learn_with_regressor(
     seed = data.seed(Draw.SHARED_REGRESSOR)
     shared = fit_out_of_fold(regressors, unexplained, seed, reads_side_info=reads_side_info)
     episodes, before = held_out(y)
-    # Predictions of query rows are linear in the targets, up to the responsibilities of several components.
+    # Predictions of query rows are linear in the targets, except for the responsibilities of several components.
     gains = np.stack([before - held_out(y - part)[1] for part in shared.predict_parts(data.tasks).T], axis=1)
     weights = nnls(gains, before)[0]
     weights[weights < LEAST_WEIGHT] = 0.0
@@ -175,7 +175,7 @@ def learn_with_regressor(
         return replace(first, results=[*first.results, *compared])
     shared = shared.weighted(weights, unexplained)
     residual_tasks = shared.regressor.residual_tasks(data.tasks, shared.folds)
-    # Features of rows are those of the residuals.
+    # Features of rows are computed from the residuals.
     side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), residual_tasks)
     # Only the sum of both parts is clipped.
     rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
@@ -186,7 +186,7 @@ def learn_with_regressor(
         second,
         prior=replace(second.prior, regressor=shared.regressor, clip=settings.clip),
         results=[*second.results, *compared],
-        # Baselines of the residuals are meaningless, and so are warnings about them.
+        # Baselines for the residuals are meaningless, and so are warnings about them.
         training_summary=replace(summary, errors={**first.training_summary.errors, OWN: second.errors}),
         shared=shared,
         warning=first.warning if second.validation_error >= first.validation_error else None,
@@ -220,7 +220,7 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 
 
 def _with_dispersion(data: TrainingData) -> TrainingData:
-    """Return the data with a negative binomial response if random intercepts leave the counts overdispersed."""
+    """Return the data with a negative binomial response if counts are overdispersed despite random intercepts."""
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     covariance = "intercept" if data.settings.fit_intercept else "diagonal"
     evidence = []
@@ -252,7 +252,7 @@ def _learn_mixture(
             data.settings.fit_intercept,
         )
         if len(data) >= MANY_TASKS:
-            # With few tasks a new start is cheap, and a fold may have missed a component.
+            # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
             fitter.starts = selection.starts
         fitted, n_tasks = fitter.fit(best.structure), len(data)
         if source_in is not None:
@@ -269,7 +269,7 @@ def _learn_mixture(
     prior = mixture_prior(data.scaling, data.side, fitted, shifts, data.settings.clip)
     prior = replace(prior, largest_rate=data.largest_rate)
     stage.begin("intervals")
-    # Intervals of counts are those of the model.
+    # Intervals of counts are computed from the model, without calibration.
     if learned.folds and data.response is None:
         held_out = (
             (data.tasks[fold.held_out], mixture_prior(data.scaling, data.side, fit, of_fold))
@@ -323,7 +323,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
     if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
         warning = (
             "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "
-            "belong together one task?) and at the columns of X, which may say nothing about y"
+            "belong together in one task?) and at the columns of X, which may not be predictive of y"
         )
     return Learned(
         prior,
@@ -342,7 +342,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
 
 
 def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:
-    """Return the effects of the side features with a positive relevance; None without any."""
+    """Return the effects of the side features with a positive relevance; None if there are none."""
     sizes = [(group, float(relevance[group.features].max())) for group in data.groups]
     effects = [Effect(group.column, group.curved, relevance=size) for group, size in sizes if size > 0]
     return SideStructure(tuple(effects)) if effects else None

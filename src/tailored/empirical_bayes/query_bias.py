@@ -1,12 +1,12 @@
 """Shifts of the prior mean that minimise the query risk: the loss of query rows, given support rows.
 
-The posterior mean of a task under the mixture is w.  A shift ``B (1, ψ(s))`` of its prior mean moves it by ``R B (1, ψ(s))``,
-with the task's `tailored.gaussian.moments.influence` R.  A query row x is then predicted by ``<x, w> + <Rᵀx, B (1, ψ(s))>``,
-linear in B, so learning B is a convex problem.  It can improve on the Gaussian model because it uses the user's loss: the
-median instead of the mean where targets are skewed.
+Let w be the posterior mean of a task under the mixture, and R its `tailored.gaussian.moments.influence`.  A shift
+``B (1, ψ(s))`` of the prior mean moves w by ``R B (1, ψ(s))``.  A query row x is then predicted by
+``<x, w> + <Rᵀx, B (1, ψ(s))>``.  This is linear in B, so learning B is a convex problem.  Shifts can improve on the Gaussian
+model because they use the user's loss, such as the absolute loss, which predicts medians of skewed targets.
 
 The effect of a shift depends on the number of support rows, so one B is learned for each of a few support sizes
-(`tailored.priors.mixture.mean_shifts` interpolates).  Its penalty is selected on held-out tasks.
+(`tailored.priors.mixture.mean_shifts` interpolates).  The penalty on B is selected on held-out tasks.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from .data import MANY_TASKS, Draw, Fold, TrainingData, known_mean, significant
 
 Tick = Callable[[int], None]
 
-#: Penalties, strongest first; each fit starts from the one before.
+#: Candidate penalties, strongest first; each fit starts from the one before.
 PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-#: Width of the rounded kink of the loss, relative to the mean absolute residual without shifts.
+#: Width of the smoothed kink of the loss, relative to the mean absolute residual without shifts.
 SMOOTHING = 0.1
-#: Relative penalty on the constant column, which is an ordinary shared mean.
+#: Relative penalty on the first column of B, a shift that is the same for all tasks.
 CONSTANT_PENALTY = 1e-3
-#: Largest number of Newton steps, the largest gradient at which they end, and rounding; the objective is about one.
+#: Maximum number of Newton steps, their tolerance on the gradient, and tolerance for rounding; the objective is about one.
 NEWTON_STEPS, FLAT, ROUNDING = 100, 1e-11, 1e-14
-#: Largest numbers of entries of B for which second derivatives are formed: for any B, and for the exact one.
+#: Maximum number of entries of B for Newton's method: in the search over penalties, and for the exact final B.
 FEW_ENTRIES, LARGEST_NEWTON = 200, 1500
-#: Shifts must lower the held-out error by this fraction, and by this many standard errors.
+#: Shifts are only used if they lower the held-out error by this fraction, and by this many standard errors.
 LEAST_GAIN, N_ERRORS = 1e-3, 1.0
-#: Smallest number of held-out tasks for learning shifts.
+#: Minimum number of held-out tasks for learning shifts.
 LEAST_TASKS = 50
-#: Number of penalties without improvement after which the search ends.
+#: The search stops after this many penalties in a row without improvement.
 PATIENCE = 3
-#: Largest number of tasks for learning B.
+#: Maximum number of tasks for learning B.
 BIAS_TASKS = 5000
 
 
 def smoothed(box: DualBox, prediction: Array, width: float) -> tuple[Array, Array]:
-    """Return values and slopes of a loss with ``½ width α²`` added to its conjugate, which rounds its kinks.
+    """Return values and slopes of a loss with ``½ width α²`` added to its conjugate, which smooths its kinks.
 
-    The absolute loss becomes Huber's, (p − y)² / (2 width) where |p − y| ≤ width.
+    The absolute loss becomes the Huber loss, which is (p − y)² / (2 width) for |p − y| ≤ width.
     """
     beyond = prediction - box.linear
     shrunk = np.sign(beyond) * np.maximum(np.abs(beyond) - box.kink, 0.0)
@@ -71,9 +71,9 @@ class QueryBias:
 
     directions: Array  # (N, d), Rᵀx of each query row
     features: Array  # (N, k), (1, ψ) of the task of each query row
-    prediction: Array  # without shifts
+    prediction: Array  # (N,) predictions without shifts
     target: Array
-    weight: Array  # sums to one
+    weight: Array  # (N,) weights of the rows, which sum to one
     loss: Loss
     unit: float = 1.0  # scale of the targets
 
@@ -93,11 +93,11 @@ class QueryBias:
         return max(float(self.weight @ self.loss.value(self.prediction, self.target)), 1e-9 * self.unit)
 
     def predict(self, B: Array) -> Array:
-        """Return the predictions of the query rows with prior means shifted by B (1, ψ)."""
+        """Predict the query rows with prior means shifted by B (1, ψ)."""
         return self.prediction + np.einsum("nk,nk->n", self.directions @ B, self.features)
 
     def value_and_gradient(self, flat: Array, penalty: float) -> tuple[float, Array]:
-        """Return the objective and its gradient at B (d, k), both flat."""
+        """Return the objective and its gradient at B (d, k); B and the gradient are flattened."""
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
         values, slopes = smoothed(self._box, self.predict(B), SMOOTHING * self.residual)
         slopes *= self.weight / self.risk
@@ -117,7 +117,7 @@ class QueryBias:
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
         box, width = self._box, SMOOTHING * self.residual
         slopes = smoothed(box, self.predict(B), width)[1]
-        # The smoothed loss is linear elsewhere; a slope of zero is inside a kink.
+        # Rows at which the smoothed loss is curved; it is linear at the bounds of the slope, and at zero within a kink.
         bent = (slopes > box.lower) & (slopes < box.upper) & ((slopes != 0.0) | (box.kink == 0.0))
         moved = self.directions[bent][:, :, None] * self.features[bent][:, None, :]
         moved = moved.reshape(len(moved), B.size)
@@ -126,10 +126,10 @@ class QueryBias:
         return np.asarray(bends + np.diag(np.tile(self._penalties(penalty), len(B))))
 
     def fit(self, penalty: float, start: Array | None = None, *, exact: bool = False) -> Array:
-        """Return B (d, k) from ``start``, by Newton's method or, for many entries, by L-BFGS.
+        """Return the optimal B (d, k), by Newton's method from ``start`` or, for many entries, by L-BFGS.
 
-        L-BFGS stops where the objective hardly falls, which for small penalties depends on the scale of the data, so that
-        ``exact`` solutions also take Newton steps for more entries.
+        L-BFGS stops when the objective hardly decreases.  With small penalties, this point depends on the scale of the data,
+        so ``exact`` solutions use Newton's method for more entries.
         """
         shape = self.directions.shape[1], self.features.shape[1]
         B = np.zeros(shape[0] * shape[1]) if start is None else start.ravel()
@@ -153,9 +153,9 @@ class QueryBias:
 
 @dataclass(frozen=True)
 class FittedShift:
-    """B (d, 1 + m) for tasks with about ``rows`` support rows; None where it does not lower the held-out error.
+    """B (d, 1 + m) for tasks with about ``rows`` support rows; None if it does not lower the held-out error.
 
-    In the scaling of the training tasks.  ``errors`` are those of the held-out tasks with this B.
+    B is in the scaling of the training tasks.  ``errors`` are the errors of the held-out tasks with this B.
     """
 
     rows: int
@@ -171,7 +171,7 @@ class FittedShift:
 
 @dataclass(frozen=True)
 class FittedShifts:
-    """Shifts by increasing support size."""
+    """Shifts, ordered by increasing support size."""
 
     shifts: list[FittedShift]  # learned from all tasks
     folds: list[list[FittedShift]]  # learned from the training tasks of each fold, with the same penalties
@@ -191,9 +191,9 @@ class _Path:
 
 
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
-    """Learn the shift of each support size; ``model`` is fitted to all tasks, ``fits`` to the folds.
+    """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned with fewer than `LEAST_TASKS` held-out tasks, or fewer tasks than columns: B has d² entries.
+    No shift is learned with fewer than `LEAST_TASKS` held-out tasks, or if tasks do not outnumber columns: B has d² entries.
     """
     learned = FittedShifts([], [[] for _ in fits], [])
     n_held_out = sum(len(fold.held_out) for fold in data.folds)
@@ -209,7 +209,7 @@ def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Ti
 
 
 def support_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
-    """Return the support sizes for which a B is learned; the last also serves larger ones."""
+    """Return the support sizes for which a B is learned; the last B is also used for larger sizes."""
     low, high = arrival.rows(tasks.sizes)
     if arrival.support is not None:
         return sorted({0, round(low), round(high)})
@@ -242,7 +242,7 @@ def _select_penalty(
 ) -> tuple[list[FittedShift], list[dict[str, Any]]]:
     """Decrease the penalty in all folds until the held-out error stops falling.
 
-    Return the B of each fold at the best penalty, or none without a sufficient gain, and the errors of all penalties.
+    Return the shift of each fold at the best penalty, with B None if the gain is too small, and the errors of all penalties.
     """
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
@@ -281,7 +281,7 @@ def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:
 
 
 def _advance(data: TrainingData, path: _Path, penalty: float | None) -> Array:
-    """Set the B of a fold to that of a penalty, and return the errors of its held-out tasks."""
+    """Fit the B of a fold with the given penalty, and return the errors of its held-out tasks."""
     with single_threaded_blas():
         prediction = path.held_out.prediction
         if penalty is not None:
@@ -293,7 +293,7 @@ def _advance(data: TrainingData, path: _Path, penalty: float | None) -> Array:
 def query_bias(
     data: TrainingData, episodes: Episodes, model: Mixture, summary: TaskSummary | None
 ) -> tuple[QueryBias, TaskSummary]:
-    """Return the problem of learning B on these episodes, and ψ, which is fitted to them unless given."""
+    """Return the problem of learning B on these episodes, and the summary ψ, which is fitted to them unless given."""
     d, query_rows = data.statistics.n_features, episodes.query
     directions, prediction = np.empty((len(query_rows.y), d)), np.empty(len(query_rows.y))
     features: list[Array] = []
@@ -304,7 +304,7 @@ def query_bias(
         expected = statistics.posterior(model, Want(means=True, covariances=True))
         weights, R = expected.mean, influence(statistics, model, expected.covariances)
         if summary is None:
-            # The tasks of the first batch suffice for means and scales.
+            # The tasks of the first batch are enough to estimate means and scales.
             with_side = data.side is not None and not data.side.from_side_info
             summary = TaskSummary.fit(model, statistics, weights, with_side)
         psi = summary(statistics, weights)

@@ -1,9 +1,10 @@
 """Selection of the structure of the prior on held-out tasks.
 
-The criterion is the log predictive density of held-out rows: of all rows of a task, or of its query rows given its support
-rows where the user says how many are observed.  The structure with the highest density is selected.  With Gaussian targets of
-fewer than `ENOUGH_TASKS` tasks the folds are repeated, and the simplest structure within one standard error is selected,
-paired by task.  With fewer than `FEW_TASKS` tasks none is held out: standard mixed models and independent tasks are compared by AIC.
+The criterion is the log predictive density of held-out tasks.  It is that of all rows of a task or, if the user sets the
+number of support rows, that of its query rows given its support rows.  The structure with the highest density is selected.
+With Gaussian targets and fewer than `ENOUGH_TASKS` tasks, cross-validation is repeated, and the simplest structure within one
+standard error (paired by task) is selected.  With fewer than `FEW_TASKS` tasks, mixed models and independent tasks are compared
+by AIC.
 """
 
 from __future__ import annotations
@@ -41,27 +42,27 @@ from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from .data import ENOUGH_TASKS, LARGEST_WORK, Draw, Fold, TrainingData, known_mean, significant
 
-#: With fewer tasks none is held out: structures are compared by AIC.
+#: With fewer tasks, structures are compared by AIC instead of on held-out tasks.
 FEW_TASKS = 40
-#: Standard errors of a gain in density within which the simpler structure is selected.
+#: The simplest structure within this many standard errors of the highest density is selected.
 N_ERRORS = 1.0
-#: Number of structures of a family, which differ in shrinkage alone, that are evaluated on repeated folds.
+#: Number of structures of each family that are evaluated on repeated folds; a family differs only in shrinkage.
 REPEATED = 3
-#: Log predictive density per task by which more components, or atoms, must raise it, in addition to the standard error.
+#: Minimum gain in log predictive density per task for more components, or for atoms, in addition to the standard error.
 LEAST_GAIN = 0.05
-#: Number of held-out tasks on which components are counted, from as many folds as are needed.
+#: Number of held-out tasks used to select the number of components, from as many folds as needed.
 COUNTED_TASKS = 100
-#: Numbers of components; the search ends after two in a row without a gain, or one with a loss.
+#: Candidate numbers of components; the search stops after two in a row without a gain, or one with a significant loss.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
-#: Smallest number of training tasks per component, and the largest number of tasks to select the number on.
+#: Minimum number of training tasks per component, and maximum number of training tasks for selecting their number.
 TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
-#: Largest number of factors of a low-rank covariance, and the smallest number of training tasks per factor.
+#: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
-#: Smallest number of training tasks for atoms.
+#: Minimum number of training tasks for atoms.
 LEAST_ATOMS = 100
-#: Smallest number of held-out tasks for a comparison with baselines.
+#: Minimum number of held-out tasks for a comparison with baselines.
 LEAST_COMPARED = 10
-#: A column is unusual if it is this many times as large in one task as in the median task.
+#: A column is unusual if it is more than this many times as large in one task as in the median task.
 UNUSUAL = 5.0
 
 
@@ -69,8 +70,8 @@ UNUSUAL = 5.0
 class Candidate:
     """A structure, fitted to the training tasks of each fold.
 
-    ``errors`` has an entry for each held-out task of every fold, NaN for a task without query rows; ``density`` also for
-    those of repeated folds.
+    ``errors`` and ``density`` have an entry for each held-out task of every fold.  Errors are NaN for tasks without query
+    rows.  Densities are averaged over repeated partitions.
     """
 
     structure: Any
@@ -81,23 +82,23 @@ class Candidate:
 
     @property
     def error(self) -> float:
-        """Mean error; 0 if no held-out task has query rows."""
+        """Mean error of the held-out tasks; 0 if none of them has query rows."""
         return known_mean(self.errors)
 
     @property
     def mean_density(self) -> float:
-        """Mean log predictive density; −inf for a model that overflows on a task."""
+        """Mean log predictive density; −inf if the model overflows on a task."""
         return -np.inf if np.isnan(self.density).any() else float(np.mean(self.density))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The selected candidate."""
+    """The selected candidate, and the results of all candidates."""
 
     best: Candidate
     side: SideStructure | None  # structure of the effects of side information
     results: list[dict[str, Any]]  # errors and evidence of all candidates
-    starts: dict[Structure, Mixture]  # models of the first fold, as starts for a fit to all tasks
+    starts: dict[Structure, Mixture]  # models of the first fold, used as starts of the fit to all tasks
     candidates: list[Candidate]
     task_mean_errors: Array  # errors of the held-out tasks when the mean of their support rows is predicted
     better_baseline: str | None = None  # a baseline with significantly lower errors
@@ -105,7 +106,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class FoldState:
-    """The fitter of a fold with the plain mixed models, its held-out tasks, and their episodes."""
+    """The fitter of a fold, its held-out tasks, and the support and query rows of these tasks."""
 
     fold: Fold
     fitter: StructureFitter
@@ -114,27 +115,27 @@ class FoldState:
     support: Tasks
 
 
-#: Returns the state of a fold, computed once.
+#: Function that returns the state of a fold, which is computed once.
 StateOf = Callable[[Fold], FoldState]
 
 
 def select(
     data: TrainingData, stage: Stages, known: tuple[Structure, SideStructure | None] | None = None
 ) -> Selection:
-    """Select the effects of side information, then the structure; a ``known`` one only competes with simple ones."""
+    """Select the effects of side information, then the structure; with ``known``, only from this and simple structures."""
     with single_threaded_blas():
         side: SideStructure | None = None
         state_of = cache(lambda fold: _fold_state(data, fold, side))
-        # Low rank and atoms cannot be fitted without the search for them.
+        # Low-rank structures and atoms are results of a search of their own, which must be repeated.
         if known is not None and (known[0].kind == "low rank" or known[0].atoms):
             known = None
         if known is not None:
-            # Other parts of the targets may have hidden that tasks differ.
+            # The parts of the targets that were subtracted may have hidden differences between tasks.
             side, simple = known[1], simple_structures(data.settings.fit_intercept)
             others = simple if known[0].varying is None else []
             chains = [*(each for each in others if each != [known[0]]), [known[0]]]
         elif len(data) == 1:
-            # A single task cannot inform about others.
+            # A single task carries no information about other tasks.
             chains = all_structures(1, False, 1)[:1]
         else:
             stage.begin("side information")
@@ -144,7 +145,7 @@ def select(
             elif len(data) < FEW_TASKS:
                 ends: Sequence[float] = ()
                 if data.settings.fit_intercept and data.tasks.n_features == 1 and len(data.tasks.y):
-                    # Where time is the only column, the intercept at its start or end may not depend on the slope.
+                    # If time is the only column, the intercept at its start or end may be uncorrelated with the slope.
                     x = data.scaling.dense(data.tasks.X)[:, 0]
                     ends = float(x.min()), float(x.max())
                 chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, ends)]
@@ -160,8 +161,8 @@ def select(
                 }
                 chains = all_structures(n_components, learn_mean, data.statistics.n_features, **flags)
             if data.response is not None:
-                # Targets of other responses are not centred, so a prior without a mean would be at f = 0.
-                # Fits take longer, so correlations are only shrunk to zero.
+                # Non-Gaussian targets are not centred, so a prior without a mean would be centred at f = 0.
+                # Their fits take longer, so zero is the only target of shrunk correlations.
                 chains = [
                     [s for s in each if s.learn_mean and not (s.truncation or s.n_factors)] for each in chains
                 ]
@@ -199,7 +200,7 @@ def select(
 def _prepare(
     data: TrainingData, folds: list[Fold], chains: list[list[Structure]], state_of: StateOf
 ) -> list[FoldState]:
-    """Fit the plain mixed models, which other structures start from, to each fold."""
+    """Fit the plain mixed models, from which other structures start, to the training tasks of each fold."""
     starts = {structures[0].plain for structures in chains}
 
     def prepare(fold: Fold) -> FoldState:
@@ -217,7 +218,7 @@ def _prepare(
 def _score_chains(
     data: TrainingData, folds: list[FoldState], chains: list[list[Structure]], stage: Stages
 ) -> list[Candidate]:
-    """Return the candidates of a partition of the tasks into folds."""
+    """Fit and evaluate all structures on the folds of one partition."""
 
     def score(fold: FoldState, structures: list[Structure]) -> list[Candidate]:
         with single_threaded_blas():
@@ -241,7 +242,7 @@ def _repeat(
     state_of: StateOf,
     stage: Stages,
 ) -> list[Candidate]:
-    """Average the densities of the best candidates over other partitions of few tasks."""
+    """Average the densities of the best candidates over repeated partitions, if there are few tasks."""
     partitions = data.repeated_folds
     if not partitions:
         return candidates
@@ -258,13 +259,13 @@ def _repeat(
     averaged = {}
     for same in zip(close, *repeats, strict=True):
         averaged[same[0].structure] = replace(same[0], density=np.mean([c.density for c in same], axis=0))
-    # The others keep their distance from the highest.
+    # The densities of other candidates keep their differences from the highest.
     change = averaged[highest.structure].density - highest.density
     return [averaged.get(c.structure) or replace(c, density=c.density + change) for c in candidates]
 
 
 def _join(folds: Sequence[FoldState], of_folds: Sequence[Candidate]) -> Candidate:
-    """Join the same candidate of the folds of a partition; densities are in the order of the tasks."""
+    """Join the results of one structure on the folds of a partition; densities are in the order of the tasks."""
     order = np.argsort(np.concatenate([fold.fold.held_out for fold in folds]), kind="stable")
     return replace(
         of_folds[0],
@@ -275,9 +276,9 @@ def _join(folds: Sequence[FoldState], of_folds: Sequence[Candidate]) -> Candidat
 
 
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
-    """Return the best low-rank covariance, and the best mixture of them if it is better.
+    """Return the best candidate with a low-rank covariance, and the best mixture of these if it is better.
 
-    If it has as many factors as are allowed, there may be more, so an unrestricted covariance is a candidate too.
+    If the maximum number of factors is selected, more may be needed, so an unrestricted covariance is a candidate too.
     """
     has_intercept, d = data.settings.fit_intercept, data.statistics.n_features
     train, held_out = [], []
@@ -312,7 +313,7 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
 def _atoms(
     data: TrainingData, folds: list[FoldState], best: Candidate, candidates: list[Candidate]
 ) -> list[Candidate]:
-    """Return atoms that start from the best candidate, and those that start from the best mixed model."""
+    """Return atoms derived from the best candidate, and atoms derived from the best mixed model."""
     tasks, settings, out = folds[0].fitter.tasks, data.settings, []
     if settings.varying is not None or settings.device is not None or data.is_wide:
         return []
@@ -321,7 +322,7 @@ def _atoms(
     single = _most_likely([c for c in candidates if c.structure.kind == "mixed model"])
     for start in {c.structure: c for c in (best, single)}.values():
         if start.structure.kind == "independent" or start.structure.covariance == "none":
-            continue  # Without effects of side information, or with the same atom for all tasks.
+            continue  # the start has no effects of side information, or all atoms would be equal
         structure, scored = replace(start.structure, atoms=True), []
         for fold, fit in zip(folds, start.fits, strict=True):
             fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
@@ -353,12 +354,12 @@ def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStr
     d = data.statistics.n_features
 
     def aic(candidate: Candidate) -> float:
-        # The maximum of the likelihood, without shrinkage.
+        # AIC is defined at the maximum of the likelihood, without shrinkage.
         structure = replace(candidate.structure, n_factors=None, pseudo_tasks=0.0)
         evidence = float(data.statistics.posterior(fitter.most_likely(structure)).log_evidence.sum())
         penalty = 2.0 * structure.n_parameters(d)
         if data.response is not None:
-            # Rows carry less information, so that the correction for few observations, here tasks, matters.
+            # Rows carry less information, so the small-sample correction (AICc) matters; observations are tasks.
             free = len(data) - structure.n_parameters(d) - 1
             penalty = penalty * len(data) / free if free > 0 else np.inf
         return np.inf if np.isnan(evidence) else penalty - 2.0 * evidence
@@ -368,7 +369,7 @@ def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStr
 
 
 def _best_ridge(data: TrainingData) -> Structure:
-    """Return independent tasks with the ridge of highest evidence."""
+    """Return the structure of independent tasks with the ridge of highest evidence."""
     fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS))
     structures = [Structure("independent", ridge=ridge) for ridge in RIDGES]
     with single_threaded_blas():
@@ -378,7 +379,7 @@ def _best_ridge(data: TrainingData) -> Structure:
 def _select_side(data: TrainingData) -> SideStructure | None:
     """Select the effects of side information in a plain mixed model, on a sample if there are many tasks.
 
-    Features of the rows are not used: Γ would fit the noise of the rows.
+    Features of the rows are not used, because Γ would fit the noise of the rows.
     """
     if not data.has_side:
         return None
@@ -391,7 +392,7 @@ def _select_side(data: TrainingData) -> SideStructure | None:
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
     train, seed = data.statistics.take(fold.train), data.seed(Draw.STRUCTURE_STARTS, fold.number)
     fitter = StructureFitter.of(train, seed, side, data.groups, data.settings.fit_intercept)
-    fitter.tol = 1e-6  # densities need no more
+    fitter.tol = 1e-6  # accurate enough for densities
     tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
     episodes = data.settings.arrival.episodes(tasks, seed)
     held_out = data.statistics.take(fold.held_out)
@@ -405,7 +406,7 @@ def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixtu
 
 
 def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
-    """Return the log predictive density of each held-out task: p(y), or p(query | support) averaged over episodes."""
+    """Return the log predictive density of each held-out task: log p(y), or the mean of log p(query | support)."""
     density = fold.held_out.posterior(mixture).log_evidence
     if data.settings.arrival.support is None:
         return density
@@ -415,16 +416,16 @@ def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
 
 
 def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
-    """Return the mean of the values of episodes by task; 0 without episodes."""
+    """Average values over the episodes of each task; 0 for a task without episodes."""
     n_episodes = np.bincount(episodes.task, minlength=n_tasks)
     return np.bincount(episodes.task, weights=values, minlength=n_tasks) / np.maximum(n_episodes, 1)
 
 
 def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
-    """Return the number of components, and whether the prior has a mean, selected on held-out tasks.
+    """Select the number of components, and whether the prior has a mean, on held-out tasks.
 
-    A mean must raise the log predictive density by its standard error, and more components by `LEAST_GAIN` more: where
-    coefficients are not Gaussian, each further component raises it a little.
+    A mean must raise the log predictive density by its standard error.  More components must raise it by `LEAST_GAIN` in
+    addition, because each further component raises it a little if coefficients are not Gaussian.
     """
     states, n_tasks = [], 0
     for fold in chain.from_iterable([data.folds, *data.repeated_folds]):
@@ -444,7 +445,7 @@ def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
         fitter.starts[plain] = model = fit_mixed_model(fitter.tasks, learn_mean=learn_mean, tol=1e-6, **known)
         return model
 
-    # Targets of other responses are not centred and need a mean.
+    # Non-Gaussian targets are not centred and need a mean.
     singles = {
         mean: [single(state, mean) for state in states]
         for mean in (True, False)[: 1 + (data.response is None)]
@@ -473,7 +474,7 @@ def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
         n_failures += 1 + significant(best - result, N_ERRORS)
         if significant(result - best - LEAST_GAIN, N_ERRORS):
             n_components, n_failures, best = K, 0, result
-    # Without a common mean, components may still have means: coefficients of a given length are close to ±m.
+    # Components may have means even if the overall mean is zero: for example, coefficients close to ±m.
     twice = 2 * n_components
     enough = n_components > 1 and not learn_mean and least_train >= TASKS_PER_COMPONENT * twice
     if enough and significant(attempt(twice, True) - best - LEAST_GAIN, N_ERRORS):
@@ -482,7 +483,7 @@ def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:
-    """Return the name of the best baseline with significantly lower errors on the same tasks, if any."""
+    """Return the name of the best baseline with significantly lower errors on the same tasks; None if there is none."""
     if np.isfinite(errors).sum() < LEAST_COMPARED:
         return None
     better = [name for name, values in baselines.items() if significant(errors - values)]
@@ -490,7 +491,7 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
 
 
 def likely_cause(data: TrainingData) -> str:
-    """Return advice for data on which a baseline is better: the most unusual column of X, or other causes."""
+    """Return advice if a baseline is better: to check the most unusual column of X, or other possible causes."""
     statistics = data.statistics
     d, T = data.tasks.n_features, len(statistics)
     squares = statistics.gram[:, np.arange(d), np.arange(d)] / np.maximum(statistics.sizes, 1.0)[:, None]
@@ -503,12 +504,12 @@ def likely_cause(data: TrainingData) -> str:
             names = data.tasks.feature_names
             column = worst if names is None else repr(str(names[worst]))
             return (
-                f"look at column {column} of X, which is {ratios[worst]:.0f} times as large in one task as in most: a "
-                "label, or another unit?"
+                f"look at column {column} of X, which is {ratios[worst]:.0f} times as large in one task as in most: is it a "
+                "label, or in another unit?"
             )
     if not data.settings.fit_intercept:
-        return "look at fit_intercept, which is False: targets have a level"
+        return "look at fit_intercept, which is False: the targets may need an intercept"
     return (
-        "no column of X stands out: look at groups (are rows that belong together one task?) and at the columns of X, "
-        "which may say nothing about y"
+        "no column of X stands out: look at groups (are rows that belong together in one task?) and at the columns of X, "
+        "which may not be predictive of y"
     )

@@ -1,11 +1,11 @@
-"""Select and fit the effects that are the same in every task.
+"""Selection and fit of shared effects, which are the same in every task.
 
-With effects ``Zu`` of all tasks the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
+With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
 variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence enough at its best γ, with b
-and the kept effects integrated out.  γ of the kept effects follows by MacKay's update, and W by EM on the rest.
+and the kept effects integrated out.  γ of the kept effects is estimated by MacKay's update, and W by EM on the residuals.
 
-The rest ``y − Zû`` varies less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the rest are therefore too small, and so are
-standard errors of b that take u as known; `FittedEffects` has what is missing.
+The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
+and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
 """
 
 from __future__ import annotations
@@ -33,53 +33,49 @@ from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import TrainingData
 
-#: Smallest number of tasks for effects of all tasks, and of distinct values for a curve.
+#: Minimum number of tasks to fit curves and products, and minimum number of distinct values to fit a curve.
 LEAST_TASKS, LEAST_VALUES = 5, 3
-#: Largest numbers of tasks and of entries of Z with which effects are selected and fitted, and tasks of a batch.
+#: Maximum numbers of tasks and of entries of Z used to select and fit effects, and number of tasks per batch.
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
-#: Up to this number of columns, curves and products are candidates; a curve has about this many columns.
+#: Maximum number of columns for which curves and products are candidates, and approximate number of columns of a curve in Z.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
-#: Gain in log evidence that a curve or product must have, beyond the logarithm of their number; and with fewer than
-#: `ENOUGH_TASKS`, where W is uncertain.
+#: Minimum gain in log evidence of a curve or product, in addition to the logarithm of their number.  The second value is for
+#: fewer than `ENOUGH_TASKS` tasks, because W is then uncertain.
 LEAST_GAIN, LEAST_GAIN_OF_FEW, ENOUGH_TASKS = 2.0, 5.0, 20
-#: Rounds of selection and EM, and of updates of γ.
+#: Number of rounds of selection and EM, and number of updates of γ.
 ROUNDS, UPDATES = 2, 10
-#: Largest numbers of tasks, and of rows of a task, from which the multiples of W and the noise are computed.
+#: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
 
 class Term(NamedTuple):
-    """A candidate: its columns Z (n, m), and the effect of coefficients (m,) with their variances (m,) and γ."""
+    """A candidate: its columns Z (n, m), and a function from coefficients (m,), their variances (m,) and γ to the effect."""
 
     values: Array
-    effect: (
-        Callable[[Array, Array, float], SharedEffect] | None
-    )  # None for terms that only compete with others
+    effect: Callable[[Array, Array, float], SharedEffect] | None  # None if it only competes with other terms
     kind: str
 
 
 class FittedEffects(NamedTuple):
-    """The effects, and what their uncertainty adds to a model of the rest."""
+    """The shared effects, and corrections for their uncertainty to a model of the residuals."""
 
     effects: SharedEffects
-    mean_errors: (
-        Array  # (d, d) to be added to the covariance of the errors of b, in squared units of the targets
-    )
+    mean_errors: Array  # (d, d) to be added to the error covariance of b, in squared units of the targets
     growth: tuple[float, float]  # multiples of W and of the noise
 
 
 class GaussianRows(NamedTuple):
-    """Rows whose noise has one variance, with the posterior covariances C (T, d, d) of the tasks' coefficients."""
+    """Rows with a common noise variance, and the posterior covariances C (T, d, d) of the tasks' coefficients."""
 
     X: Array
     y: Array
-    roots: Array  # (n,) that the rows were multiplied by
+    roots: Array  # (n,) factors by which the rows were multiplied
     noise: float
     C: Array
 
 
 def fit_effects(data: TrainingData) -> FittedEffects | None:
-    """Return the effects that all tasks share; None if there are none."""
+    """Select and fit the shared effects; return None if there are none."""
     tasks, sizes = data.tasks, data.settings.levels
     curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
@@ -96,12 +92,12 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
         if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
             encoder = data.side.encoder
         side = SharedEffects((), encoder).encode(tasks)
-        # Side information varies between tasks only, so that more of them are needed.
+        # Side information varies only between tasks, so more tasks are needed.
         if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS and len(tasks) >= 2 * ENOUGH_TASKS:
             for k in _usable(side):
                 s = np.repeat(side[:, k], tasks.sizes)
                 terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
-                # Effects of side information on slopes are fitted later; here they compete with curves.
+                # Effects of side information on slopes are fitted later; here they only compete with curves.
                 terms += [Term(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric]
     if not terms:
         return None
@@ -126,13 +122,13 @@ def _slope(x: Array, s: Array) -> Array:
 
 
 def _levels(codes: Array, column: int, n: int) -> Term:
-    values = np.zeros((len(codes), n + 1))  # unknown categories have the position −1
+    values = np.zeros((len(codes), n + 1))  # unknown categories have the code −1
     values[np.arange(len(codes)), codes.astype(np.intp)] = 1.0
     return Term(values[:, :n], partial(SharedLevels, column), "levels")
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term | None:
-    """Return a curve of a column; with ``by``, times a feature of the side information: its position and values (n,)."""
+    """Return a curve of a column; with ``by`` (position and values (n,)), times this feature of the side information."""
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None
@@ -188,7 +184,7 @@ def _fit(
             projected, terms, parts, LEAST_GAIN if len(data) >= ENOUGH_TASKS else LEAST_GAIN_OF_FEW
         )
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
-        # The variance of a prediction is that of u for a known b, because their errors cancel.
+        # The variance of a prediction uses that of u for a known b, because the errors of b and u cancel.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)
@@ -211,7 +207,7 @@ def _fit(
 def _gaussian_rows(
     data: TrainingData, tasks: TaskSet, statistics: Tasks, model: Mixture, fitted: Array
 ) -> GaussianRows:
-    """Return the rows of tasks that lack ``fitted``, the sum of the effects that was subtracted."""
+    """Return the rows of residual tasks, after adding back ``fitted``, the sum of the subtracted effects."""
     if isinstance(statistics, ResponseRows):
         precisions, y, _ = statistics.gaussian_rows(model)
         roots, sites = np.sqrt(precisions), statistics.gaussian(model)[0]
@@ -225,11 +221,11 @@ def _gaussian_rows(
 
 
 def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) -> Array:
-    """Return MᵀS⁻¹M over tasks for M = [X, Z, y] and S = XWXᵀ + σ²I."""
+    """Return the sum over tasks of MᵀS⁻¹M for M = [X, Z, y] and S = XWXᵀ + σ²I."""
     X, y, roots, noise, C = rows
     d = X.shape[1]
     H = np.zeros((d + Z.shape[1] + 1,) * 2)
-    for first in range(0, len(C), TASKS_AT_ONCE):  # all of M would be as large as Z
+    for first in range(0, len(C), TASKS_AT_ONCE):  # in batches, because all of M would be as large as Z
         offsets = all_offsets[first : first + TASKS_AT_ONCE + 1]
         at = slice(offsets[0], offsets[-1])
         M = np.column_stack([X[at], Z[at] * roots[at, None], y[at]])
@@ -243,7 +239,7 @@ def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) ->
 def _growth(
     rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, model: Mixture, covariance: Array
 ) -> tuple[float, float]:
-    """Return multiples of W and σ² by which S grows by about ZCov(u)Zᵀ: one step of Fisher scoring."""
+    """Return the multiples of W and σ² that add about ZCov(u)Zᵀ to S, by one step of Fisher scoring."""
     X, _, roots, noise, C = rows
     W, left, right = model.covariances[0], np.zeros((2, 2)), np.zeros(2)
     few = np.flatnonzero(np.diff(offsets) <= GROWTH_ROWS)
@@ -264,15 +260,15 @@ def _growth(
 def _select(
     H: Array, terms: list[Term], parts: list[slice], least_gain: float
 ) -> tuple[dict[int, float], Array]:
-    """Return γ of the kept terms, and the coefficients of all columns of Z."""
+    """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
     A, s = H[:-1, :-1], H[:-1, -1]
-    # Categories have no other place in the model, so that any gain is enough.
+    # The rest of the model does not use categories, so any gain is enough.
     counts = Counter(term.kind for term in terms)
     least = [0.0 if term.kind == "levels" else np.log(counts[term.kind]) + least_gain for term in terms]
     kept: dict[int, float] = {}
 
     def gain(i: int, others: dict[int, float]) -> tuple[float, float]:
-        """Return the gain of term i next to others, and its best γ."""
+        """Return the gain in log evidence of term i, given the ``others``, and its best γ."""
         at, (mean, covariance, used) = parts[i], _posterior(A, s, parts, others)
         cross = A[at][:, used]
         e, directions = np.linalg.eigh(A[at, at] - cross @ covariance @ cross.T)
@@ -300,7 +296,7 @@ def _select(
 def _posterior(
     A: Array, s: Array, parts: list[slice], kept: dict[int, float]
 ) -> tuple[Array, Array, NDArray[np.intp]]:
-    """Return mean and covariance of the coefficients of the kept terms, and their positions."""
+    """Return the posterior mean and covariance of the coefficients of the kept terms, and their positions."""
     positions = np.arange(len(s))
     used = np.concatenate([positions[:0], *(positions[parts[i]] for i in kept)])
     prior = [1.0 / gamma for i, gamma in kept.items() for _ in positions[parts[i]]]

@@ -1,10 +1,10 @@
 """A stream of tasks in constant memory: a bounded sample for selection, and stepwise EM between selections.
 
-Whenever the number of tasks has doubled, everything is learned from the sample as by `learn`.  While the sample contains all
-tasks the result is the same.  In between, each batch of tasks moves the model by one step of EM (`Stepwise`) and is
-discarded.  Once the sample is smaller than the stream, scaling and features stay fixed.  A model whose structure is
-selected again then continues, if it explains the tasks of the batch that are not in the sample at least as well as the
-new fit to the sample.
+Whenever the number of tasks has doubled, the model is learned from the sample by `learn`.  As long as the sample contains all
+tasks, the result is the same as without a stream.  In between, each batch updates the model by one step of EM (`Stepwise`)
+and is discarded.  Once the sample is smaller than the stream, scaling and features stay fixed.  If the same structure is then
+selected again, the earlier model is kept, provided that it explains the tasks of the batch outside the sample at least as
+well as the new fit to the sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..tasks.task_set import TaskSet
 from .learn import Learned, mixture_prior
 from .query_bias import FittedShift
 
-#: Growth of the number of tasks between two selections.
+#: Factor by which the number of tasks grows between two selections.
 GROWTH = 2
 
 
@@ -83,8 +83,8 @@ class Stream:
     """The state of a stream of tasks."""
 
     seed: int
-    sample: Reservoir  # of the training tasks
-    validation: Reservoir  # of the validation tasks
+    sample: Reservoir  # sample of the training tasks
+    validation: Reservoir  # sample of the validation tasks
     n_tasks: int = 0
     n_selected: int = 0  # number of tasks at the last selection
     running: RunningModel | None = None  # None before the first selection
@@ -95,18 +95,18 @@ class Stream:
 
     @property
     def is_due(self) -> bool:
-        """Return whether a selection is due."""
+        """Whether a selection is due."""
         return self.n_tasks >= GROWTH * self.n_selected
 
     @property
     def is_settled(self) -> bool:
-        """Return whether scaling and features stay fixed."""
+        """Whether scaling and features stay fixed."""
         return self.running is not None and not self.sample.is_whole
 
     def take(self, batch: TaskSet, validation: TaskSet | None = None) -> tuple[Stream, TaskSet]:
-        """Return the stream after a batch, and the tasks of the batch with all of their known rows.
+        """Return the stream after a batch, and the tasks of the batch with their earlier rows, as far as stored.
 
-        Rows of a task in the sample are added to its earlier rows; a known task outside the sample counts as new.
+        Rows of a task in the sample are added to its earlier rows.  An earlier task outside the sample counts as new.
         """
         known = self.sample.contains(batch)
         after = replace(
@@ -115,5 +115,5 @@ class Stream:
             validation=self.validation if validation is None else self.validation.take(validation),
             n_tasks=self.n_tasks + int((~known).sum()) + (0 if validation is None else len(validation)),
         )
-        # From the earlier sample: a task may leave the sample when further rows arrive.
+        # Use the earlier sample, because a task may leave the sample when further rows arrive.
         return after, self.sample.with_earlier_rows(batch) if known.any() else batch

@@ -25,12 +25,12 @@ from ..tasks.rows import Array, overall_mean
 from .data import Draw, TrainingData
 from .selection import Candidate, Selection
 
-#: Largest number of operations for standard errors; with more, a random sample of the tasks is used.
+#: Maximum number of operations for standard errors; with more, a random sample of the tasks is used.
 MAX_WORK = 1e8
 
 
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
-    """Return the fields that every prior has: the numbers of tasks and rows, and errors next to those of the task mean."""
+    """Return a summary with the numbers of tasks and rows, and the errors of the prior and of the task mean."""
     by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
     n_rows, mean = len(data.tasks.y), overall_mean(data.tasks)
     return TrainingSummary(len(data), n_rows, mean, data.settings.loss.name, by_method)
@@ -53,7 +53,7 @@ def training_summary(
     structure, totals, sample = selection.best.structure, data.statistics.totals(), _sample(data)
     moment = totals.gram / max(totals.n_rows, 1.0)
     if isinstance(data.statistics, ResponseRows):
-        # Its totals are weighted by the information of the rows.
+        # The totals of non-Gaussian targets are weighted by the information of the rows.
         moment = data.statistics.X.T @ data.statistics.X / max(totals.n_rows, 1.0)
     mean = mean_covariance(
         model,
@@ -82,7 +82,7 @@ def _baselines(candidates: list[Candidate]) -> dict[str, Candidate]:
     kinds = {
         RIDGE: [c for c in candidates if c.structure.kind == "independent"],
         POOLED: [c for c in candidates if c.structure.covariance == "none"],
-        # With an unrestricted covariance; few tasks always have one pseudo-task.
+        # Mixed models with an unrestricted covariance; with few tasks, it is always shrunk by one pseudo-task.
         MIXED_MODEL: [
             c
             for c in candidates
