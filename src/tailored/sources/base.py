@@ -1,7 +1,7 @@
 """Interfaces of task sources: a sample of whole tasks, and the statistics of all tasks.
 
 The learner selects a model on the sample.  EM then fits the selected model to all tasks, for which it only needs sums over
-tasks.  Sources differ in where the tasks are: in memory, in a table that is read in batches, on a Dask cluster, on a GPU.
+tasks.  Tasks can be in memory, in a table that is read in batches, on a Dask cluster, or on a GPU.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TaskSource(Protocol):
 
     @property
     def reservoir(self) -> Reservoir:
-        """The sample, in a form that can take more tasks; `Reservoir.is_whole` if it contains all of them."""
+        """The sample, to which tasks can be added; `Reservoir.is_whole` tells whether it contains all tasks."""
 
     @property
     def target_range(self) -> tuple[float, float]:
@@ -62,13 +62,13 @@ class TaskSource(Protocol):
 
 
 def sum_in_order(parts: Iterable[Part]) -> Part:
-    """Add from first to last, so that the result is bitwise reproducible."""
+    """Add the parts from first to last, so that the result is bitwise reproducible."""
     return reduce(add, parts)
 
 
 @dataclass(frozen=True)
 class LazyBlock:
-    """Statistics of a block of tasks that are loaded whenever they are needed."""
+    """Statistics of a block of tasks, which are loaded each time they are needed."""
 
     load: Callable[[], Tasks]
     n_features: int
@@ -77,9 +77,9 @@ class LazyBlock:
         return self.load().totals()
 
     def sums(self, model: Mixture, shares: NDArray[np.uint8] | None = None) -> Summed:
-        """Return the sums of an EM step.
+        """Return the expected sufficient statistics.
 
-        ``shares`` are kept as bits, which components have a share that is not negligible, to save memory.
+        To save memory, ``shares`` has one bit per component: whether its responsibility is not negligible.
         """
         K = model.n_components
         among = None if shares is None else np.unpackbits(shares, axis=1, count=K).astype(bool)

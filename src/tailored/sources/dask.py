@@ -1,7 +1,7 @@
 """Tasks of a Dask dataframe: a sample of whole tasks in this process, statistics of all tasks on the workers.
 
 Dask's shuffle moves the rows of a task to one partition.  Workers compute statistics with the same compiled loop as for rows
-in memory: a grouped sum over product columns took four times as long, and ten times the memory of the rows.  An EM step
+in memory; a grouped sum over product columns took four times as long, and ten times the memory of the rows.  An EM step
 sends the model to the workers and receives sums.  If a worker dies, Dask recomputes its partitions from the dataframe, and
 the result is bitwise the same.  Without a client, Dask computes the same partitions in this process.
 """
@@ -77,7 +77,7 @@ class ClusterStatistics:
         return sum_in_order(fetch(self.client, totals))
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        """Return the sums of an EM step; ``shares`` are futures and stay on the workers."""
+        """Return the expected sufficient statistics; ``shares`` are futures and stay on the workers."""
         # The model is the result of one task: the scheduler stores it once, and can send it to workers that join later.
         sent = self._submit(_identity, model)
         earlier = [None] * len(self.shards) if shares is None else shares
@@ -90,7 +90,7 @@ class ClusterStatistics:
 
 
 class Sample(NamedTuple):
-    """A sample of the tasks of some partitions, and the range of all of their targets."""
+    """A sample of the tasks of some partitions, and the range of all targets in these partitions."""
 
     reservoir: Reservoir
     low: float = np.inf
@@ -102,7 +102,7 @@ class DaskSource:
     """The tasks of a Dask dataframe.  Each of its partitions becomes a shard of statistics."""
 
     scan: TaskScan
-    seed: int  # of the sample
+    seed: int  # seed of the sample
 
     @cached_property
     def roles(self) -> ColumnRoles:
@@ -114,7 +114,7 @@ class DaskSource:
 
     @cached_property
     def client(self) -> Any:
-        """The active client at the first use; None if Dask computes in this process."""
+        """The client that is active at first use; None if Dask computes in this process."""
         try:
             from distributed import get_client
 
@@ -124,7 +124,7 @@ class DaskSource:
         try:
             client.wait_for_workers(1, timeout=TIMEOUT)
         except TimeoutError as error:
-            # Tasks of a cluster without workers would wait forever.
+            # Without workers, Dask tasks would wait forever.
             raise ConnectionError(
                 f"scheduler: {_address(client)} has no workers after {TIMEOUT:g} s; start some with "
                 f"`dask worker {_address(client)}`"
@@ -161,14 +161,14 @@ class DaskSource:
 
         # The peer-to-peer shuffle would return rows in another order each time.
         whole = self.frame.shuffle(on=self.roles.task, shuffle_method="tasks")
-        # One Dask task holds the reader: a shared regressor may be large.
+        # The reader is sent as one Dask task, because a shared regressor may be large.
         reader = delayed(read, traverse=False, pure=False)
         compute = delayed(_shard, pure=False)
         shards = [compute(part, self.roles, self.reservoir.sample[:0], reader) for part in whole.to_delayed()]
         if self.client is None:
             return Blocks(self._compute(shards))
         statistics = ClusterStatistics(self.client, self.client.compute(shards), len(read.scaling.columns))
-        statistics.totals()  # raise for a partition that cannot be read now, not in EM
+        statistics.totals()  # if a partition cannot be read, raise here instead of in EM
         return statistics
 
     def _compute(self, graph: Sequence[Any]) -> list[Any]:
@@ -187,7 +187,7 @@ def _identity(value: Any) -> Any:
 
 
 def _step(shard: Tasks, model: Mixture, earlier: Summed | None) -> Summed:
-    # With several threads the order of sums would depend on the number of cores.
+    # With several threads, the order of summation would depend on the number of cores.
     with single_threaded_blas():
         return shard.sums(model, None if earlier is None else earlier.shares)
 

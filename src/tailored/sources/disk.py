@@ -1,8 +1,8 @@
 """Tasks of a table that is read in batches: a sample in memory, and statistics of all tasks on disk.
 
 One pass over the table partitions its rows by task and draws the sample.  When the scaling is known, each partition is
-converted to blocks of statistics.  All files are in one folder.  An interrupted fit that is repeated there reads the table
-again, which also compares its content, and uses the completed blocks.
+converted to blocks of statistics.  All files are in one folder.  If an interrupted fit is repeated with this folder, it reads
+the table again, checks that its content has not changed, and reuses the completed blocks.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .base import Blocks, LazyBlock, Reader, Statistics
 from .reservoir import Reservoir
 from .scan import TaskScan
 
-#: Number of partitions, and the size in bytes up to which a partition is read at once.
+#: Number of partitions, and maximum size in bytes of a partition that is read at once.
 N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
-#: Seed of the keys that partition tasks.  It differs from that of samples, which would otherwise fall into one partition.
+#: Seed of the keys that assign tasks to partitions.  It differs from that of samples, so that the two are independent.
 PARTITION_SEED = 0x5AFE
 
 
@@ -40,7 +40,7 @@ def _refuse(value: Any) -> None:
 
 
 def _write_array(file: IO[bytes], array: np.ndarray) -> None:
-    """Append an array; one of objects (numbers, strings, None) is stored as JSON."""
+    """Append an array; an array of objects (numbers, strings, None) is stored as JSON."""
     if array.dtype == object:
         array = np.frombuffer(json.dumps(array.tolist(), default=_refuse).encode(), dtype=np.uint8)
         np.lib.format.write_array(file, np.array(["json"]))
@@ -64,12 +64,12 @@ def _read_array(file: IO[bytes]) -> np.ndarray:
 class PartitionedRows:
     """Rows on disk, partitioned by task: each batch is appended to the files of the partitions of its tasks.
 
-    When all batches have been added, a partition contains whole tasks.  One that is too large to be read at once is
+    When all batches have been added, a partition contains whole tasks.  A partition that is too large to be read at once is
     partitioned again.
     """
 
     folder: Path
-    depth: int = 0  # how often these tasks were partitioned before
+    depth: int = 0  # number of times that these tasks have already been partitioned
 
     def path(self, partition: int) -> Path:
         return self.folder / f"{partition:02d}.rows"
@@ -100,7 +100,7 @@ class PartitionedRows:
             yield TaskSet.merge(self._batches(path, like)).in_label_order()
             return
         finer = PartitionedRows(self.folder / f"{partition:02d}", self.depth + 1)
-        finer.clear()  # remove what an interrupted fit left
+        finer.clear()  # remove files of an interrupted fit
         for batch in self._batches(path, like):
             finer.add(batch)
         if max(file.stat().st_size for file in finer.folder.glob("*.rows")) == path.stat().st_size:
@@ -130,7 +130,7 @@ class PartitionedRows:
 
 
 def write_block(path: Path, statistics: Tasks) -> None:
-    """Write statistics, with the upper triangle of XᵀX."""
+    """Write statistics; for XᵀX, only the upper triangle is written."""
     i, j = np.triu_indices(statistics.n_features)
     side = np.zeros((len(statistics), 0)) if statistics.side is None else statistics.side
     arrays = (statistics.gram[:, i, j], statistics.cross, statistics.square, statistics.sizes, side)
@@ -160,11 +160,11 @@ def read_block(path: Path) -> Moments:
 
 
 class DiskSource:
-    """The tasks of a table, in a folder.
+    """The tasks of a table, stored in a folder.
 
-    A folder that was used before is only accepted for the same table and the same settings.  Its content is compared by
-    the hash of all values.  ``seed`` is that of the sample; ``settings`` is what else the content of the folder depends
-    on, None for a temporary folder, which is never used again.
+    A folder can only be reused with the same table and the same settings.  Tables are compared by a hash of all values.
+    ``seed`` is the seed of the sample.  ``settings`` are all other settings on which the files depend; None for a temporary
+    folder, which is never reused.
     """
 
     def __init__(
@@ -172,14 +172,14 @@ class DiskSource:
     ) -> None:
         self._scan, self._folder, self._n_threads = scan, folder, n_threads
         self._rows = PartitionedRows(folder / "rows")
-        self._rows.clear()  # remove what an interrupted fit left
+        self._rows.clear()  # remove files of an interrupted fit
         self.reservoir, self.target_range = Reservoir(seed=seed), (np.inf, -np.inf)
         folder.mkdir(parents=True, exist_ok=True)
         if settings is not None:
             roles = {f"column roles ({name})": value for name, value in scan.roles._asdict().items()}
             settings = {**roles, "encoding": repr(scan.given_encoding), "seed": seed, **settings}
             self._check("settings", settings)
-        # Without the hash, which a temporary folder does not need, the pass takes a seventh less time.
+        # A temporary folder does not need the hash, which takes a seventh of the time of the pass.
         digest = self._read(with_hash=settings is not None)
         if settings is not None:
             self._check("table", digest)
@@ -205,7 +205,7 @@ class DiskSource:
         return {"columns": columns, "rows": n_rows, "content": content.hexdigest()}
 
     def _check(self, name: str, values: dict[str, Any]) -> None:
-        """Store values in a new folder, or check that they are those of the folder."""
+        """Store the values in a new folder, or check that they equal those stored in the folder."""
         path, mine = self._folder / f"{name}.json", json.loads(json.dumps(values, default=str))
         if not path.exists():
             write_atomically(path, json.dumps(mine).encode())
@@ -219,7 +219,7 @@ class DiskSource:
                 )
 
     def statistics(self, read: Reader) -> Statistics:
-        """Write the statistics of all tasks, except for blocks that an interrupted fit has written."""
+        """Write the statistics of all tasks, except for blocks that an interrupted fit has already written."""
         kind = "targets" if read.residuals is None else "residuals"
         scaling = read.scaling
         values = [scaling.columns, scaling.shift, scaling.target, scaling.target_shift, scaling.fit_intercept]

@@ -1,4 +1,4 @@
-"""Tasks in memory, more than a sample contains.  Statistics that would not fit are computed again at each step of EM."""
+"""Tasks in memory that exceed the sample.  Statistics that do not fit into memory are recomputed at each EM step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemorySource:
         return float(self.tasks.y.min()), float(self.tasks.y.max())
 
     def statistics(self, read: Reader) -> Statistics:
-        """Return blocks of tasks, sorted by the hash of their labels; all tasks at once if targets are not Gaussian."""
+        """Return blocks of tasks, sorted by the hash of their labels; a single block if targets are not Gaussian."""
         d = len(read.scaling.columns)
         size = max(1, BLOCK_FLOATS // d**2)
         order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
@@ -51,7 +51,7 @@ class MemorySource:
             tasks = tasks.replace(y=np.concatenate(y))
         side = [None if read.side is None else read.side(self.tasks[block]) for block in index]
 
-        # Each block copies its rows when it is summed: sorting all rows at once would take their memory twice.
+        # Each block copies its rows when it is summed: sorting all rows at once would need twice their memory.
         def load(block: NDArray[np.intp], side: Array | None) -> Tasks:
             return statistics_of(tasks[block], read.scaling, side)
 

@@ -12,20 +12,20 @@ from .._utils.records import Record, cached_property
 from ..tasks.reading import Keys, label_keys
 from ..tasks.task_set import TaskSet, check_same_columns
 
-#: Largest number of tasks in a sample, and of numbers in their rows (64 MB).
+#: Maximum number of tasks in a sample, and maximum number of values in their rows (64 MB).
 SAMPLE_TASKS, SAMPLE_NUMBERS = 5_000, 8_000_000
 #: Value of `Reservoir.limit` while all tasks are in the sample.  One label in 2⁶⁴ has this key and is never drawn.
 NO_LIMIT = np.iinfo(np.uint64).max
-#: Number of batches that are kept apart before they are merged.
+#: Maximum number of batches that are stored separately before they are merged.
 MAX_BATCHES = 32
 
 
 class Index(NamedTuple):
-    """Tasks of a sample as small arrays, so that a batch can be added without reading the rows of earlier ones."""
+    """Index of the tasks of a sample; with it, a batch can be added without reading earlier rows."""
 
-    keys: Keys  # of the sampled tasks, ascending
+    keys: Keys  # keys of the sampled tasks, ascending
     counts: NDArray[np.int64]  # number of values in the rows of each sampled task
-    batch_keys: tuple[Keys, ...] = ()  # of the tasks in each batch, also of dropped ones
+    batch_keys: tuple[Keys, ...] = ()  # keys of the tasks in each batch, including dropped tasks
 
     def contains(self, keys: Keys) -> NDArray[np.bool_]:
         position = np.searchsorted(self.keys, keys)
@@ -49,9 +49,9 @@ class Reservoir(Record):
     therefore does not grow with the sample.
     """
 
-    size: int = SAMPLE_TASKS  # largest number of tasks
-    numbers: int = SAMPLE_NUMBERS  # largest number of values in their rows
-    seed: int = 0  # of the keys
+    size: int = SAMPLE_TASKS  # maximum number of tasks
+    numbers: int = SAMPLE_NUMBERS  # maximum number of values in their rows
+    seed: int = 0  # seed of the keys
     batches: tuple[TaskSet, ...] = ()  # in order of arrival; the first has at least two thirds of the rows
     limit: int = NO_LIMIT  # tasks with this key or a larger one are not in the sample
 
@@ -60,7 +60,7 @@ class Reservoir(Record):
 
     @cached_property
     def sample(self) -> TaskSet:
-        """The sample, which must not be empty, in order of arrival."""
+        """The sampled tasks in order of arrival; there must be at least one."""
         if self.is_whole:
             return TaskSet.merge(self.batches)
         sampled = (keys < np.uint64(self.limit) for keys in self._index.batch_keys)
@@ -69,7 +69,7 @@ class Reservoir(Record):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether no task has been dropped."""
+        """Whether the sample contains all tasks, because none has been dropped."""
         return self.limit == NO_LIMIT
 
     @cached_property
@@ -81,7 +81,7 @@ class Reservoir(Record):
         return index._replace(keys=index.keys[:n], counts=index.counts[:n])
 
     def contains(self, tasks: TaskSet) -> NDArray[np.bool_]:
-        """Return which of these tasks have rows in the sample."""
+        """Return a mask of the tasks that have rows in the sample."""
         return self._index.contains(label_keys(tasks.labels, self.seed))
 
     def with_earlier_rows(self, tasks: TaskSet) -> TaskSet:
@@ -94,14 +94,14 @@ class Reservoir(Record):
         return everything[everything.index_of(tasks.labels)]
 
     def take(self, batch: TaskSet) -> Reservoir:
-        """Return the sample after these tasks, which may be new tasks or further rows of earlier ones."""
+        """Return the reservoir after adding a batch of new tasks or of further rows of earlier tasks."""
         keys = label_keys(batch.labels, self.seed)
         if not self.is_whole:
             sampled = keys < np.uint64(self.limit)
             batch, keys = batch[sampled], keys[sampled]
         if not len(batch):
             return self
-        # Raise now for a batch that could not be merged later.
+        # Raise an error here if the batch could not be merged later.
         if self.batches:
             check_same_columns([self.batches[0], batch])
         if batch.side_info is not None and self.contains(batch).any():

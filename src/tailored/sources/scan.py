@@ -18,7 +18,7 @@ from .tables import Table, batch_rows, open_table
 
 
 class ColumnRoles(NamedTuple):
-    """Roles of the columns of a long table; ``features`` None means all other columns."""
+    """Roles of the columns of a long table; ``features=None`` means all other columns."""
 
     task: str
     target: str
@@ -48,7 +48,7 @@ class ColumnRoles(NamedTuple):
 
 
 class TaskBatch(NamedTuple):
-    """Tasks with some of their rows, the position of these rows in the table for error messages, and their dataframe."""
+    """Some rows of tasks, the position of these rows in the table (for error messages), and their dataframe."""
 
     tasks: TaskSet
     position: str
@@ -57,7 +57,7 @@ class TaskBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskScan:
-    """Tasks in a long table.  `scan` makes it; `EmpiricalBayesLearner.fit` reads it."""
+    """Tasks in a long table, as returned by `scan` and read by `EmpiricalBayesLearner.fit`."""
 
     table: Table
     roles: ColumnRoles
@@ -65,9 +65,9 @@ class TaskScan:
 
     @cached_property
     def encoding(self) -> Encoding | None:
-        """The encoding of the columns: the given one, or the one found by a pass over categorical columns.
+        """The encoding of the columns: the one passed to `scan`, or one inferred by a pass over categorical columns.
 
-        None for a table that can be read only once; its first batch determines the encoding.
+        None for a table that can be read only once; its encoding is inferred from the first batch.
         """
         if self.given_encoding is not None or self.table.once:
             return self.given_encoding
@@ -78,8 +78,8 @@ class TaskScan:
             encoding = _infer_encoding(frame, self.roles.resolve(frame), batch.position)
             break
         if encoding is None or not encoding.encoded:
-            return encoding  # numeric columns need no second look
-        # The columns whose encoding depends on the whole table.
+            return encoding  # numeric columns need no further pass
+        # Read only the columns whose encoding depends on the whole table.
         columns = (encoding.features, encoding.side_info)
         features, side = (tuple(c.name for c in some if c.name in encoding.encoded) for some in columns)
         categorical, n_rows = self.roles._replace(features=features, side=side), 0
@@ -91,7 +91,7 @@ class TaskScan:
         return encoding
 
     def _columns_to_read(self) -> tuple[list[str] | None, int]:
-        """The columns to read, None if they are only known from the first batch, and the rows of a batch."""
+        """Return the columns to read (None if only the first batch defines them), and the number of rows per batch."""
         if self.table.columns is None:
             return None, batch_rows(16)
         names = self.roles.resolve(self.table).names
@@ -130,7 +130,7 @@ class TaskScan:
 
 
 def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
-    """Return the encoding that these rows alone would have."""
+    """Return the encoding inferred from these rows alone."""
     try:
         encoding, _ = Encoding.of(frame, roles.features or (), roles.task, roles.target)
     except ValueError as error:
@@ -163,14 +163,14 @@ def scan(
     task, target : str
         Columns of the task labels and of the target.
     features : sequence of str, optional
-        Columns of the features; by default all remaining ones.  Strings, categories and dates are encoded as in
-        `TaskSet.from_frame`, which takes one more pass over the table.  Tables that can be read only once and Dask
+        Columns of the features; by default all remaining columns.  Strings, categories and dates are encoded as in
+        `TaskSet.from_frame`, which requires one more pass over the table.  Tables that can be read only once and Dask
         dataframes must be numeric.
     side_columns : sequence of str, optional
         Columns with side information, constant within each task.  To use a separate table of side information, join it to
         the rows first.
     encoding : Encoding, optional
-        Encode the table in the same way as another one.
+        Encoding of another table, to encode this table in the same way.
 
     Returns
     -------

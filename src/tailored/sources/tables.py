@@ -1,6 +1,6 @@
-"""Read long tables in batches: parquet files, Arrow, lazy frames, databases, dataframes.
+"""Read long tables in batches: parquet files, Arrow data, lazy frames, database relations and dataframes.
 
-The library of a table is imported only when such a table is passed.
+The library that a kind of table needs is imported only when such a table is passed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 from .._utils.frames import is_dask, is_frame, read_frame
 
-#: Largest number of values in one batch (16 MB), and its smallest and largest number of rows.
+#: Maximum number of values in one batch (16 MB), and minimum and maximum number of rows.
 BATCH_NUMBERS, MIN_ROWS, MAX_ROWS = 2_000_000, 4_096, 262_144
 
 ACCEPTED = (
     "a parquet file or a folder of them, Arrow batches (a table, reader or dataset), a polars LazyFrame, a DuckDB "
     "relation, a dataframe, a Dask dataframe, or an iterable of dataframes"
 )
-#: Methods by which versions of DuckDB return the batches of a relation, the newest first.
+#: Methods that return the batches of a DuckDB relation, for the newest versions of DuckDB first.
 RELATION_METHODS = ("to_arrow_reader", "fetch_record_batch")
 
 
 class Batch(NamedTuple):
-    """Some rows of a table as a dataframe, and their position in it for error messages."""
+    """Some rows of a table as a dataframe, and their position in the table (for error messages)."""
 
     frame: Any
     position: str
@@ -32,10 +32,10 @@ class Batch(NamedTuple):
 class Table(NamedTuple):
     """A table that is read in batches, always in the same order.
 
-    ``batches`` takes the columns to read (None: all) and the largest number of rows of a batch.
+    ``batches`` takes the columns to read (None: all) and the maximum number of rows of a batch.
     """
 
-    name: str  # in error messages
+    name: str  # name in error messages
     batches: Callable[[list[str] | None, int], Iterator[Batch]]
     columns: list[str] | None  # None if they are only known from the first batch
     once: bool = False  # whether the table can be read only once
@@ -43,7 +43,7 @@ class Table(NamedTuple):
 
 
 def batch_rows(n_columns: int) -> int:
-    """Return the largest number of rows of a batch with this number of columns."""
+    """Return the maximum number of rows of a batch with this number of columns."""
     return min(max(BATCH_NUMBERS // max(n_columns, 1), MIN_ROWS), MAX_ROWS)
 
 
@@ -87,7 +87,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _parquet(files: list[Path]) -> Table:
-    """Read files one after the other, after checking that each has the columns of the first."""
+    """Return a table that reads the files in order, after checking that each has the columns of the first."""
     names = [_open_parquet(file).schema_arrow.names for file in files]
     for file, columns in zip(files, names, strict=True):
         missing = [name for name in names[0] if name not in columns]
@@ -118,7 +118,7 @@ def _open_parquet(file: Path) -> Any:
     except ImportError as error:
         raise ImportError("data: parquet files are read with pyarrow; install pyarrow") from error
     try:
-        # Reading ahead is off because a row group may be as large as the file.
+        # Pre-buffering is disabled, because a row group may be as large as the file.
         return pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(

@@ -13,9 +13,9 @@
 // element e of a task is at e * TILE + (index of the task in the tile).
 //
 // Systems are padded with rows of the identity to a multiple of B and factored in blocks of B x B.  A block stays in
-// registers, so that an element is used B times after it was loaded.
+// registers, so each element is used B times after it is loaded.
 
-// Loops over the elements of a block: an array that is indexed by a variable is not in registers.
+// For loops over the elements of a block: an array that is indexed by a variable would not be kept in registers.
 #define UNROLL _Pragma("unroll")
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLL_BY(n) PRAGMA(unroll n)
@@ -32,8 +32,8 @@ __device__ __forceinline__ constexpr int at(int i, int j) { return i * (i + 1) /
 __device__ real load_system(const stored *__restrict__ products, long long T, long long t,
                             const real *__restrict__ ridge, const real *__restrict__ b, real *a) {
     real *right = a + SYSTEM * TILE;
-    // These loads are independent of each other.  A multiprocessor has only four warps, because shared memory is full, so that
-    // many loads must be in flight at once.
+    // These loads are independent of each other.  Shared memory limits a multiprocessor to four warps, so many loads must be in
+    // flight at once.
     UNROLL_BY(105) for (int e = 0; e < at(D, 0); ++e) a[e * TILE] = products[e * T + t];
     UNROLL for (int i = 0; i < D; ++i) right[i * TILE] = products[at(D, i) * T + t];
     real square = products[at(D, D) * T + t];
@@ -310,12 +310,12 @@ extern "C" __global__ void __launch_bounds__(128) moments(
 // Compute the products of the scaled rows of each task from X (N, D - INTERCEPT) and y (N,).  Task t has the rows
 // offsets[t] .. offsets[t + 1] - 1.  `shift` and `scale` (D + 1,) scale columns and target.
 //
-// A warp computes one task.  Each lane sums a few tiles of 3 x 3 products, so that 6 loads serve 9 products.
+// A warp processes one task.  Each lane sums a few tiles of 3 x 3 products, so that 6 loads are enough for 9 products.
 constexpr int SIDE = 3;
 constexpr int N_SIDES = (D + SIDE) / SIDE;          // tiles along the D + 1 columns
 constexpr int N_TILES = N_SIDES * (N_SIDES + 1) / 2;
 constexpr int OWN_TILES = (N_TILES + 31) / 32;
-constexpr int WIDTH = N_SIDES * SIDE;               // of a row in shared memory, padded with zeros
+constexpr int WIDTH = N_SIDES * SIDE;               // width of a row in shared memory, padded with zeros
 constexpr int AHEAD = 8;                            // rows loaded at once
 extern "C" __global__ void __launch_bounds__(256) products_of_rows(
     const stored *__restrict__ X, const stored *__restrict__ y, const long long *__restrict__ offsets, long long T,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 KERNELS = ("evidence", "moments", "products_of_rows")
-#: Threads of a block, as in ``kernels.cu``: of the posterior kernels, and of the kernel that computes products.
+#: Threads per block of the posterior kernels, and of the kernel that computes products, as in ``kernels.cu``.
 THREADS, ROW_THREADS = 128, 256
-#: Blocks of a launch per multiprocessor.  The order of sums depends only on these and on the device.
+#: Number of blocks per multiprocessor of these kernels.  With the device, they determine the order of summation.
 BLOCKS, ROW_BLOCKS = 4, 8
-#: Rows that a warp loads at once, and the side of its tiles of products, as in ``kernels.cu``.
+#: Number of rows that a warp loads at once, and side length of its tiles of products, as in ``kernels.cu``.
 AHEAD, SIDE = 8, 3
-#: Block sizes of the Cholesky factorisation.  The first with the least padding is used.
+#: Candidate block sizes of the Cholesky factorisation.  The first one with the least padding is used.
 BLOCK_SIZES = (5, 6, 4, 7)
 
 
@@ -25,7 +25,7 @@ class Layout:
     """Sizes shared by the kernels and their callers, for systems of ``d`` columns."""
 
     d: int
-    shared_bytes: int  # shared memory that a block may use
+    shared_bytes: int  # maximum shared memory of a block
 
     @property
     def block_size(self) -> int:
@@ -99,7 +99,7 @@ class Kernels:
 
 
 def _cupy_stream(current: Any) -> Any:
-    """Return torch's stream as a stream of CuPy, old or new."""
+    """Return torch's stream as a CuPy stream, for old and new versions of CuPy."""
     import cupy
 
     from_external = getattr(cupy.cuda.Stream, "from_external", None)
@@ -118,7 +118,7 @@ def _kernel_argument(value: Any) -> Any:
 
 @cache
 def kernels(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
-    """Compile the kernels for ``d`` columns, the last one constant if ``fit_intercept``; this takes seconds, once."""
+    """Compile the kernels for ``d`` columns, the last constant if ``fit_intercept``; it takes seconds and is cached."""
     import cupy
 
     with cupy.cuda.Device(device) as current:

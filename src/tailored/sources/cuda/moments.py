@@ -1,4 +1,4 @@
-"""Sufficient statistics of tasks on a GPU: sums of an EM step, and the posterior of each task under a mixture."""
+"""Sufficient statistics of tasks on a GPU, their sums for EM, and the posterior of each task under a mixture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeviceSource:
         empty = Reservoir(seed=self.seed)
         if self.in_memory is not None:
             return empty.take(self.in_memory)
-        # One task more than the sample may contain, so that `Reservoir.limit` is set.
+        # Add one task more than the sample may contain, so that `Reservoir.limit` is set.
         keys = label_keys(self.tasks.names, self.seed)
         first = np.sort(np.argsort(keys, kind="stable")[: empty.size + 1])
         return empty.take(self.tasks.take(first))
@@ -50,7 +50,7 @@ class DeviceSource:
 
 
 class Component(NamedTuple):
-    """A component of a mixture in the form the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹) in p dimensions.
+    """A component of a mixture in the form that the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹) in p dimensions.
 
     If W has full rank, L is the identity.  Otherwise p is the rank of W, and ``reduction`` maps the packed products to these
     coordinates.
@@ -75,7 +75,7 @@ class DevicePosterior(NamedTuple):
 class CudaMoments:
     """Sufficient statistics of T tasks as tensors in the memory of a device."""
 
-    #: Products of the D columns and the target, the lower triangle row by row, (E, T) with E = (D + 1)(D + 2) / 2.
+    #: (E, T) products of the D columns and the target: the lower triangle row by row, E = (D + 1)(D + 2) / 2.
     products: Any
     sizes: Any  # (T,) number of rows
     n_features: int  # D
@@ -112,9 +112,9 @@ class CudaMoments:
         return Totals(len(self), float(self.sizes.sum()), float(whole[d, d]), whole[d, :d], whole[:d, :d])
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        """Return the sums of an EM step.
+        """Return the expected sufficient statistics.
 
-        Earlier ``shares`` are ignored: the kernel that computes them is the faster one.
+        Earlier ``shares`` are ignored: they would only save time in the faster of the two kernels.
         """
         import torch
 
@@ -146,9 +146,9 @@ class CudaMoments:
         return DevicePosterior(shares.T, means.permute(2, 0, 1))
 
     def log_joint(self, model: Mixture, components: list[Component], deviations: Any = None) -> Any:
-        """Return log π_k p(y | k) (K, T), up to a constant that the components share.
+        """Return log π_k p(y | k), (K, T), up to a constant that is the same for all components.
 
-        ``deviations`` (K, D, T), if present, receive E(w − b_k − Γv).  The statistics must be free of Γv.
+        E(w − b_k − Γv) is written to ``deviations`` (K, D, T), if given.  XΓv must be subtracted from the targets before.
         """
         import torch
 
@@ -195,9 +195,9 @@ class CudaMoments:
         return products[:, position[:d, :d]], products[:, position[d, :d]], products[:, position[d, d]]
 
     def _component_sums(self, component: Component, noise: float, shares: Any, log_joint: Any) -> Array:
-        """Return the packed sums of one component, weighted by ``shares`` (None: one for each task).
+        """Return the packed sums of one component, weighted by the responsibilities ``shares`` (None: all are one).
 
-        Tasks with negligible shares are left out.
+        Tasks with negligible responsibilities are left out.
         """
         import torch
 
@@ -220,7 +220,7 @@ class CudaMoments:
 
     def _compiled_for(self, component: Component) -> Kernels:
         if component.reduction is None:
-            # The intercept only matters when products are computed.
+            # An intercept only makes a difference when products are computed.
             return _kernels(self.n_features, self.products, False)
         return kernels(len(component.precision), "double", False, self.sizes.device.index)
 
@@ -230,7 +230,7 @@ class CudaMoments:
         return torch.empty((n_rows, len(self)), dtype=torch.float64, device=self.sizes.device)
 
     def _log_proportions(self, model: Mixture) -> Any:
-        """Return log π, (K, 1) or (K, T)."""
+        """Return log π, (K, 1), or (K, T) if there are gates."""
         import torch
 
         if model.gates is None:
@@ -239,7 +239,7 @@ class CudaMoments:
         return torch.log_softmax(gates[:, :1] + gates[:, 1:] @ self.side.T, dim=0)
 
     def _components(self, model: Mixture) -> list[Component]:
-        """Return the components with the arrays that kernels read on the device."""
+        """Return the components, with the arrays that kernels read copied to the device."""
         import torch
 
         def to_device(value: Any) -> Any:
@@ -259,14 +259,14 @@ def _kernels(D: int, like: Any, fit_intercept: bool) -> Kernels:
 
 
 def _component(model: Mixture, k: int) -> Component:
-    """Return component k of a mixture, with arrays in memory."""
+    """Return component k of a mixture, with NumPy arrays."""
     components, b, noise = model.components, model.means[k], model.noise
     c, d = components.of[k], len(b)
     if components.ranks[c] == d:
         ridge = components.precisions[c]
         constant = 0.5 * float(d * np.log(noise) - components.log_determinants[c])
         return Component(ridge, b, constant, ridge[unpacked(d)] / noise)
-    # W = 0 keeps one coordinate, whose column is zero, because the kernels need at least one.
+    # If W = 0, one coordinate with a zero column is kept, because the kernels need at least one.
     p = max(int(components.ranks[c]), 1)
     root = components.roots[c, :p].T
     # The columns of [X, y] A are XL and y − Xb.
@@ -277,7 +277,7 @@ def _component(model: Mixture, k: int) -> Component:
 
 
 def _read_sums(sums: list[Array], components: list[Component], model: Mixture, log_evidence: float) -> Sums:
-    """Unpack the sums of the kernel, r E(u uᵀ), r E(u), r and the residual, of each component."""
+    """Unpack the kernel's sums for each component: r E(u uᵀ), r E(u), r and the residual."""
     first, second, counts, residual = [], [], [], 0.0
     for packed, component in zip(sums, components, strict=True):
         p = len(component.precision)

@@ -19,7 +19,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def check_device(device: Any) -> Any:
-    """Return the torch device with this name, which must be a CUDA device of this machine."""
+    """Return the torch device with this name; raise an error unless it is a CUDA device of this machine."""
     if not isinstance(device, str):
         raise TypeError(f"device: expected None or a string such as 'cuda', got {device!r}")
     try:
@@ -50,7 +50,7 @@ class TensorTasks:
 
     X: Any  # (N, d)
     y: Any  # (N,)
-    offsets: Any  # (T + 1,) of int64
+    offsets: Any  # (T + 1,) int64
     labels: Any  # (T,) tensor or array
     side_tasks: TaskSet | None = None  # the same tasks with their side information; its rows are not used
 
@@ -94,7 +94,7 @@ class TensorTasks:
 
     @classmethod
     def from_tasks(cls, tasks: TaskSet, device: Any) -> TensorTasks:
-        """Copy tasks from memory, dense and in double precision."""
+        """Copy tasks from memory to the device, dense and in double precision."""
         if tasks.row_weights is not None:
             raise ValueError("device: rows with weights are only supported on the CPU; use device=None")
         import torch
@@ -104,7 +104,7 @@ class TensorTasks:
         return cls(X, y, offsets, tasks.labels, None if tasks.side_info is None else tasks)
 
     def take(self, index: NDArray[np.intp]) -> TaskSet:
-        """Copy the tasks at these positions, with all of their rows, to memory."""
+        """Copy the tasks at these positions from the device to memory, with all of their rows."""
         import torch
 
         offsets = self.offsets.cpu().numpy()
@@ -132,5 +132,5 @@ class TensorTasks:
 
     @property
     def names(self) -> NDArray[Any]:
-        """The labels in memory."""
+        """The labels as a NumPy array."""
         return self.labels.cpu().numpy() if is_tensor(self.labels) else np.asarray(self.labels)
