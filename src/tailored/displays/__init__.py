@@ -5,9 +5,8 @@
 again and returns the display with ``ax_`` and ``figure_``.  matplotlib is imported when drawing.
 """
 
-from .calibration import CalibrationDisplay
 from .coefficients import ComponentsDisplay, EffectsDisplay, PriorPathDisplay, ShrinkageDisplay
-from .rows import RowsDisplay
+from .evaluation import CalibrationDisplay, RowsDisplay
 from .task_fit import TaskFitDisplay
 
 __all__ = [

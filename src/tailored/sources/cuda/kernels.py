@@ -92,11 +92,6 @@ class Kernels:
                 shared_mem=self.layout.bytes_of(name),
             )
 
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks that sum moments."""
-        return self.n_multiprocessors * BLOCKS
-
 
 def _cupy_stream(current: Any) -> Any:
     """Return torch's stream as a CuPy stream, for old and new versions of CuPy."""

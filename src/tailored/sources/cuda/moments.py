@@ -15,7 +15,7 @@ from ...tasks.rows import Array, Scaling
 from ...tasks.task_set import TaskSet
 from ..base import Reader, Statistics
 from ..reservoir import Reservoir
-from .kernels import Kernels, kernels
+from .kernels import BLOCKS, Kernels, kernels
 from .tensors import TensorTasks
 
 
@@ -202,7 +202,7 @@ class CudaMoments:
         import torch
 
         compiled = self._compiled_for(component)
-        shape = (compiled.n_blocks, compiled.layout.n_sums)
+        shape = (compiled.n_multiprocessors * BLOCKS, compiled.layout.n_sums)
         partial = torch.zeros(shape, dtype=torch.float64, device=self.sizes.device)
         index = None if shares is None else torch.nonzero(shares > NEGLIGIBLE)[:, 0]
         n = len(self) if index is None else len(index)
