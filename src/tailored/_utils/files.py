@@ -14,8 +14,8 @@ from typing import IO, Any
 def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
 
-    If the process is killed, an old file is unchanged.  Several processes may write the same file at once.  Symbolic links
-    are followed, and the permissions of an old file are kept.  ``content`` may be a function that writes to an open file.
+    If the process is killed, an existing file is unchanged.  Several processes may write the same file at once.  Symbolic
+    links are followed, and the permissions of an existing file are kept.  ``content`` may be a function that writes to an open file.
     """
     target = check_target(path)
     # A random name: the target's name with a suffix could exceed the maximal length.

@@ -21,7 +21,7 @@ MOST_COLLISIONS = 1_000
 
 
 def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
-    """Return `value` if it is one of the names in `registry`; otherwise list them and suggest the nearest."""
+    """Return `value` if it is a name in `registry`; otherwise raise ValueError with the names and the closest match."""
     valid = list(registry)
     if isinstance(value, str) and value in valid:
         return value
@@ -82,7 +82,7 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
 
 
 def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
-    """Return a random generator as scikit-learn's `check_random_state`, but accept a NumPy Generator, too."""
+    """Return a random generator like scikit-learn's `check_random_state`; a NumPy Generator is also accepted."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     try:
@@ -191,7 +191,7 @@ def refuse_masked(name: str, values: Any) -> None:
 
 
 def targets_in_objects(y: Any) -> Any:
-    """Return targets of dtype object as floats, with errors that name `y`, as scikit-learn's do not."""
+    """Return targets of dtype object as floats; unlike those of scikit-learn, errors name `y`."""
     if not isinstance(y, np.ndarray) or y.dtype != object:
         return y
     with numbers_of("y"):
@@ -302,7 +302,7 @@ def check_positions(key: Any, n_tasks: int) -> np.ndarray:
 
 
 def native(labels: np.ndarray) -> list[Any]:
-    """Return labels as Python objects, which hash and print as a user would write them."""
+    """Return labels as Python objects, for use as keys and in messages."""
     # datetime64 would come back as an integer or a datetime, depending on its unit
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 

@@ -74,7 +74,7 @@ class Encoder:
         raise Unstorable(place, value)
 
     def _encode_object(self, value: Stored, place: str) -> Any:
-        if STORED.get(type(value).__name__) is not type(value):  # a class of the user's own
+        if STORED.get(type(value).__name__) is not type(value):  # a user-defined class
             raise Unstorable(place, value)
         state = value.state()
         encoded = self._encode_dict(state, place)

@@ -358,7 +358,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y, side_info
-            See `adapt`; or a TaskSet.
+            See `adapt`.  X may also be a TaskSet.
         columns : list of int, optional
             Positions of columns (the intercept is the last); all by default.
         """
@@ -377,7 +377,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         ----------
         X : array (n, d)
         groups : array (n,), optional
-            Label of each row's task; can be left out after a fit to one task.
+            Label of each row's task; optional if the learner was fitted to one task.
         side_info : optional
             Side information of new tasks; see `TaskSet`.  By default it is treated as missing, with a warning.
         exposure : array (n,), optional
@@ -562,7 +562,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         order: str | None = None,
         loss: Any = None,
     ) -> Array:
-        """Return the error of each task on rows that it was not adapted to.
+        """Return the error of each task on rows that were not used to adapt its model.
 
         Parameters
         ----------
@@ -655,7 +655,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if self.prior_.response is not None:
             raise ValueError("calibrate_intervals: intervals of counts are those of the model")
-        # Rows are drawn by position, so the result must not depend on the order of the tasks.
+        # Rows are drawn by task position; in this order the result does not depend on the order of the user's tasks.
         tasks = self._read(X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)
         calibration = calibrate([(tasks, self.prior_)], [0], sampling, self.n_jobs)

@@ -113,7 +113,7 @@ class TaskClassifier(_Classifier):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Raise TypeError; use `EmpiricalBayesClassifier.adapt`."""
-        raise TypeError("TaskClassifier: it cannot be fitted alone; use EmpiricalBayesClassifier.adapt")
+        raise TypeError("TaskClassifier: fit is not supported; use EmpiricalBayesClassifier.adapt")
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class (n, K), averaged over the posterior of the coefficients."""

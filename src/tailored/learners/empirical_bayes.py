@@ -72,11 +72,11 @@ class EmpiricalBayesLearner(MetaLearner):
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they raise
         the evidence, with at least five tasks, at most 12 columns and without a ``device``; "linear" does not.  Each category
-        of a column with more than 20 categories always has a shared effect, shrunken with a variance per column.
-        Otherwise a scikit-learn regressor for all tasks, which reads the columns of X and the encoded side information.  Clones
+        of a column with more than 20 categories always has a shared effect, shrunken with one variance per column.
+        A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.  Clones
         are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares on query
-        rows of held-out tasks.  The prior is then refitted to the residuals of the weighted regressor, with the same or a
-        simple structure.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
+        rows of held-out tasks.  The prior is then refitted to the residuals of the weighted regressor, with the same
+        structure or a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
         combines gradient boosting and a random forest.  It needs 40 tasks, and is dropped before the second fit if it does not
         lower the error on held-out tasks by half a standard error.
     varying : None or list of str or int, default=None
@@ -87,7 +87,7 @@ class EmpiricalBayesLearner(MetaLearner):
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to this range, or to the range of the training targets.  Means of counts are at
-        most twice the largest rate of the training rows and of the rows of the task.
+        most twice the largest rate in the training rows and in the rows of the task.
     n_support : int, float, pair of these or None, default=None
         Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
         are optimised for such tasks, and `score` and `task_errors` use it by default.  None means any number of rows.

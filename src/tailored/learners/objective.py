@@ -183,7 +183,7 @@ class ObjectiveLearner(PaperLearner):
         return self
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments; ``solver__step`` sets an argument of the solver, whose name is then replaced by an object."""
+        """Set arguments; ``solver__step`` sets an argument of the solver.  A solver given by name becomes an object."""
         with restored_on_failure(self):
             if any(name.startswith("solver__") for name in params):
                 # Use a copy, so that an invalid name does not change the solver.
@@ -358,7 +358,7 @@ class ConditionalLearner(ObjectiveLearner):
         Loss of the within-task problem and of the errors on query rows and held-out tasks.  "logistic" and "hinge" take
         any two labels; predictions are decision values.  For probabilities, use `EmpiricalBayesClassifier`.
     inner : {"exact", "online"}, default="exact"
-        Within-task algorithm: the certified minimiser, or the paper's one-pass variant.
+        Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's one-pass variant.
     objective : {"surrogate", "query"}, default="surrogate"
         The paper's convex surrogate, or the risk of the support solution on query rows.
     rank : int or None, default=32

@@ -139,7 +139,7 @@ def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
 
 
 def side_by_label(learner: Any, side_info: Any) -> Any:
-    """Return a frame of side information that has the task column of `fit` as a mapping from label to row."""
+    """Return side information as a mapping from label to row, if it is a frame with the task column of `fit`."""
     task = learner.columns_in_["task"]
     frame = read_frame(side_info, "side_info") if is_frame(side_info) and isinstance(task, str) else None
     if frame is None or task not in frame.columns or frame[task].is_duplicated().any():
@@ -279,7 +279,7 @@ def tasks_without_rows(
 
 
 def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
-    """Warn if tasks of a stream are numbered from zero again, as `TaskSet.from_tasks` does by default."""
+    """Warn if tasks of a stream are numbered from zero again, which is the default of `TaskSet.from_tasks`."""
     n = len(batch)
     counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
     if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):
@@ -289,7 +289,7 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:
-    """Return the tasks with the weight of each row as its target; weights may be in the order of `groups`."""
+    """Return the tasks with the weight of each row as its target; with `groups`, weights are in its order."""
     refuse_masked("sample_weight", sample_weight)
     values = np.array(sample_weight, dtype=float)
     if values.shape != tasks.y.shape:

@@ -68,7 +68,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     fit_intercept : bool, default=False
         Append a constant column, which is the last feature in ``representation`` and ``bias``.
     tol : float, default=1e-8
-        The exact solver stops when ``dual_gap_ <= tol * P(0)``, P(0) being the objective at w = b.
+        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w = b.
     max_iter : int, default=1000
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to this range, or to the range of the targets in `fit`.

@@ -37,9 +37,9 @@ class Description:
     rows_per_task: dict[str, float]  # "min", "median" and "max"
     task: str  # name of the task column; "" if the tasks were not read from a dataframe
     target: str
-    columns: list[dict[str, str]]  # "column", "role" ("feature" or "side info"), "kind" and "read as" of each
+    columns: list[dict[str, str]]  # keys: "column", "role" ("feature" or "side info"), "kind" and "read as"
     dropped: dict[str, int]  # reasons why rows were dropped, and numbers of rows
-    notes: list[str]  # columns that do not vary, or not within tasks, and targets that are binary or counts
+    notes: list[str]  # about constant columns, and about targets that are binary or counts
 
     @classmethod
     def of(cls, tasks: Any) -> Description:

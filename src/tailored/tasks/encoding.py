@@ -36,9 +36,9 @@ from ..exceptions import UnknownCategoryWarning
 #: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
 #: A feature with more categories is stored as one column of category codes instead of indicators.  If most of its
-#: strings are distinct, they are identifiers of rows, which is an error.
+#: strings are distinct, they are taken for row identifiers, which raises an error.
 MANY_CATEGORIES = 20
-#: A column of strings is an error if it has at least this many distinct values, and this fraction of them are numbers.
+#: A column of strings raises an error if it has at least this many distinct values and this fraction of them are numbers.
 MIN_NUMBERS, SHARE_OF_NUMBERS = 10, 0.8
 
 #: Kinds of columns; "levels" is a categorical feature stored as category codes.
@@ -98,7 +98,7 @@ class ColumnEncoding(Record):
         check_choice("kind", self.kind, KINDS)
         has_categories = self.kind in ("categorical", "levels", "ordered")
         if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
-            raise ValueError("categories: must be the different categories of this kind, or empty")
+            raise ValueError("categories: must be the distinct categories of this kind, or empty")
         n = len(self.categories) - 1 if self.kind in ("categorical", "levels") else 1
         if len(self.means) not in (0, n):
             raise ValueError(f"means: must have {n} numbers")
@@ -216,7 +216,7 @@ class ColumnEncoding(Record):
         return (self.means or (np.nan,))[0], False
 
     def merged(self, n: int, other: ColumnEncoding, m: int) -> ColumnEncoding:
-        """Return the joint encoding of `n` rows and, with the encoding `other`, `m` further rows of the same table."""
+        """Return the joint encoding of `n` rows (this encoding) and `m` further rows of the same table (`other`)."""
         kinds = {self.kind, other.kind}
         if kinds <= {"number", "boolean"}:
             return self if self.kind == other.kind else ColumnEncoding(self.name)
@@ -279,7 +279,7 @@ class Encoding(Record):
     side_info: tuple[ColumnEncoding, ...] = ()  # the feature map encodes its categorical columns
     #: Reasons why rows of the table were dropped, and numbers of rows.
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    classes: tuple[str | bool, ...] = ()  # sorted classes of the target, which is stored as their positions
+    classes: tuple[str | bool, ...] = ()  # sorted classes of a target that is stored as class positions
     # Names of the columns with the optional values per row.
     sample_weight: str | None = None
     frequency_weight: str | None = None
@@ -537,7 +537,7 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
 def refuse_numbers_as_text(column: Column, title: str) -> None:
     """Raise ValueError if most values of a column of strings are numbers, which would become categories.
 
-    If all are integers, they are taken for categories, because a file without types would have been read as numbers.
+    If all are integers, they are accepted as categories, because a file reader would have read them as numbers.
     """
     if column.dtype in (nw.String, nw.Object) and declared_kind(column)[0] == "categorical":
         codes, distinct = _coded(column)
@@ -609,7 +609,7 @@ def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | Non
         return None
     if len({_ISO.fullmatch(text.strip())[4] is None for text in distinct}) > 1:  # type: ignore[index]
         raise ValueError(
-            f"dates: {name_some(distinct, 3)} are times with and without a zone. Write all with one."
+            f"dates: {name_some(distinct, 3)} are times with and without a zone. Use a zone in all of them or in none."
         )
     return np.array([*days, np.nan], dtype=float)[codes]
 
@@ -639,7 +639,7 @@ def _check_categories(categories: tuple[str, ...], n_rows: int, title: str) -> N
         return
     raise ValueError(
         f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows. Identifiers of rows, or of "
-        "another grouping, do not predict new rows: list the columns to use in `features`, without it."
+        "another grouping, do not predict new rows. Exclude this column: list the others in `features`."
     )
 
 

@@ -17,7 +17,7 @@ from .task_set import Share, TaskSet, check_share, row_counts
 ROTATIONS = 4
 #: Minimum number of query rows of a task, if it has enough rows.
 LEAST_QUERY = 5
-#: Which rows of a new task are observed: random ones, or the first ones.
+#: Which rows of a new task are observed: random rows, or the first rows.
 ORDERS = ("random", "first")
 
 
@@ -39,11 +39,11 @@ class SupportSampling:
     """Which rows of a new task are observed before others are predicted, and how many.
 
     ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). By
-    default, it is all random rows except one part in `ROTATIONS`, or the first quarter to three quarters of the rows.
+    default, all rows except one of `ROTATIONS` random parts are support rows, or the first quarter to three quarters.
     """
 
     support: tuple[Share, Share] | None = None
-    in_order: bool = False  # whether the support rows are the first ones
+    in_order: bool = False  # whether the support rows are the first rows
 
     @classmethod
     def of(cls, support: Any = None, order: str = "random") -> SupportSampling:
@@ -80,7 +80,7 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return episodes of every task; in each repeat, it has about as many query rows as it has rows."""
+        """Return episodes of every task; in each repeat, they have about as many query rows as the task has rows."""
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)

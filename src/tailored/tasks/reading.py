@@ -255,7 +255,7 @@ BY_LABEL = (
 )
 
 
-#: Largest absolute value of side information, whose squares are summed, and largest weight or exposure.
+#: Largest absolute value of side information (sums of squares must be finite), and largest weight or exposure.
 MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 
 

@@ -1,4 +1,4 @@
-"""The rows of many tasks as clean float64 arrays, their scaling, and operations on them."""
+"""The rows of many tasks as float64 arrays, their scaling, and operations on them."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Scaling(Record):
     shift: Array
     target_shift: float = 0.0
     fit_intercept: bool = False
-    response: str = "gaussian"  # name of the distribution of the targets; only Gaussian ones are scaled
+    response: str = "gaussian"  # name of the distribution of the targets; only Gaussian targets are scaled
 
     def __post_init__(self) -> None:
         check_shape("columns", self.columns, None)

@@ -45,8 +45,8 @@ from .reading import (
     side_from_rows,
 )
 
-#: A row with frequency n is repeated up to n times; the limits are about this many rows in all, but not fewer than
-#: this many copies of a row.
+#: A row with frequency n is repeated up to n times, but at most MOST_SINGLE_ROWS / (number of rows) times, or
+#: FEWEST_REPEATS times if that is more.
 MOST_SINGLE_ROWS, FEWEST_REPEATS = 100_000, 4
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
@@ -402,7 +402,7 @@ class TaskSet(Fitted):
     def single_rows(self) -> Self:
         """Return the tasks with each row repeated according to its frequency, so that a split can divide the copies.
 
-        If these were too many, the copies have frequencies, too. Rows with fractional frequencies are not repeated.
+        If there would be too many copies, each copy has a frequency again. Rows with fractional frequencies are not repeated.
         """
         if (n := self.frequency_weight) is None:
             return self
@@ -544,7 +544,7 @@ class TaskSet(Fitted):
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
             labels = f"(support has {mine}, query {theirs})"
-            raise ValueError(f"support: none of its tasks is in query {labels}. Without any, pass None.")
+            raise ValueError(f"support: none of its tasks is in query {labels}. Without support, pass None.")
         return at
 
     def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
