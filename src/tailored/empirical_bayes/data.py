@@ -156,7 +156,7 @@ class TrainingData:
 
     @property
     def has_side(self) -> bool:
-        """Whether the model may use the side features: those computed from rows would fit the noise of the rows."""
+        """Whether the model may use the side features.  Features of rows are not used: they would fit the noise."""
         return self.side is not None and self.side.from_side_info
 
     @cached_property
@@ -273,7 +273,7 @@ def known_mean(errors: Array) -> float:
 def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:
     """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
 
-    If a task has an infinite error under one of the methods, this alone decides.
+    If a task has an infinite error under one of the methods, this task alone decides.
     """
     gains = gains[~np.isnan(gains)]
     if len(gains) < 2:

@@ -117,7 +117,7 @@ class QueryBias:
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
         box, width = self._box, SMOOTHING * self.residual
         slopes = smoothed(box, self.predict(B), width)[1]
-        # Rows at which the smoothed loss is curved; it is linear at the bounds of the slope, and at zero within a kink.
+        # The smoothed loss is linear where its slope is at a bound, and constant within a kink, where its slope is zero.
         bent = (slopes > box.lower) & (slopes < box.upper) & ((slopes != 0.0) | (box.kink == 0.0))
         moved = self.directions[bent][:, :, None] * self.features[bent][:, None, :]
         moved = moved.reshape(len(moved), B.size)

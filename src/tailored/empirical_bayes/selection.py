@@ -46,7 +46,7 @@ from .data import ENOUGH_TASKS, LARGEST_WORK, Draw, Fold, TrainingData, known_me
 FEW_TASKS = 40
 #: The simplest structure within this many standard errors of the highest density is selected.
 N_ERRORS = 1.0
-#: Number of structures of each family that are evaluated on repeated folds; a family differs only in shrinkage.
+#: Number of structures of each family that are evaluated on repeated folds; they differ only in shrinkage.
 REPEATED = 3
 #: Minimum gain in log predictive density per task for more components, or for atoms, in addition to the standard error.
 LEAST_GAIN = 0.05
@@ -122,7 +122,7 @@ StateOf = Callable[[Fold], FoldState]
 def select(
     data: TrainingData, stage: Stages, known: tuple[Structure, SideStructure | None] | None = None
 ) -> Selection:
-    """Select the effects of side information, then the structure; with ``known``, only from this and simple structures."""
+    """Select effects of side information, then a structure.  If ``known`` is given, it only competes with simple structures."""
     with single_threaded_blas():
         side: SideStructure | None = None
         state_of = cache(lambda fold: _fold_state(data, fold, side))
@@ -162,7 +162,7 @@ def select(
                 chains = all_structures(n_components, learn_mean, data.statistics.n_features, **flags)
             if data.response is not None:
                 # Non-Gaussian targets are not centred, so a prior without a mean would be centred at f = 0.
-                # Their fits take longer, so zero is the only target of shrunk correlations.
+                # Their fits take longer, so truncation and shrinkage to common factors are not tried.
                 chains = [
                     [s for s in each if s.learn_mean and not (s.truncation or s.n_factors)] for each in chains
                 ]
@@ -491,7 +491,7 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
 
 
 def likely_cause(data: TrainingData) -> str:
-    """Return advice if a baseline is better: to check the most unusual column of X, or other possible causes."""
+    """Return what to check if a baseline is better: the most unusual column of X, or other possible causes."""
     statistics = data.statistics
     d, T = data.tasks.n_features, len(statistics)
     squares = statistics.gram[:, np.arange(d), np.arange(d)] / np.maximum(statistics.sizes, 1.0)[:, None]

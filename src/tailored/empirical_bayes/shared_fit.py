@@ -57,7 +57,7 @@ class Term(NamedTuple):
 
 
 class FittedEffects(NamedTuple):
-    """The shared effects, and corrections for their uncertainty to a model of the residuals."""
+    """The shared effects, and corrections of the model of the residuals for their uncertainty."""
 
     effects: SharedEffects
     mean_errors: Array  # (d, d) to be added to the error covariance of b, in squared units of the targets
@@ -128,7 +128,7 @@ def _levels(codes: Array, column: int, n: int) -> Term:
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term | None:
-    """Return a curve of a column; with ``by`` (position and values (n,)), times this feature of the side information."""
+    """Return a curve of a column; if ``by`` is given (position and values (n,)), multiply it by this side feature."""
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None

@@ -68,7 +68,7 @@ class RunningModel:
         return statistics_of(tasks, self.scaling, None if self.side is None else self.side(tasks))
 
     def advance(self, tasks: TaskSet, n_before: int) -> RunningModel:
-        """Return the model after a batch of tasks, whose targets are residuals of a shared regressor."""
+        """Return the model after a batch of tasks; with a shared regressor, their targets must be its residuals."""
         return replace(self, model=self.model.advance(self._statistics(tasks), n_before))
 
     def prior(self, selected: Prior) -> Prior:
@@ -104,7 +104,7 @@ class Stream:
         return self.running is not None and not self.sample.is_whole
 
     def take(self, batch: TaskSet, validation: TaskSet | None = None) -> tuple[Stream, TaskSet]:
-        """Return the stream after a batch, and the tasks of the batch with their earlier rows, as far as stored.
+        """Return the stream after a batch, and the tasks of the batch with their earlier rows, if these are stored.
 
         Rows of a task in the sample are added to its earlier rows.  An earlier task outside the sample counts as new.
         """

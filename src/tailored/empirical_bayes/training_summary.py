@@ -44,7 +44,7 @@ def training_summary(
     errors: Array,
     n_tasks: int,
 ) -> TrainingSummary:
-    """Summarise ``n_tasks`` training tasks, of which ``data`` are all or a sample."""
+    """Summarise ``n_tasks`` training tasks; ``data`` contains all of them or a sample."""
     summary = basic_summary(data, errors, selection.task_mean_errors)
     n_rows = round(float(summary.n_rows) * n_tasks / max(len(data), 1))
     summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)

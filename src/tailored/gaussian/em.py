@@ -206,7 +206,7 @@ def noise_floor(totals: Totals) -> float:
 
 
 def constant_gates(mixture: Mixture, side: Array) -> Array:
-    """Return coefficients of the mixing weights for which these do not depend on the side information."""
+    """Return the coefficients of constant mixing weights, which do not depend on the side information."""
     gates = np.zeros((mixture.n_components, 1 + side.shape[1]))
     gates[:, 0] = np.log(mixture.proportions)
     return gates

@@ -25,7 +25,7 @@ from .moments import influence
 from .rows import Tasks
 from .side import SideFit, normal_equations
 
-#: Largest number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
+#: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
 MOST_TOGETHER = 400
 #: Directions whose information is below this fraction of the largest have no standard error.
 UNKNOWN = 1e-10

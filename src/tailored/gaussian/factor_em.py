@@ -27,7 +27,7 @@ NOISE_TASKS = 20.0
 TOLERANCE = 1e-5
 #: A side feature is dropped if its relevance times its mean square falls below this.
 IRRELEVANT = 1e-4
-#: Smallest eigenvalue of Λ, relative to its trace.
+#: This multiple of the trace of Λ is added to its diagonal.
 SMALLEST_EIGENVALUE = 1e-9
 
 

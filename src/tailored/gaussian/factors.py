@@ -188,7 +188,7 @@ def add_rows(
 
 
 def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Expected:
-    """Return the posterior of each task; ``means`` (T, 1, d) are of the coefficients, ``covariances`` (T, q, q) of the scores."""
+    """Return the posterior of each task: means (T, 1, d) of the coefficients, and covariances (T, q, q) of the scores."""
     T, (d, q), n_columns = len(rows), model.factors.shape, rows.X.shape[1]
     has_intercept = d > n_columns
     if has_intercept and model.diagonal[-1] != 0.0:

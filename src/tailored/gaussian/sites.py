@@ -8,7 +8,7 @@ Under a component, w = b + Lu with standard normal u.  For every task:
    likelihood of the row, multiplied by the prior and the other sites.
 2. If L has at most `MOST_DIRECTIONS` columns, evidence, mean and covariance are computed by Gauss-Hermite quadrature of the
    exact likelihood and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982): expectation propagation alone
-   underestimates large variances of small tasks by about 10 %.  Otherwise those of expectation propagation are used.
+   underestimates large variances of small tasks by about 10 %.  Otherwise, the results of expectation propagation are used.
 
 Evidence and moments under the components then have the same meaning as for Gaussian targets, so EM, mixtures and mixing
 weights do not depend on the response.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
@@ -33,7 +33,7 @@ from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
 from .responses import BERNOULLI, DISPERSIONS, POISSON, Response
 
-#: Options of kernels that allocate arrays or take slices of them, which are counted.
+#: Options of kernels that allocate or slice arrays, for which Numba counts references.
 _PART, _ENTRY = {**PART, "_nrt": True}, {**ENTRY, "_nrt": True}
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -346,7 +346,7 @@ def _tilted(
             # The mode is close to log y if the count is informative.
             k = v * (y + 0.5) * (1.0 if code == POISSON else shape / (shape + y))
             new = (mean / variance + k * np.log(y + 0.5)) / (1.0 / variance + k)
-        # Bisect every fourth step: Newton steps for counts have length about one to the right of the mode.
+        # Bisect every fourth step, because Newton steps for counts have length one if f is far above the mode.
         if not low < new < high or step % 4 == 3:
             new = 0.5 * (low + high)
         f = new
@@ -412,7 +412,7 @@ def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Arr
 def _propagate(
     kind: Kind, data: Data, own: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
 ) -> tuple[float, float]:
-    """Update the sites of a task one at a time, and mean and S; return the largest change and the sum of log constants."""
+    """Update the sites, mean and S of a task, one row at a time; return the largest change and the sum of log constants."""
     (code, shape), (rows, f, y, v), (tau, linear), p = kind, data, sites, len(mean)
     largest, constants = 0.0, 0.0
     for i in range(own[0], own[1]):

@@ -88,7 +88,7 @@ def _options(single: Mixture, learn_mean: bool) -> dict[str, Any]:
 
 
 def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
-    """Return the expected sufficient statistics of clusters of tasks, with the mean posterior covariance for all tasks."""
+    """Return the expected sufficient statistics of clusters of tasks, using the mean posterior covariance for each task."""
     counts = shares.sum(axis=0)
     within = (common.second[0] - deviations.T @ deviations) / max(len(deviations), 1)
     between = np.stack([(deviations * r[:, None]).T @ deviations for r in shares.T])

@@ -87,7 +87,7 @@ class Structure:
 
     @property
     def family(self) -> tuple[Any, ...]:
-        """The family of this structure; its members differ in the amount of shrinkage only."""
+        """Key of the family of this structure; members of a family differ only in the amount of shrinkage."""
         return (
             self.kind,
             self.covariance,
@@ -211,7 +211,7 @@ def _shrunk_chains(single: Structure, ranks: tuple[int, ...]) -> list[list[Struc
 
 @dataclass
 class StructureFitter:
-    """Fit several structures to the same tasks; a fit starts from those of simpler structures."""
+    """Fit several structures to the same tasks; a fit may start from the fit of a simpler structure."""
 
     tasks: Tasks  # scaled to mean square one; effects of side information are subtracted from the targets
     seed: list[int]  # for the random starts of mixtures
@@ -379,7 +379,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         source,
         model,
         max_iter=REFINING_STEPS,
-        # Acceleration would combine low-rank covariances to one of higher rank.
+        # Acceleration combines covariances, and a combination of low-rank covariances has a higher rank.
         accelerate=structure.kind != "low rank",
         learn_mean=structure.learn_mean,
         restrict=structure.restrict,

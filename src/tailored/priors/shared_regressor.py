@@ -80,7 +80,7 @@ class OutOfFold(NamedTuple):
         return shared.predict_parts(tasks.X, np.repeat(shared.encode(tasks), tasks.sizes, axis=0), folds)
 
     def weighted(self, weights: Array, tasks: TaskSet) -> OutOfFold:
-        """Return the sum with these weights; parts with a positive weight are also fitted to all tasks."""
+        """Return the weighted sum of the parts with positive weights, which are also fitted to all tasks."""
         shared, used = self.regressor, [j for j, weight in enumerate(weights) if weight > 0] or [0]
         folds = tuple(tuple(parts[j] for j in used) for parts in shared.folds)
         parts = tuple(_fitted(part, tasks, shared.encoder) for part in folds[0])
@@ -114,7 +114,7 @@ def fit_out_of_fold(
 
 
 def default_regressors() -> list[Any]:
-    """Return gradient boosting and a random forest, both of small trees.
+    """Return the regressors of ``common="auto"``: gradient boosting and a random forest, both with small trees.
 
     They estimate means whatever the loss of the learner is, because their residuals are modelled as Gaussian.  The number of
     trees is fixed, because early stopping on random rows of the same tasks would stop too late.
