@@ -1,6 +1,6 @@
 """H of Algorithm 1 without a rank limit, at a third of the cost of `Factored`.
 
-`Factored` diagonalises H at every step, although the projection only needs the negative eigenvectors of
+`Factored` diagonalises H at every step, although the projection only needs the eigenvectors with negative eigenvalues of
 ``H − γ (I ⊗ φ) G (I ⊗ φᵀ)``, at most d of them.  Here ``H = E P Eᵀ`` with an orthonormal basis E (dk, r) of its
 range and a dense P.  A step computes these eigenvectors, reflects the basis so that they come last, and drops them.
 """
@@ -250,7 +250,7 @@ def _bisect(diagonal: Array, squares: Array, bound: float, least: float, work: A
     """Set ``work[0]`` to the eigenvalues up to ``bound`` of a symmetric tridiagonal matrix; return their number.
 
     ``squares[i]`` is the square of the entry between rows i − 1 and i.  All intervals advance in one loop over the rows.
-    LAPACK bisects one after the other, which takes five times as long.
+    LAPACK bisects the intervals one after another, which takes five times as long.
     """
     middle, low, high, pivots, below = work[0], work[1], work[2], work[3], work[4]
     m, middle[0] = 1, bound

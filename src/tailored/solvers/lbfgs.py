@@ -1,4 +1,4 @@
-"""L-BFGS on the objective summed over all tasks."""
+"""L-BFGS on the mean objective over all tasks."""
 
 from __future__ import annotations
 

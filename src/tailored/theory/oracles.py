@@ -49,7 +49,7 @@ def previous_oracle(W: Any) -> Array:
     """
     root = power(check_psd(W, "W"), 0.5)
     trace = float(np.trace(root))
-    # All weights are zero: every feasible θ is a minimiser; return zero.
+    # If all weights are zero, every feasible θ is a minimiser; return zero.
     return root / trace if trace > 0 else root
 
 

@@ -518,9 +518,9 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 
 @njit(**_INNER)
 def _one_pass(loss: Any, X: Any, images: Any, offset: Any, v: Any, a: Any, certify: bool) -> Outcome:
-    """Set v to the mean of w_2 .. w_{n+1}, w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; v is 0 before, images = X theta.
+    """Add the mean of w_2 .. w_{n+1} to v = 0, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
 
-    v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
+    images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
     to -theta X's/n, the primal point of the dual point s, is computed in the same way.
     """
     n, d = X.shape
