@@ -188,28 +188,27 @@ def _drop(E: Array, new: Array, M: Array, values: Array, vectors: Array) -> tupl
     last columns of the identity.  ``Q = I − Y (I − B)⁻¹ Yᵀ`` is a reflection that maps these columns to the
     vectors.  No product with M is needed, because the vectors are its eigenvectors.
     """
-    (n, m), (size, r) = vectors.shape, E.shape
+    n, m = vectors.shape
     kept = n - m
-    basis = np.empty((size, kept), order="F")
-    basis[:, : min(r, kept)] = E[:, :kept]
-    basis[:, r:] = new[:, : max(kept - r, 0)]
-    removed = new @ vectors[r:] + (dgemm(1.0, E, vectors[:r]) if r and m else 0.0)
-    if not m or not kept:
-        return basis, M[:kept, :kept], removed
+    basis = np.concatenate([E.T, new.T]).T
+    if not m:
+        return basis, M, basis[:, n:]
+    removed = dgemm(1.0, basis, vectors)
     left, cosines, right = np.linalg.svd(vectors[kept:])
     turn = -right.T @ left.T
     # (I − B)⁻¹, where the eigenvalues of I − B lie between 1 and 2
     inverse = (left / (1.0 + cosines)) @ left.T
-    Y = np.asfortranarray(vectors @ turn)
-    MY = Y @ ((turn.T * values) @ turn)
-    MY -= _last_columns(M, m)
-    EY = removed @ turn - np.hstack([E[:, kept:], new[:, max(kept - r, 0) :]])
-    Y[np.arange(kept, n), np.arange(m)] -= 1.0
-    basis = dgemm(-1.0, EY @ inverse, Y[:kept], trans_b=True, beta=1.0, c=basis, overwrite_c=True)
-    X = MY @ inverse
-    X -= 0.5 * Y @ (inverse @ (Y.T @ X))
-    M = dsyr2k(-1.0, X, Y, beta=1.0, c=M, lower=1, overwrite_c=1)
-    return basis, finite(np.asfortranarray(M[:kept, :kept]), "H"), removed
+    Y = dgemm(1.0, vectors, turn)
+    MY = dgemm(1.0, Y, (turn.T * values) @ turn) - _last_columns(M, m)
+    EY = dgemm(-1.0, basis[:, kept:], inverse, 1.0, dgemm(1.0, removed, turn @ inverse), overwrite_c=True)
+    Y[kept:].flat[:: m + 1] -= 1.0
+    if kept:
+        basis = dgemm(-1.0, EY, Y[:kept], 1.0, basis[:, :kept], trans_b=True, overwrite_c=True)
+    X = dgemm(1.0, MY, inverse)
+    X = dgemm(-0.5, Y, inverse @ (Y.T @ X), 1.0, X, overwrite_c=True)
+    P = np.asfortranarray(dsyr2k(-1.0, X, Y, beta=1.0, c=M, lower=1, overwrite_c=1)[:kept, :kept])
+    finite(P.diagonal(), "H")  # bounds the other entries, because P is positive semidefinite
+    return basis[:, :kept], P, removed
 
 
 def _last_columns(M: Array, m: int) -> Array:
@@ -261,7 +260,7 @@ def _bisect(diagonal: Array, squares: Array, bound: float, least: float, work: A
             for j in range(m):
                 s = diagonal[i] - middle[j] - squares[i] / pivots[j]
                 pivots[j] = s if abs(s) > 1e-290 else -1e-290
-                below[j] += 1.0 if s < 0.0 else 0.0
+                below[j] += 1.0 if pivots[j] < 0.0 else 0.0
         if sweep == 0:
             m = int(below[0])
             low[:m], high[:m] = least, bound
