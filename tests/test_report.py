@@ -133,7 +133,10 @@ def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
     np.testing.assert_array_equal(residuals, evaluation.targets - evaluation.predictions[-1])
     # A spreadsheet would read "=1+1" as a formula.
     names = {"=1+1": "'=1+1", "@a": "'@a"}
-    assert [row["task"] for row in tables["hours.csv"]] == [names.get(each, each) for each in tasks.labels]
+    hours = tables["hours.csv"]
+    assert {row["task"] for row in hours} == {names.get(each, each) for each in tasks.labels}
+    differences = [float(row["coefficient"]) - float(row["prior mean"]) for row in hours]
+    assert differences == sorted(differences)
     (slope,) = (row for row in tables["fixed-effects-and-random-effect-std.csv"] if row["column"] == "hours")
     assert (
         float(slope["fixed effect"])
@@ -172,7 +175,7 @@ def test_many_tasks_are_sampled_for_the_evaluation(tasks, learner, evaluation, t
     assert "A random sample of 20 of the 40 tasks was evaluated." in text
     assert len(re.findall('<figure data-task="', text)) == 1
     assert "A random sample of 3 of the 40 tasks is drawn." in text
-    assert "The list has 1 tasks; in Python, TaskFitDisplay draws any task." in text
+    assert "The list has the 1 tasks that differ most from their prediction without rows." in text
 
 
 def test_single_tasks_are_drawn_over_a_numeric_column(tasks, learner, evaluation, tmp_path, monkeypatch):

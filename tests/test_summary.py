@@ -222,13 +222,20 @@ def test_effects_are_those_of_lme4(tmp_path):
 def test_coverage_of_the_intervals_of_effects(described):
     learner, tasks, truth = described
     frame = learner.effects(tasks, coverage=0.8)
-    assert list(frame.columns) == ["task", "column", "effect", "std", "lower", "upper"]
+    assert list(frame.columns) == ["task", "column", "effect", "std", "lower", "upper", "prior"]
     assert frame["task"].tolist()[:2] == ["school 0", "school 0"]
     assert frame["column"].tolist()[:2] == ["x0", "(intercept)"]
     inside = (frame["lower"] <= truth.ravel()) & (truth.ravel() <= frame["upper"])
     # 280 intervals, two of them of one task
     assert 0.8 - 0.09 < inside.mean() < 0.8 + 0.09
     np.testing.assert_allclose((frame["upper"] - frame["lower"]) / frame["std"], 2 * 1.2815516, rtol=1e-6)
+
+
+def test_prior_means_of_effects_are_those_without_rows(described):
+    learner, tasks, _ = described
+    expected = learner.effects(tasks.without_rows())["effect"]
+    np.testing.assert_allclose(learner.effects(tasks)["prior"], expected, rtol=1e-9, atol=1e-12)
+    assert expected[1::2].std() > 0.5  # the description shifts the intercept
 
 
 def test_effects_in_other_units(described):
@@ -410,7 +417,7 @@ def test_frames_without_pandas(described, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     found = described[0].effects(described[1][:2])
-    assert found.dtype.names == ("task", "column", "effect", "std", "lower", "upper")
+    assert found.dtype.names == ("task", "column", "effect", "std", "lower", "upper", "prior")
     assert len(found) == 4
 
 

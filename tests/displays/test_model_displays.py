@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tailored import IndependentLearner, TaskSet
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.displays import (
     ComponentsDisplay,
     EffectsDisplay,
@@ -82,6 +82,20 @@ def test_effects_are_those_of_the_learner(schools):
     filled = next(line for line in found.ax_.lines if line.get_label() == "interval excludes it")
     apart = (found.lower > common) | (found.upper < common)
     np.testing.assert_allclose(filled.get_xdata(), np.sort(found.effects[apart]))
+
+
+def test_differences_to_prior_means_that_depend_on_side_information():
+    rng = np.random.default_rng(0)
+    side, task = np.repeat([[0.0], [6.0]], 30, axis=0), np.repeat(np.arange(60), 10)
+    y = (side[:, 0] + rng.normal(size=60))[task] + 0.5 * rng.normal(size=600)
+    tasks = TaskSet(rng.normal(size=(600, 1)), y, task, side_info=side[task])
+    learner = EmpiricalBayesLearner(common="linear").fit(tasks)
+    found = EffectsDisplay.from_estimator(learner, tasks, "(intercept)")
+    assert np.ptp(found.prior) == pytest.approx(6.0, abs=1.0)
+    drawn = np.concatenate([line.get_xdata() for line in found.ax_.lines if line.get_marker() == "o"])
+    order = np.argsort(found.effects - found.prior)
+    np.testing.assert_allclose(np.sort(drawn)[[0, -1]], (found.effects - found.prior)[order[[0, -1]]])
+    assert "minus prior mean" in found.ax_.get_xlabel()
 
 
 def test_at_most_45_tasks_are_drawn_with_their_names(schools):

@@ -105,12 +105,12 @@ def names_of(learner: Any) -> list[str]:
     return coefficient_names(learner)
 
 
-def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array]:
-    """Return the coefficients of tasks and the bounds of their intervals, (T, d) each."""
+def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array, Array]:
+    """Return the coefficients of tasks, the bounds of their intervals, and their prior means, (T, d) each."""
     table, shape = learner.effects(tasks, coverage=coverage), (-1, len(names_of(learner)))
-    columns = (np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper"))
-    effects, lower, upper = (column.reshape(shape) for column in columns)
-    return effects, lower, upper
+    columns = (np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper", "prior"))
+    effects, lower, upper, prior = (column.reshape(shape) for column in columns)
+    return effects, lower, upper, prior
 
 
 def fixed_effects(learner: Any) -> Array | None:

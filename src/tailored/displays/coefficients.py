@@ -47,8 +47,9 @@ ELLIPSE_STD = 2.0
 class EffectsDisplay(ModelDisplay):
     """Caterpillar plot: the coefficient of one column in every task, in increasing order, with its interval.
 
-    Markers are filled for tasks whose interval excludes the fixed effect.  With more than 45 tasks, 45 of them are drawn,
-    evenly spaced in this order.
+    Markers are filled for tasks whose interval excludes the fixed effect.  If the side information changes the prior mean of
+    the coefficient, differences between the coefficient and this mean are drawn, so that tasks are comparable.  With more
+    than 45 tasks, 45 of them are drawn, evenly spaced in this order.
 
     Attributes
     ----------
@@ -57,8 +58,10 @@ class EffectsDisplay(ModelDisplay):
     effects, lower, upper : arrays (T,)
         Coefficients and interval bounds in the order of ``labels``; see the method `effects` of the learners.
     fixed_effect : float or None
-        Prior mean of the coefficient, at the mean of the side information.
+        Prior mean of the coefficient.
     coverage : float
+    prior : array (T,) or None
+        Prior mean of the coefficient of each task, if side information changes it.
     """
 
     column: str
@@ -68,6 +71,7 @@ class EffectsDisplay(ModelDisplay):
     upper: Array
     fixed_effect: float | None
     coverage: float
+    prior: Array | None = None
 
     @classmethod
     def from_estimator(
@@ -75,14 +79,20 @@ class EffectsDisplay(ModelDisplay):
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or position).
 
-        By default it is the column whose scaled coefficient varies most between tasks.
+        By default it is the column whose scaled coefficient varies most between tasks, given their side information.
         """
-        names, values = names_of(learner), effects_of(learner, tasks, coverage)
-        j = most_varying(learner, values[0])[0] if column is None else find_column(column, names)
-        means = fixed_effects(learner)
+        names, (*values, priors) = names_of(learner), effects_of(learner, tasks, coverage)
+        j = most_varying(learner, values[0] - priors)[0] if column is None else find_column(column, names)
+        (effects, lower, upper), prior, means = (
+            (each[:, j] for each in values),
+            priors[:, j],
+            fixed_effects(learner),
+        )
         mean = None if means is None else float(means[j])
-        effects, lower, upper = (each[:, j] for each in values)
-        return cls(names[j], tasks.labels, effects, lower, upper, mean, coverage).plot(ax)
+        differs = len(prior) > 0 and np.ptp(prior) > 1e-9 * np.abs(prior).max()
+        return cls(
+            names[j], tasks.labels, effects, lower, upper, mean, coverage, prior if differs else None
+        ).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -90,15 +100,18 @@ class EffectsDisplay(ModelDisplay):
 
     def _draw(self, ax: Any) -> None:
         ranks = np.unique(np.linspace(0, len(self.effects) - 1, MAX_NAMED).round().astype(int))
-        order = np.argsort(self.effects, kind="stable")[ranks]
-        effects, lower, upper = self.effects[order], self.lower[order], self.upper[order]
-        y, fixed = np.arange(len(order)), self.fixed_effect
+        origin, fixed, line = np.zeros(len(self.effects)), self.fixed_effect, "fixed effect"
+        if self.prior is not None:
+            origin, fixed, line = self.prior, 0.0, "prior mean of the task"
+        order = np.argsort(self.effects - origin, kind="stable")[ranks]
+        effects, lower, upper = ((each - origin)[order] for each in (self.effects, self.lower, self.upper))
+        y = np.arange(len(order))
         interval = f", with {100 * self.coverage:g} % interval" if np.isfinite(lower).all() else ""
         if interval:
             ax.hlines(y, lower, upper, color="0.55", linewidth=1.0, zorder=2)
         outside = np.zeros(len(order), dtype=bool)
         if fixed is not None:
-            ax.axvline(fixed, color="0.35", linestyle="--", linewidth=1.0, label="fixed effect", zorder=1)
+            ax.axvline(fixed, color="0.35", linestyle="--", linewidth=1.0, label=line, zorder=1)
             outside = (lower > fixed) | (upper < fixed)
         for chosen, name in ((~outside, "interval contains it"), (outside, "interval excludes it")):
             style: Any = {"markersize": 4.5, "markeredgewidth": 0.8, "zorder": 3, "filled": chosen is outside}
@@ -108,7 +121,8 @@ class EffectsDisplay(ModelDisplay):
         ax.set_yticks(y, [shortened(label) for label in self.labels[order]])
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(-0.8, len(order) - 0.2)
-        ax.set_xlabel(coefficient_label(self.column) + interval)
+        difference = " minus prior mean" * (self.prior is not None)
+        ax.set_xlabel(coefficient_label(self.column) + difference + interval)
         if len(order) < len(self.effects):
             ax.set_ylabel(f"{len(order)} of {len(self.effects):,} tasks, from the lowest to the highest")
         if fixed is not None:

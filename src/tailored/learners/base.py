@@ -684,10 +684,12 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             One row per task and column, with the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
             the coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
             error, given the estimated noise and covariances; with one component it includes the uncertainty of the
-            fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval).  The values are those of the mixed
-            model of `EmpiricalBayesLearner`.  If a shift of the prior mean was learned on query rows (``bias_penalty_``),
-            models of `adapt` have other coefficients, which predict better.  For other learners, and for priors for many
-            columns, ``"effect"`` is the coefficient of `adapt` and the last three are NaN.  Shared effects are not included.
+            fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the
+            coefficient given the side information of the task; ``effect - prior`` is the random effect).  The values are
+            those of the mixed model of `EmpiricalBayesLearner`.  If a shift of the prior mean was learned on query rows
+            (``bias_penalty_``), models of `adapt` have other coefficients, which predict better.  For other learners, and for
+            priors for many columns, ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.
+            Shared effects are not included.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)

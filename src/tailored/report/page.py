@@ -21,12 +21,12 @@ from .._utils.files import write_atomically
 from .._version import __version__
 from ..baselines import class_positions
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
-from ..displays.base import RC, effects_of, names_of, pyplot
+from ..displays.base import RC, effects_of, most_varying, names_of, pyplot
 from ..displays.task_fit import MAX_VALUES
 from ..evaluation import Evaluation, cells, evaluate, usual_methods
 from ..losses import error_name
 from ..summaries.tables import Table, format_number
-from ..tasks.rows import dense, standard_errors
+from ..tasks.rows import dense, standard_errors, task_means
 from ..tasks.task_set import TaskSet
 
 #: Maximum number of tasks in a caterpillar plot, of caterpillar plots, and of tasks with their own figure.
@@ -140,7 +140,8 @@ def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
     text = (
         f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(target)} is {format_number(mean[0, -1])} with {last} "
         f"of a new task, and {format_number(mean[0, 0])} with {first}.</strong> It was measured on "
-        f"{evaluation.errors.shape[2]:,} held-out tasks with {evaluation.n_query:,} query rows.{note}"
+        f"{evaluation.errors.shape[2]:,} held-out tasks with {evaluation.n_query:,} query rows, by models that were fitted to the "
+        f"other tasks of this table.{note}"
     )
     if len(mean) > 1:
         best = 1 + int(np.argmin(mean[1:, -1]))
@@ -236,39 +237,55 @@ def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
 
 def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     """Return caterpillar plots and tables of the coefficients that vary most."""
-    names, values = names_of(learner), effects_of(learner, tasks)[0]
-    variation = values.std(axis=0) / (np.abs(values).mean(axis=0) + 1e-300)
-    # Coefficients that do not vary are in the table of fixed effects.
-    n_shown = np.clip((variation > 1e-9).sum(), 1, MAX_EFFECTS)
+    names, (values, _, _, priors) = names_of(learner), effects_of(learner, tasks)
+    differences, scale = values - priors, np.abs(values).mean(axis=0) + 1e-300
+    # Coefficients without random effects are in the tables of the model.
+    n_shown = np.clip((differences.std(axis=0) / scale > 1e-9).sum(), 1, MAX_EFFECTS)
 
     def panels() -> Iterator[tuple[str, str]]:
-        for j in sorted(np.argsort(-variation, kind="stable")[:n_shown].tolist()):
-            found = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
-            columns: Any = {"task": tasks.labels.astype(str), "coefficient": found.effects}
-            columns |= {"lower": found.lower, "upper": found.upper}
+        for j in most_varying(learner, differences)[:n_shown]:
+            found, order = (
+                EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage),
+                np.argsort(differences[:, j], kind="stable"),
+            )
+            columns: Any = {"task": tasks.labels.astype(str)[order], "coefficient": found.effects[order]}
+            columns |= {
+                "lower": found.lower[order],
+                "upper": found.upper[order],
+                "prior mean": priors[order, j],
+            }
             numbers = _scroll(Table(names[j], columns, n_printed=len(tasks)))
             image = _image(found.figure_, f"Coefficient of {names[j]} for {len(tasks)} tasks")
             yield names[j], f"{image}<details><summary>Numbers</summary>{numbers}</details>"
 
     return (
-        "<p>Coefficients that vary between tasks, after adapting to all rows of each task, in increasing order. "
-        f"Bars are {100 * coverage:g} % intervals. The dashed line is the fixed effect.</p>"
+        "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from the lowest to the highest. If "
+        "side information changes the prior mean of a coefficient, the figure shows differences to the prior mean of each task. "
+        f"Bars are {100 * coverage:g} % intervals.</p>"
     ) + _choice("effect", "Coefficient of", panels())
 
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
     """Return figures of single tasks against the column with the largest effect among columns with many values."""
     weights, X = learner.adapt_many(tasks).weights_[:, : tasks.n_features], dense(tasks.X)
+    values, _, _, priors = effects_of(learner, tasks)
+    means = np.column_stack([task_means(x, tasks.offsets) for x in (*X.T, np.ones(len(X)))])[
+        :, : values.shape[1]
+    ]
+    surprise = np.abs(((values - priors) * np.nan_to_num(means)).sum(axis=1))
+    extreme = np.argsort(np.where(tasks.sizes > 0, -surprise, np.inf), kind="stable")[:MAX_TASK_FIGURES]
     sizes = np.sqrt((weights**2).mean(axis=0)) * X.std(axis=0)
     j = int(np.argmax(sizes * [1.0 if len(np.unique(x)) > MAX_VALUES else 1e-9 for x in X.T]))
     band = f"The band is the {100 * coverage:g} % prediction interval of a new row. "
     if not getattr(learner.loss_, "has_intervals", True):
         band = "Rows are at 0 and 1. "
     if len(tasks) > MAX_TASK_FIGURES:
-        band += f"The list has {MAX_TASK_FIGURES} tasks; in Python, TaskFitDisplay draws any task. "
+        band += (
+            f"The list has the {MAX_TASK_FIGURES} tasks that differ most from their prediction without rows. "
+        )
 
     def panels() -> Iterator[tuple[str, str]]:
-        for label in tasks.labels[tasks.sizes > 0][:MAX_TASK_FIGURES]:
+        for label in tasks.labels[np.sort(extreme[tasks.sizes[extreme] > 0])]:
             display = TaskFitDisplay.from_estimator(learner, tasks, label, j, coverage=coverage)
             alt = f"{display.target} against {display.column}, {display.task}"
             yield str(label), _image(display.figure_, alt)

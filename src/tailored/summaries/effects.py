@@ -10,6 +10,7 @@ import numpy as np
 from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
 from ..gaussian.errors import MeanCovariance, task_estimates
+from ..gaussian.mixture import Want
 from ..gaussian.rows import statistics_of
 from ..priors.base import Prior, adapt_tasks
 from ..tasks.rows import Array, batches
@@ -28,8 +29,8 @@ def coefficient_names(learner: Any) -> list[str]:
 
 def task_effects(
     prior: Prior, tasks: TaskSet, mean: MeanCovariance | None = None, n_jobs: int | None = None
-) -> tuple[Array, Array]:
-    """Return coefficients (T, d) in the user's units, intercept last, and their standard errors (NaN if unknown).
+) -> tuple[Array, Array, Array]:
+    """Return coefficients (T, d) in the user's units, intercept last, their standard errors (NaN if unknown) and prior means.
 
     The coefficients are posterior means under the prior's Gaussian model.  ``mean`` is the covariance of the estimation
     error of the prior mean.  The part of b(s) that was learned on query rows is left out, because it improves predictions
@@ -37,23 +38,28 @@ def task_effects(
     """
     if prior.mixture is None:
         coefficients = adapt_tasks(prior, tasks, covariances=False, n_jobs=n_jobs).weights
-        return coefficients, np.full_like(coefficients, np.nan)
-    weights, deviations = [], []
+        means = adapt_tasks(prior, tasks.without_rows(), covariances=False, n_jobs=n_jobs).weights
+        return coefficients, np.full_like(coefficients, np.nan), means
+    parts = []
     with single_threaded_blas():
         for batch in batches(prior.residual_tasks(tasks)):
             side = None if prior.side is None else prior.side(batch)
             statistics = statistics_of(batch, prior.scaling, side)
             estimates, covariances = task_estimates(prior.mixture, statistics, mean)
-            weights.append(prior.scaling.raw_weights(estimates))
-            deviations.append(prior.scaling.raw_deviations(covariances))
-    return np.concatenate(weights), np.concatenate(deviations)
+            before = statistics_of(batch.without_rows(), prior.scaling, side)
+            means = before.posterior(prior.mixture, Want(means=True)).mean
+            errors = prior.scaling.raw_deviations(covariances)
+            parts.append((prior.scaling.raw_weights(estimates), errors, prior.scaling.raw_weights(means)))
+    weights, deviations, before_rows = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return weights, deviations, before_rows
 
 
 def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
     """Return a table of the coefficients of each task after adapting to its rows; see `MetaLearner.effects`."""
     training, names = getattr(learner, "training_summary_", None), coefficient_names(learner)
     mean = None if training is None else training.mean
-    weights, std = (values.ravel() for values in task_effects(learner.prior_, tasks, mean, learner.n_jobs))
+    found = task_effects(learner.prior_, tasks, mean, learner.n_jobs)
+    weights, std, prior = (values.ravel() for values in found)
     half_width = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * std
     columns = {
         "task": np.repeat(tasks.labels, len(names)),
@@ -62,5 +68,6 @@ def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
         "std": std,
         "lower": weights - half_width,
         "upper": weights + half_width,
+        "prior": prior,
     }
     return as_frame(columns)
