@@ -108,7 +108,7 @@ def test_headline_says_how_good_on_what_and_compared_with_what(evaluation, page)
     last, (best, *_) = evaluation.mean[:, -1], sorted(evaluation.mean[1:, -1])
     assert f"The mean squared error of score is {last[0]:.4g} with 5 rows of a new task" in opening
     assert (
-        f"measured on {len(evaluation.labels)} held-out tasks with {len(evaluation.targets)} query rows."
+        f"measured on {len(evaluation.labels)} held-out tasks with {len(evaluation.targets)} query rows, by models"
         in opening
     )
     assert f"the best of {len(last) - 1} baselines" in opening
