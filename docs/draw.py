@@ -1,4 +1,4 @@
-"""Run the scripts of the gallery and of the pages; each writes its figures into ``docs/figures``.
+"""Run the scripts that draw the figures of the gallery and the pages; they write to ``docs/figures``.
 
     python docs/draw.py [name ...]
 

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: make the pages of the gallery, and publish the Markdown that llms.txt links to."""
+"""mkdocs hooks that generate the gallery pages and publish the Markdown files that llms.txt links to."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NOT_DRAWN = "*The figure was not drawn. `TAILORED_DATA=FOLDER python docs/draw.p
 
 
 def gallery(folder: Path) -> str:
-    """Return the page with links to the notebooks, and title, text, figure and code of every script."""
+    """Return the gallery page: links to the notebooks, and the title, text, figure and code of every script."""
     found = {path.stem for path in (*folder.glob("*.py"), *folder.glob("*.ipynb"))}
     if found != {*SCRIPTS, *NOTEBOOKS}:
         raise ValueError(f"gallery: files and lists differ in {sorted(found ^ {*SCRIPTS, *NOTEBOOKS})}")
     parts = [
         "# Gallery",
-        "Three notebooks analyse real tables of R's packages. `TAILORED_DATA=FOLDER python docs/notebooks.py` runs them again; "
+        "Three notebooks analyse real tables from R packages. `TAILORED_DATA=FOLDER python docs/notebooks.py` runs them again; "
         "`Rscript benchmarks/export_multilevel.R FOLDER` writes the tables.",
     ]
     for name in NOTEBOOKS:

@@ -36,7 +36,7 @@ def run(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outputs(code: str, namespace: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Run a cell; return what it prints, the value of its last expression, and its figures."""
+    """Run a cell; return its printed output, the value of its last expression, and its figures."""
     import matplotlib.pyplot as plt
 
     body = ast.parse(code).body

@@ -1,4 +1,4 @@
-"""The pictures of concepts.md."""
+"""Draw the figures of concepts.md."""
 
 import sys
 from pathlib import Path
@@ -77,7 +77,7 @@ def draw_side_information():
 
 
 def draw_representation():
-    """20 schools: arrows from the own to the tailored fit, and the prior of each kind."""
+    """Draw arrows from the own to the tailored fits of 20 schools, and the prior of each kind of school."""
     some = TASKS[:20]
     display = ShrinkageDisplay.from_estimator(META, some, ["hours", "(intercept)"])
     plt.close(display.figure_)
@@ -91,7 +91,7 @@ def draw_representation():
         own, tailored = display.own[chosen], display.tailored[chosen]
         model = META.adapt(side_info={"kind": kind})
         mean = (model.coef_[0], model.intercept_)
-        # 90 % of the schools of a kind: the squared distance is chi-squared with two degrees of freedom.
+        # The ellipse contains 90 % of a kind: squared distances are chi-squared with two degrees of freedom.
         width, height = 2 * np.sqrt(-2 * np.log(0.1) * values)
         ax.add_patch(Ellipse(mean, width, height, angle=angle, color=color, alpha=0.13, linewidth=0))
         for start, end in zip(own, tailored, strict=True):
@@ -129,7 +129,7 @@ def own_width(hours, score, x):
 
 
 def draw_intervals():
-    """One school after four pupils, and the width of its intervals against the number of observed pupils."""
+    """Draw one school after four pupils, and interval widths against the number of observed pupils."""
     x, counts, n_new, noise = 5.0, (0, 1, 2, 4, 8, 16), 100, 5.0
     rows, schools = school_rows(n_new, n_pupils=24, seed=2)
     new = TaskSet.from_frame(rows, task="school", target="score", side_info=schools)

@@ -1,4 +1,4 @@
-"""The decision chart of index.md: questions from top to bottom, and where each answer leads."""
+"""Draw the decision chart of index.md: questions from top to bottom, with the recommendation for each answer."""
 
 import sys
 from pathlib import Path

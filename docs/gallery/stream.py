@@ -1,8 +1,8 @@
 """A stream.
 
 Tasks arrive in batches of 50.  After each batch the learner predicts the same 100 new tasks.  The dotted line is the error of one
-fit to all tasks.  The structure is selected again whenever the number of tasks has doubled.  More components are then
-found, and the error decreases in steps.  Memory and time of a batch do not grow with the stream.
+fit to all tasks.  The structure is selected again whenever the number of tasks has doubled.  More components may then be
+selected, so the error decreases in steps.  The memory and time for a batch do not grow with the stream.
 """
 
 import sys

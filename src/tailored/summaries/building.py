@@ -222,7 +222,7 @@ def correlations_table(description: ModelDescription) -> Table | None:
     if len(names) > MATRIX_COLUMNS:
         caption += ", largest first"
     if INTERCEPT in names and units.shift.any():
-        caption += "; the intercept is the linear part where all features are zero, which may be far "
+        caption += "; the intercept is the linear predictor where all features are zero, which may be far "
         caption += "from the data"
     title = "Correlations of the random effects"
     if len(names) <= MATRIX_COLUMNS:
