@@ -300,9 +300,7 @@ def report(
         columns = Columns(names["task"], names["target"], side, _feature_columns(learner))
         missing = "impute" if missing == "error" and learner.encoding_.imputes else missing
         tasks = read_tasks(data, columns, side_info, missing, learner)
-        note(
-            f"evaluating the model and baselines on held-out tasks of {len(tasks):,}; this takes longer than fit"
-        )
+        note("cross-validating the model and baselines over tasks; this takes longer than fit")
         write_report(learner, tasks, out, coverage=coverage, progress=sys.stderr.isatty())
         say(f"page: {out}")
 
