@@ -184,7 +184,7 @@ def _fit(
             projected, terms, parts, LEAST_GAIN if len(data) >= ENOUGH_TASKS else LEAST_GAIN_OF_FEW
         )
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
-        # The variance of a prediction uses that of u for a known b, because the errors of b and u cancel.
+        # Predictions use the variance of u given b, because the errors of b and u cancel.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)

@@ -192,7 +192,7 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
     T, (d, q), n_columns = len(rows), model.factors.shape, rows.X.shape[1]
     has_intercept = d > n_columns
     if has_intercept and model.diagonal[-1] != 0.0:
-        raise ValueError("diagonal: the intercept's variance must be in the factors; its own must be zero")
+        raise ValueError("diagonal: must be zero for the intercept, whose variance belongs to the factors")
     loadings, diagonal = model.factors[:n_columns], model.diagonal[:n_columns]
     constant = model.factors[-1] if has_intercept else np.zeros(q)
     means = model.mean + rows.side @ model.effect.T

@@ -216,7 +216,7 @@ def _unit_root(side: Array, group: Group) -> Array:
 
 
 def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: Array) -> list[Term]:
-    """Return the terms of effects; W is the covariance of the coefficients without side information."""
+    """Return a term for each effect; W is the covariance of the coefficients without side information."""
     assert tasks.side is not None
     values, vectors = np.linalg.eigh(W)
     every = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]

@@ -39,7 +39,7 @@ def check_device(device: Any) -> Any:
     index = chosen.index if chosen.index is not None else (torch.cuda.current_device() if n_devices else 0)
     if index >= n_devices:
         raise ValueError(
-            f"device: {device!r} does not exist, this machine has {n_devices} CUDA devices; use device=None for the CPU"
+            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use device=None for the CPU"
         )
     return torch.device("cuda", index)
 
@@ -71,7 +71,7 @@ class TensorTasks:
         for name, value in (("X", X), ("y", y), ("groups", groups)):
             if value.device != device:
                 raise ValueError(
-                    f"{name}: the tensor is on {value.device}, the learner computes on {device}; move it there"
+                    f"{name}: the tensor is on {value.device}, but the learner computes on {device}; move it there"
                 )
         if X.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"X: expected float32 or float64, got {X.dtype}")
