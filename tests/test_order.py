@@ -102,9 +102,9 @@ def test_the_order_within_pieces_of_a_stream_does_not_matter():
 def test_tasks_without_statistics_of_all_are_summed_in_the_order_of_their_labels(monkeypatch):
     """More tasks than a sample holds, and statistics that are too large to be kept."""
     monkeypatch.setattr("tailored.learners.empirical_bayes.LARGEST_STATISTICS", 10)
-    monkeypatch.setattr("tailored.sources.memory.BLOCK_FLOATS", 90)
+    monkeypatch.setattr("tailored.sources.base.BLOCK_FLOATS", 90)
     small = functools.partial(Reservoir, 16)
-    monkeypatch.setattr("tailored.sources.memory.Reservoir", small)
+    monkeypatch.setattr("tailored.sources.base.Reservoir", small)
     monkeypatch.setattr("tailored.empirical_bayes.streaming.Reservoir", small)
     tasks = made()
     for common in (None, DecisionTreeRegressor(max_depth=2, random_state=0)):

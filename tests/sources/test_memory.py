@@ -8,9 +8,8 @@ from tailored.datasets import make_clusters
 from tailored.empirical_bayes import selection
 from tailored.gaussian.moments import Moments
 from tailored.learners import empirical_bayes as empirical_bayes
-from tailored.sources import memory
-from tailored.sources.base import Reader
-from tailored.sources.memory import MemorySource
+from tailored.sources import base
+from tailored.sources.base import MemorySource, Reader
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 from tests.gaussian.test_moments import draw
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
     tasks, _, mixture = draw(50, d=4)
     units = Scaling.of(tasks, False, centre=True)
-    monkeypatch.setattr(memory, "BLOCK_FLOATS", 16 * 7)
+    monkeypatch.setattr(base, "BLOCK_FLOATS", 16 * 7)
     source = MemorySource(tasks, 0).statistics(Reader(units))
     whole = Moments.of(tasks, units)
     np.testing.assert_allclose(source.totals().gram, whole.totals().gram, rtol=1e-12)
@@ -39,7 +38,7 @@ def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     all_at_once = EmpiricalBayesLearner(loss="absolute").fit(train)
     monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
-    monkeypatch.setattr(memory, "BLOCK_FLOATS", 49 * 30)
+    monkeypatch.setattr(base, "BLOCK_FLOATS", 49 * 30)
     sampled = EmpiricalBayesLearner(loss="absolute").fit(train)
     assert sampled.n_tasks_seen_ == 200
     assert not hasattr(sampled, "task_weights_")

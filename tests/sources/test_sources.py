@@ -11,12 +11,11 @@ from tailored.empirical_bayes import data, selection
 from tailored.gaussian import moments, rows
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
+from tailored.sources import base, disk
 from tailored.sources import dask as dask_source
-from tailored.sources import disk, memory
-from tailored.sources.base import Reader
+from tailored.sources.base import MemorySource, Reader
 from tailored.sources.dask import DaskSource
 from tailored.sources.disk import DiskSource
-from tailored.sources.memory import MemorySource
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
@@ -62,8 +61,8 @@ def side(tasks):
 @pytest.mark.parametrize("subtract", [None, residuals])
 @pytest.mark.parametrize("make", [from_memory, from_disk, from_dask])
 def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "BLOCK_FLOATS", 9 * 7)
-    for module in (memory, disk, dask_source):
+    monkeypatch.setattr(base, "BLOCK_FLOATS", 9 * 7)
+    for module in (base, disk, dask_source):
         monkeypatch.setattr(module, "Reservoir", partial(Reservoir, size=25))
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     scaling = Scaling.of(tasks, True, centre=True)
@@ -157,7 +156,7 @@ def test_atoms_and_shared_effects_are_the_same_from_all_sources(make, size, monk
     """With fewer tasks than a sample contains, and with more."""
     dd = pytest.importorskip("dask.dataframe", reason="needs Dask")
     frame, columns = make(), {"task": "user", "target": "y"}
-    for module in (memory, disk, dask_source):
+    for module in (base, disk, dask_source):
         monkeypatch.setattr(module, "Reservoir", partial(Reservoir, size=size))
     tasks = TaskSet.from_frame(frame, **columns)
     expected = EmpiricalBayesLearner().fit(tasks)

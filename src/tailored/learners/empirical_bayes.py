@@ -28,12 +28,11 @@ from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressors
-from ..sources.base import Reader, Statistics, TaskSource
+from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from ..sources.dask import DaskSource
 from ..sources.disk import DiskSource, digest_tasks
-from ..sources.memory import MemorySource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES

@@ -1,4 +1,4 @@
-"""Interfaces of task sources: a sample of whole tasks, and the statistics of all tasks.
+"""Task sources: a sample of whole tasks, and the statistics of all tasks.
 
 The learner selects a model on the sample.  EM then fits the selected model to all tasks, for which it only needs sums over
 tasks.  Tasks can be in memory, in a table that is read in batches, on a Dask cluster, or on a GPU.
@@ -8,25 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from operator import add
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import Source as Statistics
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.moments import NEGLIGIBLE, Summed, Sums, Totals
+from ..gaussian.moments import LARGEST_STATISTICS, NEGLIGIBLE, Summed, Sums, Totals
 from ..gaussian.rows import Tasks, statistics_of
+from ..tasks.reading import label_keys
 from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
 from .reservoir import Reservoir
 
 Part = TypeVar("Part", Totals, Sums)
 Result = TypeVar("Result")
+
+#: Number of floats of XᵀX in one block of tasks in memory (64 MB).
+BLOCK_FLOATS = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -121,3 +126,43 @@ class Blocks:
             return
         with ThreadPoolExecutor(self.n_threads) as pool:
             yield from pool.map(function, *arguments)
+
+
+@dataclass(frozen=True)
+class MemorySource:
+    """All tasks of a `TaskSet`.  Statistics that do not fit into memory are recomputed at each EM step."""
+
+    tasks: TaskSet
+    seed: int  # determines the sample, together with the labels
+    n_threads: int = 1
+
+    @cached_property
+    def reservoir(self) -> Reservoir:
+        return Reservoir(seed=self.seed).take(self.tasks)
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        return float(self.tasks.y.min()), float(self.tasks.y.max())
+
+    def statistics(self, read: Reader) -> Statistics:
+        """Return blocks of tasks, sorted by the hash of their labels; a single block if targets are not Gaussian."""
+        d = len(read.scaling.columns)
+        size = max(1, BLOCK_FLOATS // d**2)
+        order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
+        if read.scaling.response != "gaussian":
+            return replace(read(self.tasks[order]), n_threads=self.n_threads)
+        index = [order[start : start + size] for start in range(0, len(order), size)]
+        tasks = self.tasks
+        if read.residuals is not None:
+            y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
+            tasks = tasks.replace(y=np.concatenate(y))
+        side = [None if read.side is None else read.side(self.tasks[block]) for block in index]
+
+        # Each block copies its rows when it is summed: sorting all rows at once would need twice their memory.
+        def load(block: NDArray[np.intp], side: Array | None) -> Tasks:
+            return statistics_of(tasks[block], read.scaling, side)
+
+        loads = [partial(load, *arguments) for arguments in zip(index, side, strict=True)]
+        if len(tasks) * d * d <= LARGEST_STATISTICS:
+            return Blocks([load() for load in loads], self.n_threads)
+        return Blocks([LazyBlock(load, d) for load in loads], self.n_threads)
