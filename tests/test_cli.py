@@ -395,8 +395,12 @@ def test_output_has_the_format_of_the_input(folder, numeric_models, monkeypatch)
 
 def test_tables_of_spreadsheets(folder, numeric_models):
     rows, data = "school;hours\nb;1,5\nc;2,5\n", folder / "excel.csv"
-    data.write_text("\n".join(line + ";;" for line in rows.splitlines()))
+    data.write_text("\n".join(line + ";;" for line in [*rows.splitlines(), ";", ";"]))
     assert read_table(str(data), "data").to_pydict() == {"school": ["b", "c"], "hours": [1.5, 2.5]}
+    data.write_text("school;hours\nb;1\nc;2\n")  # without decimal numbers, results have decimal commas
+    predicted = run("predict", numeric_models["padded"], data, "-o", folder / "commas.csv")
+    assert predicted.exit_code == 0
+    assert pd.read_csv(folder / "commas.csv", sep=";", decimal=",")["prediction"].dtype == float
     for content, message in (
         (b"PK\3\4" + bytes(200), "is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8"),
         (b"Results of 2024\n" + rows.encode(), r"line 1 does not look like a header \('Results of 2024'\)"),

@@ -172,7 +172,8 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
     """Return options for Arrow's CSV reader: encoding, delimiter, decimal mark, and labels as strings.
 
     The delimiter is the most frequent candidate in the header.  Unless set by options, the encoding is Latin-1 if the file
-    is not UTF-8, and the decimal mark is the comma if commas occur between digits more often than points.
+    is not UTF-8, and the decimal mark is the comma if commas occur between digits more often than points, or if columns
+    are separated by semicolons and there are no decimal numbers.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -191,7 +192,8 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
         title = f"line 1 does not look like a header ({lines[0][:40]!r})"
         raise UsageError(f"{option}: {title}. Delete the lines above the names of the columns.")
     commas, points = (len(re.findall(rf"\d{mark}\d", text)) for mark in (",", r"\."))
-    decimal = CSV["decimal"] or ("," if delimiter != "," and commas > points else ".")
+    has_commas = delimiter != "," and (commas > points or (delimiter == ";" and not points))
+    decimal = CSV["decimal"] or ("," if has_commas else ".")
     READ[option] = delimiter, decimal, "utf-8-sig" if head.startswith(codecs.BOM_UTF8) else encoding
     types = {name: pa.string() for name in labels}
     return {
@@ -204,7 +206,8 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
 def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
     """Replace "NA", "null" and similar strings by nulls in string columns, as Arrow does in numeric columns.
 
-    In task labels only the empty string counts as missing, because "NA" may stand for Namibia.
+    In task labels only the empty string counts as missing, because "NA" may stand for Namibia.  Empty rows at the end, which
+    spreadsheets write, are removed.
     """
     import pyarrow as pa
     from pyarrow import compute, csv
@@ -217,7 +220,10 @@ def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
         if compute.any(missing).as_py():
             values = compute.if_else(missing, pa.scalar(None, pa.string()), table.column(i))
             table = table.set_column(i, name, values)
-    return table
+    n_rows = table.num_rows
+    while n_rows and not any(column[n_rows - 1].is_valid for column in table.columns):
+        n_rows -= 1
+    return table.slice(0, n_rows)
 
 
 def check_output(path: Path | str, *inputs: str | None, endings: Sequence[str] = ()) -> None:
