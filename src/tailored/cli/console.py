@@ -113,7 +113,7 @@ def report_errors(hint: str = "") -> Iterator[None]:
 
 @contextmanager
 def report_user_errors() -> Iterator[None]:
-    """Report warnings and errors of the library in one line; its errors are about the user's data here."""
+    """Report warnings and errors of the library in one line; errors are assumed to be about the user's data."""
     with report_errors(), _log_to_stderr(), warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         try:

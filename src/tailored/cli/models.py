@@ -437,7 +437,7 @@ def _integers(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise UsageError(f"--rows: expected comma-separated integers, as 0,5,10; got {text!r}.") from None
+        raise UsageError(f"--rows: expected comma-separated integers such as 0,5,10; got {text!r}.") from None
 
 
 def _print_evaluation(result: Evaluation, target: str, n_given: int) -> None:

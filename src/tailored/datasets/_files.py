@@ -1,4 +1,4 @@
-"""Find the files of a data set in a folder of the user, or in a cache of verified downloads.
+"""Find the files of a data set in a local folder, or in a cache of verified downloads.
 
 The first of these locations that is given is used:
 

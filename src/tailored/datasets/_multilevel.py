@@ -72,7 +72,7 @@ def load_multilevel(name: str, path: PathLike | None = None) -> Bunch:
     Parameters
     ----------
     name : str
-        sleepstudy, Oxboys, Exam, Early, bdf, Hsb82 or egsingle, in any case.
+        sleepstudy, Oxboys, Exam, Early, bdf, Hsb82 or egsingle; upper and lower case are equivalent.
     path : path, optional
         The file, or a folder that contains it, directly or in a sub-folder ``multilevel``.  By default the folder in the
         environment variable ``TAILORED_DATA``.

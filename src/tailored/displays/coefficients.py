@@ -1,4 +1,4 @@
-"""Displays of coefficients: those of tasks, of mixture components, and of the prior as a function of side information."""
+"""Displays of the coefficients of tasks, of mixture components, and of the prior as a function of side information."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class PriorPathDisplay(ModelDisplay):
         Values of the column.
     names : list of str
     values : array (m, d)
-        Values for scaled columns (typical size one); the intercept is that at a typical row.
+        Values for scaled columns, which have typical size one.  The intercept refers to a typical row.
     """
 
     column: str
@@ -291,7 +291,7 @@ class ComponentsDisplay(ModelDisplay):
         if mixture is None:
             raise ValueError(
                 f"learner: the prior of {type(learner).__name__} has no components. This display needs an "
-                "EmpiricalBayesLearner without the prior for many columns."
+                "EmpiricalBayesLearner without the low-rank plus diagonal prior for many columns."
             )
         responsibilities, weights = [], []
         for batch in batches(prior.residual_tasks(tasks)):
@@ -353,7 +353,7 @@ def _find_pair(columns: Any, names: list[str]) -> list[int]:
 
 
 def _frame_plane(ax: Any, points: Array, columns: list[str], fraction: float = 0.98) -> None:
-    """Set limits and labels of a plane of coefficients, so that it contains this fraction of the points."""
+    """Set the labels of a plot of two coefficients, and limits that contain this fraction of the points."""
     ax.set(xlim=axis_limits(points[:, 0], fraction), ylim=axis_limits(points[:, 1], fraction))
     ax.set(xlabel=coefficient_label(columns[0]), ylabel=coefficient_label(columns[1]))
 

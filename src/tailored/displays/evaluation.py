@@ -141,7 +141,7 @@ class CalibrationDisplay(ModelDisplay):
         random_state: Any = 0,
         ax: Any = None,
     ) -> Self:
-        """Adapt a fitted classifier to some rows of ``tasks`` that it was not fitted to, and predict the others.
+        """Adapt a fitted classifier to some rows of each of the new ``tasks``, and predict their other rows.
 
         Parameters
         ----------

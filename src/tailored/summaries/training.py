@@ -66,7 +66,7 @@ class TrainingSummary(Record):
 
     def __post_init__(self) -> None:
         if len({errors.shape for errors in self.errors.values()}) > 1:
-            raise ValueError("errors: must be of the same tasks for all methods")
+            raise ValueError("errors: must have the same tasks for all methods")
         if self.row_moment is not None:
             d = len(self.row_moment)
             check_shape("row_moment", self.row_moment, d, d)
