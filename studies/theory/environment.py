@@ -19,9 +19,8 @@ from tailored._utils.validation import check_choice, check_int, check_nonnegativ
 from tailored.datasets._synthetic import on_sphere
 from tailored.losses import get_loss
 from tailored.tasks.task_set import Task, TaskSet
-from tailored.theory._linalg import Array, check_probabilities, power, spectrum
 from tailored.theory.estimates import Quantities
-from tailored.theory.oracles import oracle_representation
+from tailored.theory.oracles import Array, check_probabilities, oracle_representation, power, spectrum
 
 #: Kinds of side information: the task's own rows, or a point near the centre of the task's cluster.
 SIDE_INFO = ("dataset", "center")

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.validation import check_nonnegative, check_positive
-from ._linalg import Array, check_probabilities, check_range, check_stack, power, trace_norm
+from .oracles import Array, check_probabilities, check_range, check_stack, power, trace_norm
 
 
 @dataclass(frozen=True)

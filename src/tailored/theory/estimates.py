@@ -13,9 +13,8 @@ from .._utils.validation import check_choice, check_finite, check_shape
 from ..losses import get_loss
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
-from ._linalg import Array, power
 from .bounds import BOUNDS, Bound
-from .oracles import oracle_representation
+from .oracles import Array, oracle_representation, power
 
 #: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX.
 RIDGE = 1e-3
