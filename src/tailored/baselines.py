@@ -74,9 +74,7 @@ class Baseline(BaseEstimator):
     clip_: tuple[float, float] | None = field(init=False)
     scaling_: Scaling = field(init=False)
     _encoder: SideVector | None = field(init=False, default=None)
-    _in_user_units: ClassVar[bool] = (
-        True  # whether the method uses the user's units instead of scaled columns
-    )
+    _in_user_units: ClassVar[bool] = True  # whether the method uses the user's units, not scaled columns
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
