@@ -258,11 +258,10 @@ class Moments(TaskStatistics):
         T, (d, r), p, noise = len(self), B.shape, single.means.shape[1], model.noise
         i, j, twice = lower_triangle(r)
         effects = model.effects(self.side)
-        rest = self if effects is None else self.shifted(effects)
-        cross = rest.cross - rest.gram @ centre
-        square = np.maximum(rest.square - (rest.cross + cross) @ centre, 0.0)
-        gram, cross = np.matmul(B.T, (rest.gram.reshape(-1, d) @ B).reshape(T, d, r)), cross @ B
-        inner = Moments(gram[:, :p, :p], cross[:, :p], square, self.sizes, None, self.n_threads)
+        origins = np.broadcast_to(centre, (T, d)) if effects is None else centre + effects
+        rest = self.shifted(origins)
+        gram, cross = np.matmul(B.T, (rest.gram.reshape(-1, d) @ B).reshape(T, d, r)), rest.cross @ B
+        inner = replace(rest, gram=gram[:, :p, :p], cross=cross[:, :p], side=None)
         found = inner.posterior(single, Want(means=True, covariances=True))
         # With the prior N(v, I), the posterior covariance R is also ∂(posterior mean)/∂v, and G R/σ² = I − R.
         R, mean = found.covariances, found.means[:, 0]
@@ -286,8 +285,7 @@ class Moments(TaskStatistics):
         log_evidence = found.log_evidence + (largest + np.log(totals))[:, 0]
         means, covariances, between = np.empty((0, 1, d)), np.empty((0, d, d)), None
         if want.means:
-            means = (mean + times(R, shares @ table[:, :r])) @ B.T + centre
-            means = (means if effects is None else means + effects)[:, None]
+            means = ((mean + times(R, shares @ table[:, :r])) @ B.T + origins)[:, None]
         if want.covariances:
             v, squares = np.split(shares @ table[:, :-1], [r], axis=1)
             between = (squares / (-0.5 * twice)).take(unpacked(r), axis=1) - v[:, :, None] * v[:, None, :]
