@@ -17,7 +17,7 @@ import small_models
 from forging import forge, nodes
 from tailored import EmpiricalBayesLearner, load
 from tailored.exceptions import ModelFileError
-from tailored.files.regressors import dump_regressor, load_regressor
+from tailored.files.tree import dump_regressor, load_regressor
 
 pytest.importorskip("skops.io", reason="a common regressor is saved in the format of skops")
 

@@ -31,12 +31,10 @@ from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.dense import Constant
 from ..tasks.encoding import Encoding
-from ..tasks.rows import Scaling, dense_rows
+from ..tasks.rows import Array, Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .reading import check_exposure, validated, values_of_rows
-
-Array = NDArray[np.float64]
 
 
 def check_calibration(prior: Prior, method: str) -> None:
