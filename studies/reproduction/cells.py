@@ -71,10 +71,7 @@ def list_cells(config: ExperimentConfig) -> list[Cell]:
 
 
 def run_cells(config: ExperimentConfig, cells: Sequence[Cell], data: str | None = None) -> list[CellResult]:
-    """Compute cells of one seed and method; the same bits on every run of the same machine and libraries.
-
-    Their iterates share the projections for as long as their gradients are the same, as they are with small steps.
-    """
+    """Compute cells of one seed and method; the same bits on every run of the same machine and libraries."""
     # Overflow is an expected end of the largest steps, and is handled where it is met.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         prepared = prepare(config, cells[0].seed, data)
@@ -84,9 +81,8 @@ def run_cells(config: ExperimentConfig, cells: Sequence[Cell], data: str | None 
 
 
 def _independent(config: ExperimentConfig, prepared: Prepared) -> CellResult:
-    theta = np.eye(prepared.n_features)
-    test = Scorer(config, prepared.test)(theta)
-    validation = Scorer(config, prepared.validation)(theta)
+    parts, theta = (prepared.test, prepared.validation), np.eye(prepared.n_features)
+    test, validation = (Scorer(config, part)(theta) for part in parts)
     return CellResult(np.full(config.tasks.train, test), validation)
 
 
@@ -96,14 +92,11 @@ def _learn(config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]) 
     if not np.isfinite(loss.lipschitz):
         raise ValueError("the surrogate of the paper needs a Lipschitz loss")
     k = prepared.train.phis.shape[1] if cells[0].method == "conditional" else 0
-    train, validation, test = (
-        part.phis[:, :k] for part in (prepared.train, prepared.validation, prepared.test)
-    )
+    parts = prepared.train, prepared.validation, prepared.test
+    train, validation, test = (part.phis[:, :k] for part in parts)
     C0, bias = np.eye(prepared.n_features), Bias.zero("none", prepared.n_features, k)
     sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
-    runs = [
-        Trajectory.start(StepSizes(size, size, size), C0, bias, k, config.learning.rank) for size in sizes
-    ]
+    runs = [Trajectory.start(StepSizes(*[size] * 3), C0, bias, k, config.learning.rank) for size in sizes]
     score = Scorer(config, prepared.test)
     curves = {size: Curve(config, score, test) for size in sizes}
     # The features are scaled already, by the root mean square of the training tasks.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dger
 
 from tailored.representation.base import Iterate
 from tailored.representation.dense import Constant
@@ -30,6 +31,7 @@ class MeanAtTasks:
         self.total: Array | None = None
         self.total_C: Array | float = 0.0
         self.current: Array | None = None  # τ without C, for `Exact` iterates
+        self._product: Array | None = None
 
     def add(self, iterate: Iterate) -> None:
         """Add the next iterate; every iterate has to be added."""
@@ -50,16 +52,21 @@ class MeanAtTasks:
 
     def follow(self, iterate: Exact) -> Array:
         """Return τ without C at the tasks (T, d, d), updated by the last change of the iterate."""
-        d = iterate.n_features
+        d, T = iterate.n_features, len(self.phis)
         if self.current is None:
-            self.current = np.zeros((len(self.phis), d, d))
+            self.current = np.zeros((T, d, d))
         change = iterate.change
         if change is not None:
             moved = np.zeros((d, d))
             moved[np.ix_(change.used, change.used)] = change.moved
-            self.current += np.square(self.phis @ change.phi)[:, None, None] * moved
+            # In place, because new arrays of this size take longer than the products.
+            flat = self.current.reshape(T, d * d).T
+            flat = dger(1.0, moved.ravel(), np.square(self.phis @ change.phi), a=flat, overwrite_a=True)
+            self.current = flat.T.reshape(T, d, d)
+            if self._product is None:
+                self._product = np.empty((T, d, d))
             V = slices(change.removed, self.phis, d)
-            self.current -= (V.transpose(0, 2, 1) * change.values) @ V
+            self.current -= np.matmul(V.transpose(0, 2, 1), change.values[:, None] * V, out=self._product)
         return self.current
 
 
