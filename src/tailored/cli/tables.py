@@ -35,7 +35,9 @@ def set_csv_option(option: typer.CallbackParam, value: str | None) -> str | None
     try:
         codecs.lookup(value or "utf8" if option.name == "encoding" else "utf8")
     except LookupError:
-        raise typer.BadParameter(f"{value!r} is not a name such as utf-8, latin-1 or cp1252.") from None
+        raise typer.BadParameter(
+            f"{value!r} is not a known encoding. Use a name such as utf-8, latin-1 or cp1252."
+        ) from None
     CSV[str(option.name)] = value
     return value
 

@@ -164,7 +164,7 @@ Tasks = Moments | TaskRows | ResponseRows
 
 
 class _Solved(NamedTuple):
-    """Solved systems of a stack under one component: XW (m, n, d), S⁻¹ (m, n, n), a (m, n) and the log evidence (m,)."""
+    """Solved systems of stacked tasks for one component: XW (m, n, d), S⁻¹ (m, n, n), a (m, n) and the log evidence (m,)."""
 
     XW: Array
     inverses: Array
@@ -180,7 +180,7 @@ def _solve(
     shared: dict[int, tuple[Array, Array, Array]],
     c: int,
 ) -> _Solved:
-    """Solve a stack under a component with prior means (d,) or (m, d); ``shared`` caches the inverse for covariance c."""
+    """Solve the systems of stacked tasks for one component with prior means (d,) or (m, d); ``shared`` caches inverses by c."""
     X, n = stack.X, stack.X.shape[1]
     if c not in shared:
         W, variances = model.covariances[c], model.covariances[c].diagonal()

@@ -368,7 +368,7 @@ class StructureFitter:
 
 
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
-    """Fit a structure to all tasks of ``source`` by EM from its fit to a sample.
+    """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
     Γ, mixing weights, the shrinkage target and the means of coefficients without variance are kept from the sample.  The
     models of independent tasks and of atoms are not changed.

@@ -61,7 +61,7 @@ class AdaptedTasks:
         return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
 
     def predict(self, query: TaskSet) -> Array:
-        """Predict query rows with the models of the same labels and the query's exposures; its targets are not used."""
+        """Predict each row of ``query`` with the model of the task that has the same label; its targets are ignored."""
         return self._predicted(query, None).prediction
 
     def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:

@@ -365,7 +365,7 @@ class EmpiricalBayesLearner(MetaLearner):
         continues: bool = False,
         source_in: Any = None,
     ) -> tuple[Learned, TaskSet]:
-        """Learn a prior and store it; return the result, and the tasks in the order that was used.
+        """Learn a prior and set the fitted attributes; return what was learned, and the tasks in the order of `in_content_order`.
 
         ``continues`` keeps the scaling and features of the running model; ``source_in`` is passed to `learn`.
         """

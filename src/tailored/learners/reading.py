@@ -205,7 +205,7 @@ def refuse_side_info(learner: Any) -> None:
 
 
 def require_side_info(learner: Any, tasks: TaskSet, advice: str) -> None:
-    """Raise ValueError if tasks lack the side information of `fit`; ``advice`` may contain {} for its first column."""
+    """Raise ValueError if tasks lack the side information of `fit`.  A {} in ``advice`` becomes an example of a mapping."""
     if learner.n_side_info_in_ and tasks.side_info is None:
         names = learner.columns_in_["side_info"]
         columns = f" with the columns {name_some(names, 12)}" if names else ""

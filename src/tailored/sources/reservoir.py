@@ -85,7 +85,7 @@ class Reservoir(Record):
         return self._index.contains(label_keys(tasks.labels, self.seed))
 
     def with_earlier_rows(self, tasks: TaskSet) -> TaskSet:
-        """Return the tasks with their sampled rows placed before their rows in ``tasks``."""
+        """Return ``tasks`` with the rows of the reservoir in front of the rows of the same tasks."""
         keys = label_keys(tasks.labels, self.seed)
         keys = keys[self._index.contains(keys)]
         wanted = [np.isin(batch_keys, keys) for batch_keys in self._index.batch_keys]

@@ -98,7 +98,9 @@ class ColumnEncoding(Record):
         check_choice("kind", self.kind, KINDS)
         has_categories = self.kind in ("categorical", "levels", "ordered")
         if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
-            raise ValueError("categories: must be the distinct categories of this kind, or empty")
+            raise ValueError(
+                f"categories: must be distinct, and empty for kinds without categories; the kind is {self.kind!r}"
+            )
         n = len(self.categories) - 1 if self.kind in ("categorical", "levels") else 1
         if len(self.means) not in (0, n):
             raise ValueError(f"means: must have {n} numbers")
