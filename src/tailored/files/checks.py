@@ -62,7 +62,9 @@ def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> No
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint is Any or hint is object or hint is inspect.Parameter.empty:
         return
-    if origin is Annotated:
+    if hasattr(origin, "__value__"):  # a type alias: NDArray since NumPy 2.5
+        check_value(value, origin.__value__[arguments], place, finite=finite)
+    elif origin is Annotated:
         check_value(value, arguments[0], place, finite=finite and MAY_BE_NAN not in arguments[1:])
     elif origin in (Union, types.UnionType):
         _check_union(value, arguments, place, finite)
