@@ -53,7 +53,7 @@ def test_means_are_proportional_to_the_exposure(learner):
     model, twice = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4]), np.full(3, 2.0)
     rate = model.predict(X[:3])
     np.testing.assert_allclose(model.predict(X[:3], exposure=twice), 2.0 * rate, rtol=1e-12)
-    rates = learner.predict(FRAME[["x"]][:9], GROUPS[:9])
+    rates = learner.predict(FRAME[["x"]][:9], GROUPS[:9], exposure=np.ones(9))
     np.testing.assert_allclose(
         learner.predict(FRAME[["x"]][:9], GROUPS[:9], exposure=np.full(9, 2.0)), 2.0 * rates
     )
@@ -95,7 +95,7 @@ def test_tables_use_the_column_of_fit(learner, tmp_path):
     first = support[support["g"] == 100]
     model, rows = learner.adapt(first, first["y"]), query[query["g"] == 100]
     np.testing.assert_allclose(model.predict(rows), found["prediction"][:4])
-    np.testing.assert_allclose(model.predict(rows[["x"]]), rates[:4])
+    np.testing.assert_allclose(model.predict(rows[["x"]].to_numpy()), rates[:4])
     np.testing.assert_allclose(model.predict(rows[["x"]], rows["time"]), found["prediction"][:4])
     training = learner.predict_tasks(FRAME, coverage=None)["prediction"]
     np.testing.assert_allclose(learner.predict(FRAME, GROUPS), training)
@@ -106,7 +106,9 @@ def test_updates_take_exposures(learner):
     model = learner.adapt(X[:2], Y[:2], exposure=EXPOSURE[:2])
     model.update(X[2:5], Y[2:5], exposure=EXPOSURE[2:5])
     np.testing.assert_allclose(model.coef_, at_once.coef_, rtol=1e-10)
-    first_one = learner.adapt(X[:2], Y[:2]).update(X[2:5], Y[2:5], exposure=EXPOSURE[2:5])
+    first_one = learner.adapt(X[:2], Y[:2], exposure=np.ones(2)).update(
+        X[2:5], Y[2:5], exposure=EXPOSURE[2:5]
+    )
     exposure = np.append([1.0, 1.0], EXPOSURE[2:5])
     np.testing.assert_allclose(first_one.coef_, learner.adapt(X[:5], Y[:5], exposure=exposure).coef_)
 
@@ -114,7 +116,7 @@ def test_updates_take_exposures(learner):
 def test_scores_and_baselines_use_exposures(learner):
     tasks = TaskSet(X, Y, GROUPS, exposure=EXPOSURE)
     score = learner.score(FRAME[["x"]], Y, groups=GROUPS, exposure=EXPOSURE)
-    assert score == learner.score(tasks) > learner.score(tasks.replace(exposure=None)) + 0.1
+    assert score == learner.score(tasks) > learner.score(tasks.replace(exposure=np.ones(T * N))) + 0.1
     errors = learner.summary(tasks, n_support=3).tables["errors"].columns
     by_method = dict(zip(errors["method"], errors["error"], strict=True))
     support, query = tasks.support_query(3, random_state=learner.random_state)
@@ -159,3 +161,37 @@ def test_other_targets_have_no_exposure(learner):
         learner.calibrate_intervals(TaskSet(X, Y, GROUPS))
     with pytest.raises(ValueError, match=r"exposure.*'time'"):
         learner.predict_tasks(FRAME.drop(columns="time"))
+
+
+def test_rows_with_targets_need_the_exposures_of_fit(learner, tmp_path):
+    learner.save(tmp_path / "model")
+    learner, rows = load(tmp_path / "model"), FRAME[["x"]][:4]
+    model = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4])
+    calls = [
+        *(lambda x=x: learner.adapt(x, Y[:4]) for x in (X[:4], rows)),
+        lambda: learner.adapt_many(rows, Y[:4], groups=GROUPS[:4]),
+        lambda: learner.adapt_many(TaskSet(X[:4], Y[:4], GROUPS[:4])),
+        *(lambda x=x: model.update(x, Y[:4]) for x in (X[:4], rows)),
+        *(lambda f=f: f(rows) for f in (model.predict, model.predict_interval, model.predict_std)),
+        lambda: learner.predict(rows, GROUPS[:4]),
+        lambda: learner.score(TaskSet(X, Y, GROUPS)),
+        lambda: learner.predict_tasks(TaskSet(X, Y, GROUPS + 100), TaskSet(X, Y, GROUPS + 100)),
+    ]
+    message = r"exposure: .*\(column 'time'\), and these rows have none\. Pass exposure= .* Ones mean one unit per row"
+    for call in calls:
+        with pytest.raises(ValueError, match=message):
+            call()
+    prior = learner.adapt(), learner.adapt(X[:0], Y[:0]), learner.adapt(rows[:0], Y[:0])
+    assert len({one.intercept_ for one in prior}) == 1
+    np.testing.assert_allclose(learner.adapt(FRAME[["x", "time"]][:4], Y[:4]).coef_, model.coef_)
+
+
+def test_arrays_with_targets_need_exposures_too(short_fits_in_module):
+    learner = EmpiricalBayesLearner(loss="poisson", varying=[])
+    learner.fit(X, Y, groups=GROUPS, exposure=EXPOSURE)
+    for rows in (X[:4], FRAME[["x"]][:4].rename(columns={"x": "x0"})):
+        with pytest.raises(
+            ValueError, match=r"exposure: .* fitted with exposures, and .* each row\. Ones mean"
+        ):
+            learner.adapt(rows, Y[:4])
+    learner.fit(X, Y, groups=GROUPS).adapt(X[:4], Y[:4])

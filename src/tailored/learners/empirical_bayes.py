@@ -407,7 +407,9 @@ class EmpiricalBayesLearner(MetaLearner):
             warnings.warn(learned.warning, UnhelpfulWarning, stacklevel=outside())
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
-        self.prior_ = replace(learned.prior, quantile=quantile, feature_range=self._feature_range(tasks.X))
+        feature_range, has_exposure = self._feature_range(tasks.X), tasks.exposure is not None
+        prior = replace(learned.prior, feature_range=feature_range, has_exposure=has_exposure)
+        self.prior_ = replace(prior, quantile=quantile)
         self.structure_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
         self.scale_ = learned.scale
         self.side_structure_ = None if learned.side is None else learned.side.describe()

@@ -34,7 +34,7 @@ from ..tasks.encoding import Encoding
 from ..tasks.rows import Array, Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import check_exposure, validated, values_of_rows
+from .reading import check_exposure, require_exposure, validated, values_of_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -154,7 +154,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         X, y : arrays (n, d), (n,)
             The further rows.
         exposure : array (n,), optional
-            Exposures of these rows, if the targets are counts; see `predict`.
+            Exposures of these rows, if the targets are counts; required as in `adapt`.
         """
         check_is_fitted(self, "coef_")
         if self._support is None:
@@ -164,6 +164,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if any(values is not None for values in weights.values()):
             raise ValueError("X: update takes no weights; adapt to all rows at once, or drop their column")
         X, exposure = self._inputs(X, exposure)
+        require_exposure(self._prior, self._encoding, exposure, X.shape[0])
         y = check_target(y, X.shape[0])
         check_finite(y, "y")
         if not len(y):

@@ -127,6 +127,7 @@ class Prior(Record, ABC):
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) training minimum and maximum; None if unknown
     largest_rate: float | None = None  # largest rate of counts in training; None for other targets
+    has_exposure: bool = False  # whether the training tasks had exposures
     #: Parts that all tasks share.  The prior is for the residuals after these parts are subtracted.
     regressor: SharedRegressor | None = None
     shared: SharedEffects | None = None
