@@ -671,7 +671,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def effects(
         self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, coverage: float = 0.9
     ) -> Any:
-        """Adapt to tasks and return their coefficients with intervals.
+        """Adapt to tasks and return their coefficients with 90 % intervals, or intervals of another ``coverage``.
 
         Parameters
         ----------
