@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import tailored
-from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesClassifier,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+)
 from tailored.datasets import make_clusters
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.errors import mean_covariance, task_estimates
@@ -435,3 +441,29 @@ def test_control_characters_of_names_are_not_printed():
     text = str(Summary("y\x9b", ("z\r",), {"effects": table}))
     assert all(line.isprintable() for line in text.splitlines())
     assert "a�[31m" in text
+
+
+def test_what_the_summary_says_about_shared_curves():
+    """A curve that differs by side information uses it, and the coefficient of its column is not the whole effect."""
+    rng = np.random.default_rng(0)
+    task, treated = np.repeat(np.arange(80), 6), np.repeat(np.arange(80) % 2, 6)
+    x = rng.uniform(-2, 2, len(task))
+    y = np.where(treated, x**2, 0.0) + rng.normal(size=80)[task] + 0.3 * rng.normal(size=len(task))
+    tasks = TaskSet(x[:, None], y, task, side_info=treated[:, None])
+    learner = EmpiricalBayesLearner().fit(tasks)
+    summary = learner.summary()
+    assert "a curve of x0 that differs by s0" in " ".join(summary.text)
+    assert "Side information is not used" not in " ".join(summary.text)
+    assert "The coefficient of x0 is not its whole effect" in summary.tables["effects"].caption
+
+
+def test_baselines_of_classes_with_side_information():
+    """Pooled regressions are left out, whose effects of the side information would be those within tasks."""
+    rng = np.random.default_rng(1)
+    task, side = np.repeat(np.arange(60), 8), np.repeat(rng.normal(size=60), 8)
+    x = rng.normal(size=len(task))
+    y = (x + side + 2.0 * rng.normal(size=60)[task] + rng.logistic(size=len(task)) > 0).astype(int)
+    tasks = TaskSet(x[:, None], y, task, side_info=side[:, None])
+    errors = EmpiricalBayesClassifier().fit(tasks).summary().tables["errors"]
+    assert "pooled regression" not in errors.columns["method"]
+    assert "task mean: mean of the support rows and one row at the training mean" in errors.caption

@@ -64,6 +64,9 @@ def training_summary(
         times=n_tasks / len(data),
     )
     baselines, mixed_model = _baselines(selection.candidates), None
+    if data.response is not None and data.has_side:
+        # Its effects of the side information are those of tasks with random effects, which are larger.
+        baselines.pop(POOLED, None)
     if MIXED_MODEL in baselines:
         mixed_model = replace(fitter, starts=selection.starts).fit(baselines[MIXED_MODEL].structure)
     return replace(

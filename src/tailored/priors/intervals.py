@@ -120,10 +120,12 @@ class Calibration(Record):
         return np.array([s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)])
 
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
-        """Return bounds that replace infinite ones: Gaussian, or quantiles of the scores if these are wider."""
-        share = 0.5 + 0.5 * coverage
-        end = NormalDist().inv_cdf(share) * self.deviation(n_rows)
-        return min(-end, self.quantile(n_rows, 1.0 - share)), max(end, self.quantile(n_rows, share))
+        """Return bounds that replace infinite ones: Gaussian, or the extreme scores if these are wider.
+
+        Intervals of a smaller coverage may end at the extreme scores, and must not be wider.
+        """
+        end = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * self.deviation(n_rows)
+        return min(-end, self.quantile(n_rows, 0.0)), max(end, self.quantile(n_rows, 1.0))
 
     def quantile(self, n_rows: int, share: float) -> float:
         """Return the ``share``-quantile of the scores for a task with ``n_rows`` support rows."""

@@ -107,7 +107,10 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         caption += " Baselines are not fitted with effects that all tasks share; tailored.evaluation.evaluate fits them."
     if len(errors) > 1:
         caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
-        caption += "; ".join(f"{name}: {text}" for name, text in _BASELINES.items() if name in errors) + "."
+        texts = dict(_BASELINES)
+        if prior.response is not None:
+            texts[TASK_MEAN] += " and one row at the training mean"
+        caption += "; ".join(f"{name}: {text}" for name, text in texts.items() if name in errors) + "."
     tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
     present = {name: table for name, table in tables.items() if table is not None}
     return Summary(_title(learner, training), _sentences(learner, description), present)
@@ -162,8 +165,12 @@ def effects_table(description: ModelDescription) -> Table:
         )
         if ((deviations == 0) & (explained > 0)).any():
             caption += "; it is 100 % where tasks with equal side information have the same coefficient"
+    curved = [] if shared is None else {j for one in shared.effects for j in one.columns} - {*positions}
+    if curved:
+        names = " and ".join(description.columns[j] for j in sorted(curved))
+        caption += f". The coefficient of {names} is not its whole effect, because there are shared curves or products"
     if not estimated:
-        caption += ". There are no standard errors because the fixed effects were not estimated"
+        caption += ". There are no standard errors because the selected prior mean is the overall mean of the targets"
     elif np.isnan(np.delete(errors, positions)).any():
         caption += ". No std. error: the rows identify the fixed effect only together with those of "
         caption += "other columns"
@@ -450,9 +457,13 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     return text + "."
 
 
-def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], names: Sequence[str]) -> str:
+def describe_side(
+    side_form: Mapping[str, Any] | None, form: Mapping[str, Any], names: Sequence[str], *, in_curves: bool
+) -> str:
     """Describe the use of the side information in one sentence; ``names`` are the names of its columns."""
     if side_form is None:
+        if in_curves:
+            return "Side information affects shared curves only."
         if form.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return "Side information is not used: no column of it improved the predictions of held-out tasks."
@@ -504,7 +515,9 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         if description.prior.shared.levels:
             sentences[-1] += " Effects of values are in summary().to_frame('levels')."
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
-        sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
+        in_curves = description.prior.shared is not None and description.prior.shared.encoder is not None
+        side = learner.side_structure_, structure, description.side_columns
+        sentences.append(describe_side(*side, in_curves=in_curves))
     if learner.bias_penalty_ is not None:
         sentences.append("Part of the prior mean was learned on query rows, not in the tables of summary().")
     sentences.append(describe_prediction(learner.loss_))
