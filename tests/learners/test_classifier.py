@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.special
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -96,6 +97,25 @@ def test_more_classes_against_the_rest():
     table = learner.predict_tasks(TaskSet(X[:5], y[:5] * 10.0, groups[:5] + 100))
     assert table.dtype.names == ("task", "probability_0", "probability_10", "probability_20")
     assert learner.score(X, y * 10, groups=groups) > np.bincount(y).max() / len(y)
+
+
+def test_common_linear_turns_off_the_shared_curve(tmp_path):
+    rng = np.random.default_rng(3)
+    x, groups = rng.uniform(-2.0, 2.0, 1200), np.repeat(np.arange(60), 20)
+    y = rng.random(1200) < scipy.special.expit(2.0 * x**2 - 2.0 + rng.normal(size=60)[groups])
+    curve, line = (EmpiricalBayesClassifier(varying=[], common=common) for common in (None, "linear"))
+    for one in (curve, line):
+        one.fit(x[:, None], y, groups=groups)
+    assert curve.learners_[0].prior_.shared is not None
+    assert line.learners_[0].prior_.shared is None
+    line.save(tmp_path / "model")
+    assert load(tmp_path / "model").get_params() == line.get_params()
+    # Files of 0.1.0 have no `common`.
+    before = {name: value for name, value in curve.state().items() if name != "common"}
+    assert EmpiricalBayesClassifier.from_state(before).common is None
+    for wrong in ("auto", "cubic", LinearRegression()):
+        with pytest.raises(ValueError, match="common: must be None or 'linear' for the bernoulli loss"):
+            EmpiricalBayesClassifier(common=wrong).fit(x[:, None], y, groups=groups)
 
 
 def test_one_class_is_an_error():

@@ -51,7 +51,7 @@ _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
 _VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. Selected by default."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = "Try boosting and a forest on the rows of all tasks; keep them if they lower the validation error."
+_COMMON = "Try boosting and a forest on the rows of all tasks; keep them if they lower the error. Not for classes or counts."
 Common = Annotated[bool, typer.Option("--common", metavar="", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "

@@ -203,6 +203,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             if getattr(tasks, name) is not None and name not in self._row_values:
                 use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
                 raise ValueError(f"{name}: {self!r} cannot use it; leave it out, or use {use}")
+        if len(tasks.y) and tasks.exposure is None and hasattr(self, "prior_") and self.prior_.has_exposure:
+            raise reading.missing_exposure(self.encoding_)
         return tasks
 
     def _read(
@@ -230,7 +232,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             )
         if hasattr(self, "prior_"):
             self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
-            reading.require_exposure(self.prior_, self.encoding_, tasks.exposure, len(tasks.y))
         elif self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
             if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
@@ -314,15 +315,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         side_info : optional
             Side information of the task, if the learner was fitted with side information.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
-            See `TaskSet`; for `EmpiricalBayesLearner` only.  ``exposure`` is required if it was used in `fit`; by default
-            it is the same column if X is a frame.
+            See `TaskSet`; for `EmpiricalBayesLearner` only.  ``exposure`` is required if `fit` had exposures.
         """
         values: dict[str, Any] = {}
         if not (sample_weight is frequency_weight is exposure is None):
             values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         task = reading.read_one_task(self, X, y, side_info, **values)
         self._check_row_values(task)
-        reading.require_exposure(self.prior_, self.encoding_, task.exposure, len(task.y))
         if self.prior_.reads_side_info:
             reading.require_side_info(self, task, "pass side_info={}")
         return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
@@ -384,8 +383,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         side_info : optional
             Side information of new tasks; see `TaskSet`.  By default it is treated as missing, with a warning.
         exposure : array (n,), optional
-            Exposure of counts, which multiplies the rates.  By default it is the column used in `fit` if X is a frame, which
-            must have this column, and 1 if X is an array: predictions are then rates.
+            Exposure of counts, which multiplies the rates; by default the column used in `fit` if X is a frame, else 1.
         """
         check_is_fitted(self, "prior_")
         if not hasattr(self, "task_posterior_"):

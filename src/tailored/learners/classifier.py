@@ -139,8 +139,8 @@ class EmpiricalBayesClassifier(_Classifier):
 
     Parameters
     ----------
-    feature_map, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
-        See `EmpiricalBayesLearner`.
+    feature_map, common, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
+        See `EmpiricalBayesLearner`.  ``common`` is None or "linear": shared regressors are for numbers.
 
     Attributes
     ----------
@@ -153,6 +153,7 @@ class EmpiricalBayesClassifier(_Classifier):
 
     feature_map: Any = "auto"
     _: KW_ONLY
+    common: str | None = None
     varying: Any = None
     fit_intercept: bool = True
     n_support: Any = None
@@ -233,10 +234,9 @@ class EmpiricalBayesClassifier(_Classifier):
         if len(classes) < 2:
             only = name_some(native(classes))
             raise ValueError(f"y: there is only one class, {only}; a classifier needs at least two")
-        learners = []
+        is_set, learners = isinstance(X, TaskSet), []
         for target in _targets(codes, len(classes)):
             learner = EmpiricalBayesLearner(**self.get_params(deep=False), loss=Bernoulli())
-            is_set = isinstance(X, TaskSet)
             learners.append(learner.fit(X.replace(y=target)) if is_set else learner.fit(X, target, **rest))
         self.classes_, self.learners_ = classes, learners
         return self

@@ -407,9 +407,8 @@ class EmpiricalBayesLearner(MetaLearner):
             warnings.warn(learned.warning, UnhelpfulWarning, stacklevel=outside())
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
-        feature_range, has_exposure = self._feature_range(tasks.X), tasks.exposure is not None
-        prior = replace(learned.prior, feature_range=feature_range, has_exposure=has_exposure)
-        self.prior_ = replace(prior, quantile=quantile)
+        prior = replace(learned.prior, quantile=quantile, has_exposure=tasks.exposure is not None)
+        self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
         self.structure_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
         self.scale_ = learned.scale
         self.side_structure_ = None if learned.side is None else learned.side.describe()
@@ -444,9 +443,11 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _check_parameters(self) -> None:
         self._check_loss()
-        for name, is_default in (("common", self._has_plain_common), ("device", self.device is None)):
-            if isinstance(self.loss_, Response) and not is_default:
-                raise ValueError(f"{name}: must be None for the {self.loss_.name} loss")
+        if isinstance(self.loss_, Response) and not self._has_plain_common:
+            advice = "A shared regressor needs loss='squared' or another loss for numbers."
+            raise ValueError(f"common: must be None or 'linear' for the {self.loss_.name} loss. {advice}")
+        if isinstance(self.loss_, Response) and self.device is not None:
+            raise ValueError(f"device: must be None for the {self.loss_.name} loss")
         if self.device is not None:
             check_device(self.device)
             if not self._has_plain_common:

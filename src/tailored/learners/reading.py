@@ -125,23 +125,18 @@ def values_of_rows(encoding: Encoding | None, X: Any, **values: Any) -> dict[str
         for role, name in ((role, getattr(encoding, role)) for role in values):
             if values[role] is None and name in frame.columns:
                 values[role] = numeric_column(frame[name], role)
-            elif role == "exposure" and values[role] is None and name is not None:
-                raise _missing_exposure(name)
+        if "exposure" in values and values["exposure"] is None and encoding.exposure is not None:
+            raise missing_exposure(encoding)
     return values
 
 
-def require_exposure(prior: Prior, encoding: Encoding | None, exposure: Any, n_rows: int) -> None:
-    """Raise ValueError if the training tasks had exposures and rows with targets do not."""
-    if prior.has_exposure and exposure is None and n_rows:
-        raise _missing_exposure(None if encoding is None else encoding.exposure)
-
-
-def _missing_exposure(column: str | None) -> ValueError:
-    fitted, frame = ("", "") if column is None else (f" (column {column!r})", ", or a frame with this column")
-    found = f"exposure: the learner was fitted with exposures{fitted}, and these rows have none"
-    return ValueError(
-        f"{found}. Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
-    )
+def missing_exposure(encoding: Encoding | None) -> ValueError:
+    """Return the error for rows without exposures, if the training tasks had them."""
+    name = None if encoding is None else encoding.exposure
+    column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
+    found = f"exposure: the learner was fitted with exposures{column}, and these rows have none"
+    advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
+    return ValueError(f"{found}. {advice}")
 
 
 def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:

@@ -34,7 +34,7 @@ from ..tasks.encoding import Encoding
 from ..tasks.rows import Array, Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import check_exposure, require_exposure, validated, values_of_rows
+from .reading import check_exposure, missing_exposure, validated, values_of_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -164,7 +164,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if any(values is not None for values in weights.values()):
             raise ValueError("X: update takes no weights; adapt to all rows at once, or drop their column")
         X, exposure = self._inputs(X, exposure)
-        require_exposure(self._prior, self._encoding, exposure, X.shape[0])
+        if exposure is None and X.shape[0] and self._prior.has_exposure:
+            raise missing_exposure(self._encoding)
         y = check_target(y, X.shape[0])
         check_finite(y, "y")
         if not len(y):
