@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, TaskSet
 from tailored.baselines import RESPONSE_BASELINES, Constant, PooledRegression, RegressionPerTask
-from tailored.evaluation import evaluate, usual_methods
+from tailored.evaluation import Evaluation, evaluate, usual_methods
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -157,3 +157,22 @@ def test_a_rate_without_slopes_is_a_closed_form():
 def test_counts_must_be_counts():
     with pytest.raises(ValueError, match="poisson loss needs counts"):
         PooledRegression("poisson").fit(class_tasks(2).replace(y=np.full(24 * 7, -1.0)))
+
+
+@pytest.mark.parametrize(("n_methods", "covered"), [(2, True), (7, True), (9, True), (9, False)])
+def test_an_evaluation_prints_as_a_short_table(n_methods, covered):
+    errors = np.array([[[1.0, 3.0], [0.5, 1.5]]] * n_methods)  # mean 2 and standard error 1; 1 and 0.5
+    inside = np.full((n_methods, 2), 0.875 if covered else np.nan)
+    names = tuple(f"method {i}" for i in range(n_methods))
+    found = Evaluation(names, (0, 5), errors, inside, inside, np.arange(2), 6, "squared", 0.9)
+    lines = str(found).splitlines()
+    assert repr(found) == str(found)
+    assert lines[0] == "Mean squared error on 2 held-out tasks, by number of support rows"
+    assert [line.split() for line in lines[1:4]] == [
+        ["method", "0", "5"],
+        ["method", "0", "2", "±", "1", "1", "±", "0.5"],
+        ["method", "1", "2", "±", "1", "1", "±", "0.5"],
+    ]
+    assert len(lines) == 2 + min(n_methods, 7) + covered <= 10
+    assert ("inside 90 % intervals  87.5 %" in lines[-1]) == covered
+    assert ("(3 more)" in lines) == (n_methods == 9)

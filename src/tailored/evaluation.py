@@ -124,6 +124,20 @@ class Evaluation:
         """Standard errors of the means over tasks, (n_methods, n_supports)."""
         return standard_errors(self.errors)
 
+    def __repr__(self) -> str:
+        title = (
+            f"Mean {error_name(self.loss)} on {len(self.labels)} held-out tasks, by number of support rows"
+        )
+        rows = [["method", *map(str, self.supports)]]
+        rows += [[name, *row] for name, row in zip(self.methods, cells(self.errors), strict=True)]
+        if len(rows) > 8:  # at most ten lines
+            rows[7:] = [[f"({len(rows) - 7} more)"] + [""] * len(self.supports)]
+        if np.isfinite(self.covered[0]).all():
+            covered = [f"{100 * fraction:.1f} %" for fraction in self.covered[0]]
+            rows.append([f"inside {100 * self.coverage:g} % intervals", *covered])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join([title, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
+
     def records(self) -> list[dict[str, Any]]:
         """Return one dict for every method and number of support rows; "loss" is the name of the error."""
         mean, error = self.mean, self.standard_error
