@@ -167,7 +167,7 @@ def test_an_evaluation_prints_as_a_short_table(n_methods, covered):
     found = Evaluation(names, (0, 5), errors, inside, inside, np.arange(2), 6, "squared", 0.9)
     lines = str(found).splitlines()
     assert repr(found) == str(found)
-    assert lines[0] == "Mean squared error on 2 held-out tasks, by number of support rows"
+    assert lines[0] == "Mean squared error on 2 new tasks, by number of support rows"
     assert [line.split() for line in lines[1:4]] == [
         ["method", "0", "5"],
         ["method", "0", "2", "±", "1", "1", "±", "0.5"],

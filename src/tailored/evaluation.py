@@ -125,9 +125,7 @@ class Evaluation:
         return standard_errors(self.errors)
 
     def __repr__(self) -> str:
-        title = (
-            f"Mean {error_name(self.loss)} on {len(self.labels)} held-out tasks, by number of support rows"
-        )
+        title = f"Mean {error_name(self.loss)} on {len(self.labels)} new tasks, by number of support rows"
         rows = [["method", *map(str, self.supports)]]
         rows += [[name, *row] for name, row in zip(self.methods, cells(self.errors), strict=True)]
         if len(rows) > 8:  # at most ten lines
