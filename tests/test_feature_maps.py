@@ -185,8 +185,17 @@ def test_side_vector_encodes_categories():
     expected = [[-10 / deviation, 1, 0], [10 / deviation, 0, 1], [0, 1, 0]]
     np.testing.assert_allclose(side.transform(tasks), expected)
     unseen = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": "X"}})
-    with pytest.warns(UnknownCategoryWarning, match="'X' did not appear in training"):
+    with pytest.warns(UnknownCategoryWarning, match="'X' did not appear in training.* as a missing value"):
         np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0]])
+    missing = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": None}})
+    np.testing.assert_allclose(side.transform(missing), [[0, 0, 0]])
+    # A missing value is a category of its own if values were missing in training.
+    side = SideVector().fit(
+        TaskSet(np.ones((3, 1)), np.zeros(3), ["a", "b", "d"], rows | {"d": {"age": 30.0, "sex": None}})
+    )
+    with pytest.warns(UnknownCategoryWarning, match="treated as none of these, with zero indicators"):
+        np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0, 0]])
+    np.testing.assert_allclose(side.transform(missing), [[0, 0, 0, 1]])
 
 
 def test_side_vector_takes_numbers_as_they_are():

@@ -210,7 +210,7 @@ def test_new_values_have_wider_intervals_and_no_effect(fitted):
     given = table(seed=2)[0].head(6)
     adapted = fitted.adapt(given[["x", "item"]], given["y"])
     rows = given[["x", "item"]]
-    with pytest.warns(tailored.exceptions.UnknownCategoryWarning):
+    with pytest.warns(tailored.exceptions.UnknownCategoryWarning, match="by an average category"):
         unknown = adapted.predict_interval(rows.assign(item="other"))
     known = adapted.predict_interval(rows)
     assert (np.diff(unknown) > 1.5 * np.diff(known)).all()

@@ -43,7 +43,7 @@ def test_a_path_without_a_model(tmp_path, saved):
     refused(tmp_path, "is a folder")
     for content in (b"", b"hello", b"PK\3\4" + bytes(500)):
         (tmp_path / "a").write_bytes(content)
-        refused(tmp_path / "a", "is not a model file of this version")
+        refused(tmp_path / "a", "is not a model file: it was not written by `save` of this version")
     if Path("/dev/zero").exists():
         refused("/dev/zero", "not a regular file")
 
@@ -51,7 +51,7 @@ def test_a_path_without_a_model(tmp_path, saved):
 def test_other_formats(tmp_path, saved):
     with zipfile.ZipFile(tmp_path / "old", "w") as archive:
         archive.writestr("model.json", '{"format": 4, "version": "0.1", "value": null}')
-    refused(tmp_path / "old", "is not a model file of this version")
+    refused(tmp_path / "old", "is not a model file: it was not written by `save` of this version")
     later = forge(
         saved("independent"), lambda tree, _: tree.update(format=99, version="9.9"), tmp_path / "new"
     )

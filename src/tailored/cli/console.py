@@ -125,7 +125,8 @@ def report_user_errors() -> Iterator[None]:
 
 def _with_options(message: object) -> str:
     """Return a library message in one line, with names of options for arguments and line numbers for CSV rows."""
-    text = re.sub(r"\bmissing='(\w+)'", r"--missing \1", " ".join(str(message).split()))
+    option = r"(?:TaskSet\.from_frame\(\.\.\., missing='(\w+)'\)|\bmissing='(\w+)')"
+    text = re.sub(option, r"--missing \1\2", " ".join(str(message).split()))
     if READ:  # row 0 is line 2 of a CSV file, because the header is line 1
         text = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", text)
     argument, rest = re.fullmatch(r"(\w*)(.*)", text).groups()  # type: ignore[union-attr]

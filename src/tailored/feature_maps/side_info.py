@@ -182,10 +182,10 @@ def _warn_of_unknown(table: NDArray[Any], categories: list[Any], names: list[str
         unknown = [v for v in dict.fromkeys(column) if known is not None and v not in known]
         unknown = [value for value in unknown if not is_missing(value)]
         if unknown:
+            treatment = "none of these, with zero indicators" if None in known else "a missing value"
             warnings.warn(
-                f"side_info: column {repr(names[j]) if names else j}: {name_some(unknown, 3)} did not appear in "
-                f"training, which had {name_some([v for v in known if v is not None], 3)}. The effect of an "
-                "unknown category is zero.",
+                f"side_info: column {repr(names[j]) if names else j}: {name_some(unknown, 3)} did not appear in training, "
+                f"which had {name_some([v for v in known if v is not None], 3)}. It is treated as {treatment}.",
                 UnknownCategoryWarning,
                 stacklevel=outside(),
             )

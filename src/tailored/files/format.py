@@ -142,7 +142,7 @@ def pack(tree: bytes, arrays: dict[str, np.ndarray]) -> bytes:
 def unpack(content: bytes) -> tuple[bytes, dict[str, np.ndarray]]:
     """Verify the checksum, and return the JSON and the arrays of a file."""
     if content[8 : 8 + len(START)] != START:
-        raise Invalid("", "is not a model file of this version of tailored")
+        raise Invalid("", "is not a model file: it was not written by `save` of this version of tailored")
     if content[CHECKSUM] != _checksum(content):
         raise Invalid("", "is damaged: its checksum is wrong")
     try:

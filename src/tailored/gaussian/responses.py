@@ -60,7 +60,7 @@ class Response(Loss):
         if len(bad):
             raise ValueError(
                 f"{name}: the {self.name} loss needs counts 0, 1, 2, .. up to {MOST_EVENTS:,.0f}, but {name} contains {bad[0]:g}. "
-                "Use loss='squared' for other targets."
+                "For rates, pass the counts as targets and exposure=. Use loss='squared' for other targets."
             )
 
     def subgradient(self, p: Any, y: Any) -> Array:

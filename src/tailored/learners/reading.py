@@ -134,9 +134,8 @@ def missing_exposure(encoding: Encoding | None) -> ValueError:
     """Return the error for rows without exposures, if the training tasks had them."""
     name = None if encoding is None else encoding.exposure
     column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
-    found = f"exposure: the learner was fitted with exposures{column}, and these rows have none"
     advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
-    return ValueError(f"{found}. {advice}")
+    return ValueError(f"exposure: fit had exposures{column}, and these rows have none. {advice}")
 
 
 def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:

@@ -329,7 +329,8 @@ class Encoding(Record):
             k, title = len(column.names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
             X[:, j : j + k] = column.impute(values) if self.imputes else values
-            warn_unknown(unknown, column, "it is replaced by the mean of the training table")
+            other = "an average category" if column.kind == "levels" else "the mean of the training table"
+            warn_unknown(unknown, column, f"it is replaced by {other}")
             j += k
         return X
 

@@ -295,7 +295,7 @@ class TaskSet(Fitted):
 
         advice = "Drop those rows, or fill the values in."
         if encoding is not None:
-            advice = "Use missing='drop' to drop such rows, or missing='impute' to impute features."
+            advice = "Use TaskSet.from_frame(..., missing='drop') to drop such rows, or missing='impute' in fit to impute."
         check_finite(X, "X", where, names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
