@@ -79,6 +79,10 @@ def test_case(name, goldens):
         else:
             rejected = quantity == "errors in the search" and name.startswith(EARLY_STOPPERS)
             tolerance = EM_TOLERANCE if name.startswith(EM) else TOLERANCE
+            if name.startswith(
+                "lbfgs"
+            ):  # where it stops depends on rounding errors of the linear algebra library
+                tolerance = 100 * TOLERANCE
             try:
                 same_numbers(array, expected[quantity], REJECTED_TOLERANCE if rejected else tolerance)
             except AssertionError as error:

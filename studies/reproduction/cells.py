@@ -138,7 +138,7 @@ class Scorer:
         self.inner = config.learning.inner
         # One product for the predictions of all tasks, and one for the mean over tasks of the means over rows.
         X, offsets, sizes = part.query.X, part.query.offsets, part.query.sizes
-        self.rows = sparse.block_diag([X[a:b] for a, b in pairwise(offsets)], format="csr")
+        self.rows = sparse.block_diag([sparse.csr_array(X[a:b]) for a, b in pairwise(offsets)], format="csr")
         self.weights = np.repeat(1.0 / (np.count_nonzero(sizes) * np.maximum(sizes, 1)), sizes)
 
     def __call__(self, thetas: Array) -> float:

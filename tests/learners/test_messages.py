@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from tailored import (
     ConditionalLearner,
@@ -134,6 +135,8 @@ def test_overflow_names_the_step(clusters):
         UnconditionalLearner(solver=ProjectedSGD(1e308), fit_intercept=False).fit(clusters)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # Whether the duality gap of one task is just above the tolerance depends on the linear algebra library.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1e308)), fit_intercept=False).fit(
             clusters
         )
