@@ -77,7 +77,9 @@ class GaussianRows(NamedTuple):
 def fit_effects(data: TrainingData) -> FittedEffects | None:
     """Select and fit the shared effects; return None if there are none."""
     tasks, sizes = data.tasks, data.settings.levels
-    curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
+    # Few tasks of classes or counts may be fitted perfectly by a curve.
+    least_tasks = LEAST_TASKS if data.response is None else ENOUGH_TASKS
+    curved = data.settings.curved and len(data) >= least_tasks and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
     width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features

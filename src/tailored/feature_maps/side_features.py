@@ -54,6 +54,8 @@ class Curve(Record):
         inner = np.unique(np.quantile(inside, np.linspace(0.0, 1.0, KNOTS)))
         if len(np.unique(values)) < least_values or len(inner) < min(4, least_values):
             return None
+        if np.diff(inner).min() < 1.0 / LARGEST_RANGE:
+            return None  # splines divide by the distances between knots
         return cls(column, np.concatenate([[inner[0]] * DEGREE, inner, [inner[-1]] * DEGREE]))
 
     @property

@@ -70,8 +70,9 @@ class EmpiricalBayesLearner(MetaLearner):
         the log link; overdispersed counts get a dispersion parameter, which "negative_binomial" always has.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they raise
-        the evidence, with at least five tasks, at most 12 columns and without a ``device``; "linear" does not.  Each category
-        of a column with more than 20 categories always has a shared effect, shrunken with one variance per column.
+        the evidence, with at least five tasks (20 for classes and counts), at most 12 columns and without a ``device``;
+        "linear" does not.  Each category of a column with more than 20 categories always has a shared effect, shrunken with
+        one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.  Clones
         are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares on query
         rows of held-out tasks.  The prior is then refitted to the residuals of the weighted regressor, with the same
