@@ -221,7 +221,10 @@ class EmpiricalBayesClassifier(_Classifier):
                 raise ValueError(WITHOUT_Y)
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
-            assert_all_finite(labels, input_name="y")
+            try:
+                assert_all_finite(labels, input_name="y")
+            except ValueError as error:  # which does not name y if the labels are objects
+                raise ValueError(str(error).replace("Input contains", "Input y contains")) from None
         if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:
             classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
         else:

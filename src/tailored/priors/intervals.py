@@ -161,7 +161,7 @@ class Errors(NamedTuple):
     def deviations(self, noise: float, noise_rows: float) -> Array:
         """Return the standard deviations of the errors that the posterior implies."""
         own = noise_variances(self.squares, self.n_rows, noise, noise_rows)[self.task]
-        return np.asarray(np.sqrt(own * (1.0 + self.variances)))
+        return np.asarray(np.sqrt(own * (1.0 + np.maximum(self.variances, 0.0))))
 
 
 def calibrate(
