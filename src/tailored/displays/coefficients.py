@@ -58,7 +58,7 @@ class EffectsDisplay(ModelDisplay):
     effects, lower, upper : arrays (T,)
         Coefficients and interval bounds in the order of ``labels``; see the method `effects` of the learners.
     fixed_effect : float or None
-        Prior mean of the coefficient.
+        Prior mean of the coefficient, at the mean of the side information.
     coverage : float
     prior : array (T,) or None
         Prior mean of the coefficient of each task, if side information changes it.
@@ -83,16 +83,12 @@ class EffectsDisplay(ModelDisplay):
         """
         names, (*values, priors) = names_of(learner), effects_of(learner, tasks, coverage)
         j = most_varying(learner, values[0] - priors)[0] if column is None else find_column(column, names)
-        (effects, lower, upper), prior, means = (
-            (each[:, j] for each in values),
-            priors[:, j],
-            fixed_effects(learner),
-        )
+        effects, lower, upper = (each[:, j] for each in values)
+        means, prior = fixed_effects(learner), priors[:, j]
         mean = None if means is None else float(means[j])
         differs = len(prior) > 0 and np.ptp(prior) > 1e-9 * np.abs(prior).max()
-        return cls(
-            names[j], tasks.labels, effects, lower, upper, mean, coverage, prior if differs else None
-        ).plot(ax)
+        own = prior if differs else None
+        return cls(names[j], tasks.labels, effects, lower, upper, mean, coverage, own).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:

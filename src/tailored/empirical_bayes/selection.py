@@ -322,7 +322,7 @@ def _atoms(
     single = _most_likely([c for c in candidates if c.structure.kind == "mixed model"])
     for start in {c.structure: c for c in (best, single)}.values():
         if start.structure.kind == "independent" or start.structure.covariance == "none":
-            continue  # the start has no effects of side information, or all atoms would be equal
+            continue  # it has no effects of side information, or the same coefficients for all tasks
         structure, scored = replace(start.structure, atoms=True), []
         for fold, fit in zip(folds, start.fits, strict=True):
             fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
