@@ -154,6 +154,16 @@ def test_a_rate_without_slopes_is_a_closed_form():
     np.testing.assert_allclose(baseline.predict_rows(support, support), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("constant", [0.1, 1e60])
+def test_pooled_regression_is_the_same_with_a_constant_column(constant):
+    tasks = count_tasks()
+    side = np.column_stack([tasks.side_info, np.full(len(tasks), constant)])
+    expected, found = (
+        PooledRegression("poisson").fit(t).predict_rows(t, t) for t in (tasks, tasks.replace(side_info=side))
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_counts_must_be_counts():
     with pytest.raises(ValueError, match="poisson loss needs counts"):
         PooledRegression("poisson").fit(class_tasks(2).replace(y=np.full(24 * 7, -1.0)))

@@ -453,6 +453,8 @@ class PooledRegression(Baseline):
             self.mean_ = counts / counts.sum()
         self._fit_side(tasks)
         self.scaler_ = StandardScaler().fit(self._columns(tasks))
+        # A constant column has the scale 1, which leaves rounding errors of 1e44 if the constant is 1e60.
+        self.scaler_.scale_ = np.maximum(self.scaler_.scale_, 1e-13 * np.abs(self.scaler_.mean_))
         self.model_ = self._regression(tasks)
 
     def _targets(self, tasks: TaskSet) -> tuple[Array, Array, Array]:

@@ -63,9 +63,14 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
             # (the absolute loss has weights that are)
             never_zero=plain
             and name in NEVER_ZERO
-            and form not in ("integers", "booleans")
-            # (the squares of the ridge are zero)
-            and not (name == "ridge per task" and drawn.classes["scale"] == "subnormal")
+            # (small targets are zero in these forms: float32 has no number below 1e-45)
+            and form not in ("integers", "booleans", "float32")
+            # (the squares of the ridge are zero; columns below 1e-70 are not scaled, so that without an intercept the
+            # products with them are zero)
+            and not (
+                drawn.classes["scale"] == "subnormal"
+                and (name == "ridge per task" or (name == "empirical Bayes" and not learner.fit_intercept))
+            )
             # (squares of targets of 1e-200 are zero, in the units of the paper's learners)
             and not (
                 name == "independent"
