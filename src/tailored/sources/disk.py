@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ import numpy as np
 
 from .._utils.files import write_atomically
 from .._utils.threads import single_threaded_blas
+from ..gaussian.mixture import unpacked
 from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..tasks.reading import label_keys
@@ -32,32 +34,6 @@ from .scan import TaskScan
 N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
 #: Seed of the keys that assign tasks to partitions.  It differs from that of samples, so that the two are independent.
 PARTITION_SEED = 0x5AFE
-
-
-def _refuse(value: Any) -> None:
-    known = "labels and side information of a scan must be numbers or strings"
-    raise TypeError(f"data: {known}; got {value!r} ({type(value).__name__}). Convert that column.")
-
-
-def _write_array(file: IO[bytes], array: np.ndarray) -> None:
-    """Append an array; an array of objects (numbers, strings, None) is stored as JSON."""
-    if array.dtype == object:
-        array = np.frombuffer(json.dumps(array.tolist(), default=_refuse).encode(), dtype=np.uint8)
-        np.lib.format.write_array(file, np.array(["json"]))
-    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-
-
-def _read_array(file: IO[bytes]) -> np.ndarray:
-    """Read the next array that `_write_array` wrote."""
-    array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-    if array.dtype.kind != "U" or array.shape != (1,) or array[0] != "json":
-        return array
-    rows = json.loads(np.lib.format.read_array(file, allow_pickle=False).tobytes())
-    if not rows or not isinstance(rows[0], list):
-        return np.fromiter(rows, dtype=object, count=len(rows))
-    table = np.empty((len(rows), len(rows[0])), dtype=object)
-    table[:] = rows
-    return table
 
 
 @dataclass(frozen=True)
@@ -86,10 +62,8 @@ class PartitionedRows:
         for i in range(N_PARTITIONS):
             if ends[i] < ends[i + 1]:
                 part = batch[ends[i] : ends[i + 1]]
-                side = np.zeros((len(part), 0)) if part.side_info is None else part.side_info
                 with open(self.path(i), "ab") as file:
-                    for array in (part.labels, part.sizes, part.X, part.y, side):
-                        _write_array(file, array)
+                    pickle.dump((part.labels, part.sizes, part.X, part.y, part.side_info), file)
 
     def tasks(self, partition: int, like: TaskSet) -> Iterator[TaskSet]:
         """Return the whole tasks of a partition in sets that fit into memory, with the column names of ``like``."""
@@ -117,9 +91,8 @@ class PartitionedRows:
         with open(path, "rb") as file:
             end = path.stat().st_size
             while file.tell() < end:
-                labels, sizes, X, y, side = (_read_array(file) for _ in range(5))
-                side_info: Any = None if like.side_info is None else side
-                yield like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side_info)
+                labels, sizes, X, y, side = pickle.load(file)  # written by this process
+                yield like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side)
 
     def clear(self) -> None:
         """Delete the files."""
@@ -130,14 +103,14 @@ class PartitionedRows:
 
 
 def write_block(path: Path, statistics: Tasks) -> None:
-    """Write statistics; for XᵀX, only the upper triangle is written."""
-    i, j = np.triu_indices(statistics.n_features)
+    """Write statistics; for XᵀX, only the lower triangle is written."""
+    i, j = np.tril_indices(statistics.n_features)
     side = np.zeros((len(statistics), 0)) if statistics.side is None else statistics.side
     arrays = (statistics.gram[:, i, j], statistics.cross, statistics.square, statistics.sizes, side)
 
     def write(file: IO[bytes]) -> None:
         for array in arrays:
-            _write_array(file, array)
+            np.save(file, np.ascontiguousarray(array))
 
     write_atomically(path, write)
 
@@ -146,16 +119,12 @@ def read_block(path: Path) -> Moments:
     """Read the statistics that `write_block` wrote."""
     try:
         with open(path, "rb") as file:
-            triangle, cross, square, sizes, side = (_read_array(file) for _ in range(5))
-    except (OSError, ValueError) as error:
+            triangle, cross, square, sizes, side = (np.load(file) for _ in range(5))
+    except (OSError, EOFError, ValueError) as error:
         raise ValueError(
             f"checkpoint: the block {path} cannot be read ({error}); delete it and fit again"
         ) from error
-    d = cross.shape[1]
-    position = np.empty((d, d), dtype=np.intp)
-    i, j = np.triu_indices(d)
-    position[i, j] = position[j, i] = np.arange(len(i))
-    gram = np.take(triangle, position.ravel(), axis=1).reshape(len(sizes), d, d)
+    gram = np.take(triangle, unpacked(cross.shape[1]), axis=1)
     return Moments(gram, cross, square, sizes, side if side.shape[1] else None)
 
 

@@ -84,23 +84,20 @@ class CudaMoments:
     @classmethod
     def of(cls, tasks: TensorTasks, scaling: Scaling, side: Array | None = None) -> CudaMoments:
         """Compute the statistics of scaled rows."""
-        import torch
-
         D, T = len(scaling.columns), len(tasks)
-        device = tasks.X.device
         compiled = _kernels(D, tasks.X, scaling.fit_intercept)
         shift = np.append(scaling.shift, scaling.target_shift)
         scale = 1.0 / np.append(scaling.columns, scaling.target)
-        products = torch.empty((compiled.layout.n_products, T), dtype=tasks.X.dtype, device=device)
-        scales = [torch.tensor(part, device=device) for part in (shift, scale)]
+        products = tasks.X.new_empty((compiled.layout.n_products, T))
+        sizes = tasks.offsets.diff().double()
+        scales = [sizes.new_tensor(part) for part in (shift, scale)]
         compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *scales, products)
         # Checking the products is cheaper than checking every row.
-        if not bool(torch.isfinite(products.sum(dtype=torch.float64))):
+        if not bool(products.sum(dtype=sizes.dtype).isfinite()):
             raise ValueError(
                 "X, y: the tensors contain NaN, infinity, or values whose squares overflow; remove those rows"
             )
-        known = None if side is None else torch.tensor(side, device=device)
-        return cls(products, torch.diff(tasks.offsets).double(), D, known)
+        return cls(products, sizes, D, None if side is None else sizes.new_tensor(side))
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -116,8 +113,6 @@ class CudaMoments:
 
         Earlier ``shares`` are ignored: they would only save time in the faster of the two kernels.
         """
-        import torch
-
         if model.side is not None:
             return self.without_side(model).sums(replace(model, side=None))
         components = self._components(model)
@@ -126,23 +121,20 @@ class CudaMoments:
             sums = [self._component_sums(components[0], model.noise, None, log_evidence)]
         else:
             joint = self.log_joint(model, components)
-            log_evidence = torch.logsumexp(joint, dim=0)
-            shares = torch.exp(joint - log_evidence)
+            log_evidence = joint.logsumexp(0)
+            shares = (joint - log_evidence).exp()
             sums = [self._component_sums(c, model.noise, shares[k], None) for k, c in enumerate(components)]
         constants = 0.5 * float(self.sizes.sum()) * np.log(2.0 * np.pi * model.noise)
         return Summed(_read_sums(sums, components, model, float(log_evidence.sum()) - constants), None)
 
     def posterior(self, model: Mixture) -> DevicePosterior:
         """Return the posterior of each task under a mixture."""
-        import torch
-
-        device, K, D = self.sizes.device, model.n_components, self.n_features
-        means = torch.empty((K, D, len(self)), dtype=torch.float64, device=device)
+        means = self.sizes.new_empty((model.n_components, self.n_features, len(self)))
         joint = self.without_side(model).log_joint(model, self._components(model), means)
-        shares = torch.exp(joint - torch.logsumexp(joint, dim=0))
-        means += torch.tensor(model.means, device=device)[:, :, None]
+        shares = (joint - joint.logsumexp(0)).exp()
+        means += self.sizes.new_tensor(model.means)[:, :, None]
         if model.side is not None:
-            means += torch.tensor(model.side, device=device) @ self.side.T
+            means += self.sizes.new_tensor(model.side) @ self.side.T
         return DevicePosterior(shares.T, means.permute(2, 0, 1))
 
     def log_joint(self, model: Mixture, components: list[Component], deviations: Any = None) -> Any:
@@ -150,8 +142,6 @@ class CudaMoments:
 
         E(w − b_k − Γv) is written to ``deviations`` (K, D, T), if given.  XΓv must be subtracted from the targets before.
         """
-        import torch
-
         joint = self._empty(model.n_components)
         for k, component in enumerate(components):
             out = None if deviations is None else deviations[k]
@@ -159,21 +149,17 @@ class CudaMoments:
                 out = self._empty(component.root.shape[1])
             self._launch("evidence", component, model.noise, joint[k], out)
             if deviations is not None and component.root is not None:
-                torch.matmul(torch.tensor(component.root, device=joint.device), out, out=deviations[k])
+                deviations[k] = joint.new_tensor(component.root) @ out
         return joint + self._log_proportions(model)
 
     def without_side(self, model: Mixture) -> CudaMoments:
         """Return the statistics after subtracting XΓv, the effect of the side information, from the targets."""
-        import torch
-
         if model.side is None:
             return self
-        return self.shifted(self.side @ torch.tensor(model.side, device=self.side.device).T)
+        return self.shifted(self.side @ self.side.new_tensor(model.side).T)
 
     def shifted(self, weights: Any) -> CudaMoments:
         """Return the statistics with targets ``y − Xw``, for the weights (T, D) of each task."""
-        import torch
-
         d, effect = self.n_features, weights.T
         products = self.products.clone()
         position = unpacked(d + 1)
@@ -182,9 +168,8 @@ class CudaMoments:
         for i in range(d):
             residual[i] -= (self.products[position[i, :d]] * effect).sum(dim=0)
         # yᵀy − w·Xᵀy − w·Xᵀ(y − Xw)
-        products[position[d, d]] = torch.clamp(
-            products[position[d, d]] - ((cross + residual) * effect).sum(dim=0), min=0.0
-        ).to(products.dtype)
+        square = products[position[d, d]] - ((cross + residual) * effect).sum(dim=0)
+        products[position[d, d]] = square.clamp(min=0.0).to(products.dtype)
         products[position[d, :d]] = residual.to(products.dtype)
         return replace(self, products=products)
 
@@ -199,12 +184,9 @@ class CudaMoments:
 
         Tasks with negligible responsibilities are left out.
         """
-        import torch
-
         compiled = self._compiled_for(component)
-        shape = (compiled.n_multiprocessors * BLOCKS, compiled.layout.n_sums)
-        partial = torch.zeros(shape, dtype=torch.float64, device=self.sizes.device)
-        index = None if shares is None else torch.nonzero(shares > NEGLIGIBLE)[:, 0]
+        partial = self.sizes.new_zeros((compiled.n_multiprocessors * BLOCKS, compiled.layout.n_sums))
+        index = None if shares is None else (shares > NEGLIGIBLE).nonzero()[:, 0]
         n = len(self) if index is None else len(index)
         self._launch("moments", component, noise, index, n, shares, log_joint, partial)
         sums: Array = partial.sum(dim=0).cpu().numpy()
@@ -225,27 +207,20 @@ class CudaMoments:
         return kernels(len(component.precision), "double", False, self.sizes.device.index)
 
     def _empty(self, n_rows: int) -> Any:
-        import torch
-
-        return torch.empty((n_rows, len(self)), dtype=torch.float64, device=self.sizes.device)
+        return self.sizes.new_empty((n_rows, len(self)))
 
     def _log_proportions(self, model: Mixture) -> Any:
         """Return log π, (K, 1), or (K, T) if there are gates."""
-        import torch
-
         if model.gates is None:
-            return torch.tensor(np.log(model.proportions), device=self.sizes.device)[:, None]
-        gates = torch.tensor(model.gates, device=self.sizes.device)
-        return torch.log_softmax(gates[:, :1] + gates[:, 1:] @ self.side.T, dim=0)
+            return self.sizes.new_tensor(np.log(model.proportions))[:, None]
+        gates = self.sizes.new_tensor(model.gates)
+        return (gates[:, :1] + gates[:, 1:] @ self.side.T).log_softmax(0)
 
     def _components(self, model: Mixture) -> list[Component]:
         """Return the components, with the arrays that kernels read copied to the device."""
-        import torch
 
         def to_device(value: Any) -> Any:
-            return (
-                None if value is None else torch.tensor(np.ascontiguousarray(value), device=self.sizes.device)
-            )
+            return None if value is None else self.sizes.new_tensor(np.ascontiguousarray(value))
 
         return [
             c._replace(ridge=to_device(c.ridge), mean=to_device(c.mean), reduction=to_device(c.reduction))

@@ -29,19 +29,12 @@ def check_device(device: Any) -> Any:
         raise ImportError(
             f"device={device!r}: a GPU needs torch and CuPy; pip install 'tailored[gpu]', or use device=None"
         ) from error
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"device: {device!r} is not a torch device; use None or 'cuda'") from error
-    if chosen.type != "cuda":
-        raise ValueError(f"device: {device!r} is not a CUDA device; use None for the CPU, or 'cuda'")
     n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = chosen.index if chosen.index is not None else (torch.cuda.current_device() if n_devices else 0)
-    if index >= n_devices:
+    if device not in ("cuda", *(f"cuda:{i}" for i in range(n_devices))) or not n_devices:
         raise ValueError(
-            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use device=None for the CPU"
+            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use 'cuda', or None for the CPU"
         )
-    return torch.device("cuda", index)
+    return torch.device("cuda", torch.cuda.current_device() if device == "cuda" else int(device[5:]))
 
 
 @dataclass(frozen=True)
