@@ -518,12 +518,6 @@ def find_loss(loss: Any) -> Loss:
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 
-def class_positions(tasks: TaskSet, classes: Any) -> Array:
-    """Return the targets as indices into the sorted classes; targets of a table with classes are indices already."""
-    is_encoded = tasks.encoding is not None and tasks.encoding.classes
-    return tasks.y if is_encoded else np.searchsorted(classes, tasks.y).astype(float)
-
-
 def class_probabilities(table: Any) -> Array:
     """Return the probability of each class, (n, K), from the structured array of a classifier's ``predict_tasks``."""
     columns = [table[name] for name in table.dtype.names[1:]]

@@ -24,6 +24,7 @@ from .learners.classifier import EmpiricalBayesClassifier
 from .learners.empirical_bayes import EmpiricalBayesLearner
 from .losses import error_name
 from .summaries.tables import format_number, json_value
+from .tasks.encoding import target_positions
 from .tasks.episodes import ORDERS
 from .tasks.reading import label_keys
 from .tasks.rows import Array, standard_errors, task_means
@@ -210,7 +211,7 @@ def evaluate(
     classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
     if classes or any(map(is_classifier, (methods or {}).values())):
         loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
-        tasks = tasks.replace(y=baselines.class_positions(tasks, classes))
+        tasks = tasks.replace(y=target_positions(tasks, classes))
     measure = baselines.find_loss(loss)
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and support rows are drawn by position.  Sort the tasks so that their order does not affect the result.

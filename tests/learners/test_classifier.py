@@ -83,8 +83,30 @@ def test_tables_in_and_out(fitted, table):
     np.testing.assert_allclose(found.loc[rows.index, "probability"], expected, rtol=1e-6)
     with pytest.raises(ValueError, match=r"column 'bought': class 'maybe' was not in fit"):
         fitted.predict_tasks(new, support=new.assign(bought="maybe"))
+    with pytest.raises(
+        ValueError, match=r"column 'bought': class '1', '2' was not in fit, which had 'no', 'yes'"
+    ):
+        fitted.predict_tasks(new, support=new.assign(bought=(new["bought"] == "yes") + 1))
     with pytest.raises(ValueError, match=r"classes .*use EmpiricalBayesClassifier"):
         EmpiricalBayesLearner().fit(TaskSet.from_frame(table, task="person", target="bought"))
+
+
+def test_support_rows_with_some_of_the_classes(table):
+    """A table that lacks classes has other positions; labels that look like numbers may be read as numbers."""
+    names = {"no": "1", "yes": "2"}
+    three = table.assign(bought=table["bought"].map(names))
+    three.loc[::7, "bought"] = "0"
+    learner = EmpiricalBayesClassifier().fit(TaskSet.from_frame(three, task="person", target="bought"))
+    new = table.head(12).assign(person=1000)
+    support = new.assign(bought=new["bought"].map(names))
+    expected = learner.adapt(new[["x"]].to_numpy(), support["bought"]).predict_proba(new[["x"]].to_numpy())
+    for rows in (
+        support,
+        support.assign(bought=support["bought"].astype(int)),
+        TaskSet.from_frame(support, task="person", target="bought"),
+    ):
+        found = learner.predict_tasks(new, support=rows)
+        np.testing.assert_allclose(found[[f"probability_{k}" for k in range(3)]], expected, rtol=1e-6)
 
 
 def test_more_classes_against_the_rest():

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import check_int
-from ..baselines import class_positions, class_probabilities
+from ..baselines import class_probabilities
 from ..losses import error_name
+from ..tasks.encoding import target_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import standard_errors
 from ..tasks.task_set import TaskSet
@@ -155,7 +156,7 @@ class CalibrationDisplay(ModelDisplay):
         options = {"random_state": random_state, "shuffle": not sampling.in_order}
         support, query = tasks.support_query(sampling.typical, **options)
         P = class_probabilities(learner.predict_tasks(query, support))
-        y = class_positions(query, learner.classes_)
+        y = target_positions(query, learner.classes_)
         groups = np.repeat(np.arange(len(query)), query.sizes)
         return cls._of_classes(P, y, groups, learner.classes_, n_bins=n_bins, ax=ax)
 

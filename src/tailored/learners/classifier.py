@@ -19,7 +19,7 @@ from .._utils.validation import name_some, native, refuse_masked
 from ..files.format import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
-from ..tasks.encoding import class_positions
+from ..tasks.encoding import class_positions, target_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
@@ -297,10 +297,8 @@ class EmpiricalBayesClassifier(_Classifier):
         return _probabilities(columns)
 
     def _coded(self, tasks: TaskSet) -> TaskSet:
-        """Return tasks with positions of classes as targets; tasks from a table of classes already have them."""
-        if tasks.encoding is not None and tasks.encoding.classes:
-            return tasks
-        return tasks.replace(y=self._codes(tasks.y))
+        """Return tasks with positions of this model's classes as targets."""
+        return tasks.replace(y=target_positions(tasks, self.classes_))
 
     def score(
         self,

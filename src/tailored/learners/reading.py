@@ -18,7 +18,7 @@ from ..priors.base import Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
+from ..tasks.encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions, target_positions
 from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame, side_column
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
@@ -114,8 +114,9 @@ def _as_signs(learner: Any, X: Any, y: Any, *, reset: bool = False) -> tuple[Any
             raise ValueError(f"{needed}. EmpiricalBayesClassifier takes more than two.")
     if not hasattr(learner, "classes_"):
         return X, y
-    signs = 2.0 * (labels if names else class_positions(native(learner.classes_), native(labels))) - 1.0
-    return (X.replace(y=signs), y) if is_set else (X, signs)
+    if is_set:
+        return X.replace(y=2.0 * target_positions(X, learner.classes_) - 1.0), y
+    return X, 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
 
 
 def values_of_rows(encoding: Encoding | None, X: Any, **values: Any) -> dict[str, Any]:

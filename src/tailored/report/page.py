@@ -19,13 +19,13 @@ from sklearn.metrics import PredictionErrorDisplay
 
 from .._utils.files import write_atomically
 from .._version import __version__
-from ..baselines import class_positions
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import RC, effects_of, most_varying, names_of, pyplot
 from ..displays.task_fit import MAX_VALUES
 from ..evaluation import Evaluation, cells, evaluate, usual_methods
 from ..losses import error_name
 from ..summaries.tables import Table, format_number
+from ..tasks.encoding import target_positions
 from ..tasks.rows import dense, standard_errors, task_means
 from ..tasks.task_set import TaskSet
 
@@ -109,7 +109,7 @@ def write_report(
     if len(models) == 1:
         model, shown = models[0], target
         if len(classes):
-            drawn, shown = drawn.replace(y=class_positions(drawn, classes)), f"the probability of {names[0]}"
+            drawn, shown = drawn.replace(y=target_positions(drawn, classes)), f"the probability of {names[0]}"
         sections += [
             ("fixed", "Fixed effects", _fixed_effects(model, drawn)),
             ("effects", "Coefficients of the tasks", _effects(model, drawn, coverage) + sampled),

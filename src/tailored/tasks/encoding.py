@@ -30,7 +30,7 @@ from .._utils.frames import (
     require_columns,
 )
 from .._utils.records import Record
-from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, outside
+from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, native, outside
 from ..exceptions import UnknownCategoryWarning
 
 #: Largest number of categories of a feature.
@@ -338,7 +338,7 @@ class Encoding(Record):
         """Return the encoding with classes, and the targets; strings and categories become positions of the sorted classes."""
         title = f"The target column {self.target!r}"
         is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
-        if not is_text or (is_new and column.is_null().any()) or not (is_new or self.classes):
+        if (is_new and (not is_text or column.is_null().any())) or not (is_new or self.classes):
             return self, numeric_column(column, title)
         values = column.to_list()
         if is_new:
@@ -346,6 +346,8 @@ class Encoding(Record):
                 return self, numeric_column(column, title)
             classes = tuple(sorted(set(values)))
             self = replace(self, classes=classes)
+        elif column.dtype.is_integer() and isinstance(self.classes[0], str):
+            values = [str(value) for value in values]  # a file in which all classes look like numbers
         return self, class_positions(self.classes, values, title)
 
     def encode_rows(self, X: Any) -> Any:
@@ -466,6 +468,14 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(task, Sequence):
         raise TypeError(f"task must be the name of a column, or a list of them; got {task!r}.")
     return (task,) if isinstance(task, str) else tuple(task)
+
+
+def target_positions(tasks: Any, classes: Any) -> np.ndarray:
+    """Return the positions of a task set's targets among the classes of a learner."""
+    labels, own = tasks.y, () if tasks.encoding is None else tasks.encoding.classes
+    if own:  # the targets are positions among the classes of the table, which may lack some of the learner's
+        labels = np.array(own)[labels.astype(np.intp)]
+    return class_positions(native(np.asarray(classes)), native(labels))
 
 
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
