@@ -10,7 +10,7 @@ import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import Ridge
-from sklearn.metrics import mean_absolute_error, r2_score
+from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from folds import few_folds
 from tailored import (
     ConditionalLearner,
+    EmpiricalBayesClassifier,
     EmpiricalBayesLearner,
     IndependentLearner,
     TaskSet,
@@ -119,6 +120,43 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
     expected = by_hand(learner, lambda *given: (r_squared(*given), absolute(2)(*given)), scaler, side)
     np.testing.assert_allclose(plain, expected[:, 0], rtol=1e-6)
     np.testing.assert_allclose(errors, expected[:, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), ("no", "yes")])
+@pytest.mark.parametrize("words", [False, True])
+def test_cross_validation_of_classes(labels, words):
+    """Rows of numbers and of words, labels of both kinds; the scores are those of `adapt` for each task."""
+    rng = np.random.default_rng(0)
+    groups, x, kind = np.repeat(np.arange(24), 12), rng.normal(size=288), rng.choice(["a", "b"], 288)
+    own = rng.normal(size=24)[groups] + x + (kind == "b")
+    y = np.array(labels)[(own + rng.logistic(size=288) > 0).astype(int)]
+    frame = pd.DataFrame({"x": x, "kind": kind if words else 1.0 * (kind == "b")})
+    params, cv = {"groups": groups}, GroupKFold(2)
+    with sklearn.config_context(**ROUTED):
+        found = {
+            name: cross_val_score(EmpiricalBayesClassifier(), frame, y, params=params, cv=cv, scoring=scorer)
+            for name, scorer in {
+                "score": None,
+                "accuracy": task_scorer("accuracy"),
+                "log loss": task_scorer("neg_log_loss", n_support=0),
+                "auc": task_scorer("roc_auc", n_support=0),
+            }.items()
+        }
+    np.testing.assert_allclose(found["score"], found["accuracy"])
+    for k, (train, test) in enumerate(cv.split(frame, groups=groups)):
+        learner = EmpiricalBayesClassifier().fit(frame.iloc[train], y[train], groups=groups[train])
+        P = learner.adapt().predict_proba(frame.iloc[test])
+        assert found["log loss"][k] == pytest.approx(-log_loss(y[test], P))
+        assert found["auc"][k] == pytest.approx(roc_auc_score(y[test] == labels[1], P[:, 1]))
+
+
+def test_scores_of_frames_with_words():
+    words = pd.DataFrame({"a": X[:, 0], "kind": np.where(X[:, 1] > 0, "high", "low")})
+    numbers = words.assign(kind=1.0 * (words["kind"] == "low"))
+    with sklearn.config_context(**ROUTED):
+        options = {"params": {"groups": GROUPS}, "cv": CV, "scoring": task_scorer("r2", n_support=2)}
+        expected = cross_val_score(few_folds(), numbers, Y, **options)
+        np.testing.assert_allclose(cross_val_score(few_folds(), words, Y, **options), expected, rtol=1e-6)
 
 
 def test_a_frame_with_a_row_for_every_row_is_read_by_rows():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
@@ -20,8 +20,9 @@ from . import baselines
 from ._utils.progress import LOG, progress_bar
 from ._utils.validation import check_choice, check_fraction, check_int
 from .gaussian.responses import Bernoulli, Response
-from .learners.classifier import EmpiricalBayesClassifier
+from .learners.classifier import EmpiricalBayesClassifier, task_probabilities
 from .learners.empirical_bayes import EmpiricalBayesLearner
+from .learners.reading import tasks_to_score
 from .losses import error_name
 from .summaries.tables import format_number, json_value
 from .tasks.encoding import target_positions
@@ -312,6 +313,19 @@ class _Predicted(RegressorMixin, BaseEstimator):
         return self.predictions
 
 
+class _Classified(ClassifierMixin, BaseEstimator):
+    """A classifier with fixed probabilities, for scikit-learn's scorers."""
+
+    def __init__(self, classes_: NDArray[Any], probabilities: Array) -> None:
+        self.classes_, self.probabilities = classes_, probabilities
+
+    def predict_proba(self, X: Any) -> Array:
+        return self.probabilities
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        return np.asarray(self.classes_[self.probabilities.argmax(axis=1)])
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class TaskScorer:
     """Scorer that adapts to some rows of each task and scores the predictions of its other rows."""
@@ -339,12 +353,17 @@ class TaskScorer:
                 "groups: task_scorer needs the task of each row; pass params={'groups': ...} with metadata routing "
                 "enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
-        tasks = X if isinstance(X, TaskSet) else TaskSet(X, y, groups, side_info)
+        tasks = tasks_to_score(estimator, X, y, groups, side_info)
         support, query = tasks.support_query(
             self.n_support, random_state=self.random_state, shuffle=self.order == "random"
         )
-        predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
-        return float(get_scorer(self.scoring)(predicted, query.X, query.y))
+        score = get_scorer(self.scoring)
+        if not hasattr(estimator, "learners_"):
+            predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
+            return float(score(predicted, query.X, query.y))
+        P = task_probabilities(estimator.learners_, query, support)
+        labels = estimator.classes_[query.y.astype(np.intp)]
+        return float(score(_Classified(estimator.classes_, P), query.X, labels))
 
     def get_metadata_routing(self) -> MetadataRequest:
         """Request ``groups`` and ``side_info``."""

@@ -24,7 +24,7 @@ from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .empirical_bayes import EmpiricalBayesLearner
-from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments
+from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments, tasks_to_score
 from .task_regressor import TaskRegressor
 
 #: Attributes of a classifier that are read from its first learner, because they are equal for all classes.
@@ -45,6 +45,18 @@ def _probabilities(columns: Sequence[Array]) -> Array:
 def _targets(codes: Any, n_classes: int) -> list[Array]:
     """Return the binary targets of each model: one model for the second class, or one per class if there are more than two."""
     return [(codes == k).astype(float) for k in ((1,) if n_classes == 2 else range(n_classes))]
+
+
+def task_probabilities(
+    learners: Sequence[EmpiricalBayesLearner], query: TaskSet, support: TaskSet | None
+) -> Array:
+    """Return the probabilities (n, K) of the query rows; targets of the support rows are positions of classes."""
+    blank, columns = query.replace(y=np.zeros(len(query.y))), []
+    targets = _targets(np.zeros(0) if support is None else support.y, max(len(learners), 2))
+    for learner, target in zip(learners, targets, strict=True):
+        rows = None if support is None else support.replace(y=target)
+        columns.append(learner.predict_tasks(blank, rows, coverage=None)["prediction"])
+    return _probabilities(columns)
 
 
 class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
@@ -282,19 +294,10 @@ class EmpiricalBayesClassifier(_Classifier):
         tasks, order = read_table(self, query, "query", task, target, side_info)
         if support is not None:
             support = self._coded(read_table(self, support, "support", task, target)[0])
-        P = self._predict_task_set(tasks, support)
+        P = task_probabilities(self.learners_, tasks, support)
         if len(self.classes_) > 2:
             columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
-
-    def _predict_task_set(self, query: TaskSet, support: TaskSet | None) -> Array:
-        """Return the probabilities (n, K) of the query rows; targets of the support rows are positions of classes."""
-        blank, columns = query.replace(y=np.zeros(len(query.y))), []
-        targets = _targets(np.zeros(0) if support is None else support.y, len(self.classes_))
-        for learner, target in zip(self.learners_, targets, strict=True):
-            rows = None if support is None else support.replace(y=target)
-            columns.append(learner.predict_tasks(blank, rows, coverage=None)["prediction"])
-        return _probabilities(columns)
 
     def _coded(self, tasks: TaskSet) -> TaskSet:
         """Return tasks with positions of this model's classes as targets."""
@@ -316,17 +319,14 @@ class EmpiricalBayesClassifier(_Classifier):
         `EmpiricalBayesLearner.task_errors`.
         """
         check_is_fitted(self, "learners_")
-        if isinstance(X, TaskSet):
-            tasks = self._coded(X)
-        else:
-            tasks = TaskSet(X, self._codes(y), groups, side_info)
+        tasks = tasks_to_score(self, X, y, groups, side_info)
         given = self.n_support if n_support is None else n_support
         sampling = SupportSampling.of(given, self.order if order is None else order)
         options = {"random_state": self.random_state, "shuffle": not sampling.in_order}
         support, query = tasks.support_query(sampling.typical, **options)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with more rows")
-        is_right = self._predict_task_set(query, support).argmax(axis=1) == query.y
+        is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
         return float(np.average(is_right, weights=query.frequency_weight))
 
     def _of_two_classes(self, method: str) -> EmpiricalBayesLearner:

@@ -19,7 +19,14 @@ from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions, target_positions
-from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame, side_column
+from ..tasks.reading import (
+    LongTable,
+    check_row_values,
+    positions_of,
+    prediction_frame,
+    side_by_rows,
+    side_column,
+)
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
 
@@ -170,6 +177,20 @@ def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
     encoding = learner.encoding_
     rows = X if encoding is None else encoding.encode_rows(X)
     return rows, None if rows is X else encoding.feature_names
+
+
+def tasks_to_score(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) -> TaskSet:
+    """Return rows and targets as tasks; the targets of a classifier are positions of its classes."""
+    has_classes = hasattr(learner, "learners_")
+    if isinstance(X, TaskSet):
+        return X.replace(y=target_positions(X, learner.classes_)) if has_classes else X
+    if has_classes:
+        y = class_positions(native(learner.classes_), native(np.asarray(y)))
+    side_info = side_by_rows(side_info, groups, X, y)
+    if getattr(learner, "encoding_", None) is None:
+        return TaskSet(X, y, groups, side_info)
+    rows, names = encoded_rows(learner, X)
+    return TaskSet(rows, y, groups, side_of_rows(learner, X, side_info)).replace(feature_names=names)
 
 
 def _has_no_rows(X: Any, n_features: int, y: Any) -> bool:
