@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from tailored.representation.bias import Bias
 from tailored.representation.dense import Constant
 from tailored.solvers import StepSizes
-from tailored.solvers.means import RunningMean
-from tailored.solvers.projected import Trajectory
+from tailored.solvers.projected import RunningMean, Trajectory
 from tailored.tasks.rows import Rows
 
 from .searched import Array, Learned, SearchedLearner

@@ -1,6 +1,6 @@
 """Means of the iterates of Algorithm 1 at given tasks, for learning curves.
 
-τ at given tasks is linear in ``(H, C)``, so that it is updated by the changes of each step, see `tailored.solvers.means`.
+τ at given tasks is linear in ``(H, C)``, so that it is updated by the changes of each step, see `tailored.solvers.projected.ExactMean`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from tailored.representation.dense import Constant, Dense
 from tailored.representation.exact import Exact
 from tailored.representation.factored import Factored
 from tailored.solvers import ProjectedSGD, StepSizes
-from tailored.solvers.means import BLOCK, ExactMean, RunningMean
 from tailored.solvers.objectives import Surrogate
+from tailored.solvers.projected import BLOCK, ExactMean, RunningMean
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):

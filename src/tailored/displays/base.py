@@ -105,12 +105,11 @@ def names_of(learner: Any) -> list[str]:
     return coefficient_names(learner)
 
 
-def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array, Array]:
+def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, ...]:
     """Return the coefficients of tasks, the bounds of their intervals, and their prior means, (T, d) each."""
-    table, shape = learner.effects(tasks, coverage=coverage), (-1, len(names_of(learner)))
-    columns = (np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper", "prior"))
-    effects, lower, upper, prior = (column.reshape(shape) for column in columns)
-    return effects, lower, upper, prior
+    table = learner.effects(tasks, coverage=coverage)
+    columns = [np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper", "prior")]
+    return tuple(np.reshape(columns, (4, -1, len(names_of(learner)))))
 
 
 def fixed_effects(learner: Any) -> Array | None:
@@ -139,11 +138,9 @@ def find_task(tasks: TaskSet, task: Any) -> int:
     """Return the position of the task with this label; None stands for the first task."""
     if task is None:
         return 0
-    try:
-        return int(tasks.index_of([task])[0])
-    except ValueError as error:
-        labels = name_some(native(tasks.labels), 3)
-        raise ValueError(f"task: there is no task {task!r}. The tasks are {labels}.") from error
+    if task not in (labels := native(tasks.labels)):
+        raise ValueError(f"task: there is no task {task!r}. The tasks are {name_some(labels, 3)}.")
+    return labels.index(task)
 
 
 def table_name(learner: Any, role: str) -> str:
@@ -159,13 +156,3 @@ def shortened(name: Any, longest: int = NAME_WIDTH) -> str:
 def coefficient_label(name: str) -> str:
     """Return the label of an axis of coefficients."""
     return "intercept" if name == INTERCEPT else f"coefficient of {shortened(name)}"
-
-
-def axis_limits(values: Array, fraction: float = 0.98) -> tuple[float, float]:
-    """Return axis limits that contain this fraction of the values, so that outliers do not compress the rest."""
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return -1.0, 1.0
-    low, high = np.quantile(finite, [0.5 - 0.5 * fraction, 0.5 + 0.5 * fraction])
-    margin = 0.08 * (high - low) or 1.0
-    return float(low - margin), float(high + margin)

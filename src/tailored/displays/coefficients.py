@@ -19,7 +19,6 @@ from .base import (
     PALETTE,
     Array,
     ModelDisplay,
-    axis_limits,
     coefficient_label,
     draw_points,
     effects_of,
@@ -349,9 +348,14 @@ def _find_pair(columns: Any, names: list[str]) -> list[int]:
 
 
 def _frame_plane(ax: Any, points: Array, columns: list[str], fraction: float = 0.98) -> None:
-    """Set the labels of a plot of two coefficients, and limits that contain this fraction of the points."""
-    ax.set(xlim=axis_limits(points[:, 0], fraction), ylim=axis_limits(points[:, 1], fraction))
+    """Set the labels of a plot of two coefficients, and limits that exclude outliers: a fraction of the points."""
     ax.set(xlabel=coefficient_label(columns[0]), ylabel=coefficient_label(columns[1]))
+    points = points[np.isfinite(points).all(axis=1)]
+    if len(points):
+        low, high = np.quantile(points, [0.5 - 0.5 * fraction, 0.5 + 0.5 * fraction], axis=0)
+        margin = np.where(high > low, 0.08 * (high - low), 1.0)
+        x, y = np.column_stack([low - margin, high + margin])
+        ax.set(xlim=x, ylim=y)
 
 
 def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:

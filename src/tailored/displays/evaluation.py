@@ -77,8 +77,8 @@ class RowsDisplay(ModelDisplay):
         # Baselines with very large errors for few rows must not compress the other lines.
         top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])
         if others:
-            top = min(top, 2.5 * float(np.median(np.concatenate([own, *others]))))
-        bottom = min([float((own - error).min()), *(float(mean.min()) for mean in others)])
+            top = min(top, 2.5 * np.median([own, *others]))
+        bottom = min((own - error).min(), *(mean.min() for mean in means.values()))
         ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.08 * (top - bottom))
         ax.set_ylabel(f"mean {error_name(self.loss)}")
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
@@ -87,9 +87,8 @@ class RowsDisplay(ModelDisplay):
     def _draw_coverage(self, ax: Any, covered: Array) -> None:
         ax.axhline(self.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
         style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
-        ax.errorbar(
-            self._x, covered, 2.0 * self.covered_error, label="empirical, ± 2 standard errors", **style
-        )
+        style["label"] = "empirical, ± 2 standard errors"
+        ax.errorbar(self._x, covered, 2.0 * self.covered_error, **style)
         ticks = np.linspace(0.0, 1.0, 6)
         ax.set_yticks(ticks, [f"{100.0 * tick:.0f}" for tick in ticks])
         ax.set(ylim=(0.0, 1.02), ylabel="coverage of the intervals, %")
@@ -209,9 +208,8 @@ class CalibrationDisplay(ModelDisplay):
         edges = np.quantile(p, np.linspace(0.0, 1.0, check_int("n_bins", n_bins, minimum=1) + 1)[1:-1])
         bins = np.unique(np.searchsorted(edges, p), return_inverse=True)[1]
         tasks = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-        n_tasks, n_used = int(tasks.max()) + 1, int(bins.max()) + 1
         # A bootstrap of whole tasks needs only the sums by task and bin.
-        shape = n_tasks, n_used
+        n_tasks, n_used = shape = int(tasks.max()) + 1, int(bins.max()) + 1
         cells = np.ravel_multi_index((tasks, bins), shape)
         rows, events = (np.bincount(cells, each, n_tasks * n_used).reshape(shape) for each in (None, y))
         rng = np.random.default_rng(random_state)

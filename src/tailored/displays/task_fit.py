@@ -102,9 +102,9 @@ class TaskFitDisplay(ModelDisplay):
 
         response, target = learner.prior_.response, table_name(learner, "target")
         has_intervals = learner.calibration_ is not None if response is None else response.has_intervals
-        bounds = np.full((len(grid), 2), np.nan)
-        if has_intervals:
-            bounds = model.predict_interval(at(grid), coverage)
+        bounds = (
+            model.predict_interval(at(grid), coverage) if has_intervals else np.full((len(grid), 2), np.nan)
+        )
         if response is None:
             y = y - model.predict(X) + model.predict(at(X[:, j]))
         elif one.exposure is not None:

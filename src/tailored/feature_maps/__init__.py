@@ -14,9 +14,7 @@ from copy import copy
 from typing import Any
 
 from .._utils.validation import check_choice
-from .base import FeatureMap
-from .rows import AngleMap, MeanEmbedding, RidgeEstimate
-from .side_info import CallableMap, SideVector, Transformer
+from .maps import AngleMap, CallableMap, FeatureMap, MeanEmbedding, RidgeEstimate, SideVector, Transformer
 
 __all__ = [
     "FEATURE_MAPS",

@@ -10,7 +10,7 @@ from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
 from ..gaussian.mixture import Mixture
 from ..gaussian.rows import Tasks
-from .base import Array
+from ..tasks.rows import Array
 
 #: The weights do not differ between tasks if their standard deviation, relative to the model's, is below this.
 SMALLEST_SPREAD = 1e-6

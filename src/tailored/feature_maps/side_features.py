@@ -10,10 +10,9 @@ from scipy.interpolate import BSpline
 from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
 from ..gaussian.side import Group
-from ..tasks.rows import LIMIT
+from ..tasks.rows import LIMIT, Array
 from ..tasks.task_set import TaskSet
-from .base import Array, FeatureMap
-from .side_info import SideVector
+from .maps import FeatureMap, SideVector
 
 #: Number of knots of a spline, which are quantiles over the training tasks, and degree of the spline.
 KNOTS, DEGREE = 7, 3

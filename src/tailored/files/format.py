@@ -23,8 +23,7 @@ from .._utils.files import write_atomically
 from .._utils.records import Stored
 from .._version import __version__
 from ..exceptions import MissingModelFileError, ModelFileError
-from .checks import Invalid
-from .tree import Decoder, Encoder, Unstorable, dump_json, load_json, load_regressor
+from .tree import Decoder, Encoder, Invalid, Unstorable, dump_json, load_json, load_regressor
 
 #: Version of the file format, both written and read.
 FORMAT = 5

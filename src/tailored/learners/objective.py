@@ -12,7 +12,7 @@ from .._utils.progress import progress_bar
 from .._utils.records import restored_on_failure
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd
 from ..feature_maps import FeatureMap, get_feature_map
-from ..feature_maps.base import check_features
+from ..feature_maps.maps import check_features
 from ..priors.representation import RepresentationPrior
 from ..representation.base import Conditioning
 from ..representation.bias import BIASES, Bias

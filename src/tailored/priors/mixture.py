@@ -11,7 +11,7 @@ import numpy as np
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_shape
-from ..feature_maps.base import check_features
+from ..feature_maps.maps import check_features
 from ..feature_maps.posterior import TaskSummary
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import adapt_to_atoms

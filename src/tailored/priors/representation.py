@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .._utils.algebra import solve as solve_systems
 from .._utils.validation import check_choice, check_int, check_positive, check_shape, native
 from ..feature_maps import FeatureMap
-from ..feature_maps.base import check_features
+from ..feature_maps.maps import check_features
 from ..losses import Absolute, Loss
 from ..representation.base import Conditioning
 from ..representation.bias import Bias

@@ -47,9 +47,7 @@ class Dense(Iterate):
         check_shape("H", self.H, self.n_side * len(self.C), self.n_side * len(self.C))
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
-        d, k = self.n_features, self.n_side
-        half = self.H.reshape(d * k * d, k) @ phi
-        tau = np.einsum("ihj,h->ij", half.reshape(d, k, d), phi) + self.C
+        tau = self.evaluate(phi[None])[0]
         return tau if columns is None else tau[np.ix_(columns, columns)]
 
     def evaluate(self, phis: Array) -> Array:

@@ -10,18 +10,18 @@ from typing import Any
 
 import joblib
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative
-from ..representation.base import Conditioning, Iterate
+from ..representation.base import Conditioning, Iterate, in_cone
 from ..representation.bias import Bias
-from ..representation.dense import Constant
-from ..representation.exact import Exact
+from ..representation.dense import Constant, Dense
+from ..representation.exact import Change, Exact
 from ..representation.factored import Factored
 from ..tasks.rows import Array
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
-from .means import ExactMean, Mean, RunningMean
 from .objectives import Objective
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
@@ -30,8 +30,8 @@ PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
 STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 #: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
-#: Maximum dimension dk of a dense average of H (2 GB).
-LARGEST_DENSE = 16_000
+#: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added to it together.
+LARGEST_DENSE, BLOCK = 16_000, 16
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,95 @@ def candidate_steps(
     return [StepSizes(step, ratio * step, step) for ratio in ratios for step in step_sizes]
 
 
+class RunningMean:
+    """The mean of the iterates, stored like ``average``: constant, or factored with its rank limit."""
+
+    def __init__(self, average: Constant | Factored) -> None:
+        self.average, self.count = average, 0
+
+    def add(self, iterate: Iterate) -> None:
+        """Add an iterate, before its step."""
+        self.count += 1
+        self.average.accumulate(iterate, 1.0 / self.count)
+
+    def follow(self, iterate: Iterate) -> None:
+        """Do nothing after a step, because the next iterate is read in `add`."""
+
+    def conditioning(self, iterate: Iterate) -> Conditioning:
+        """Return the mean of all added iterates; ``iterate`` is the result of the last step."""
+        return self.average.copy()
+
+
+class ExactMean:
+    """The mean of `Exact` iterates, computed from their changes and stored as a dense (dk, dk) matrix.
+
+    Adding every H_t would dominate the cost of a run.  A step changes H only by ``−γ (I ⊗ φ) G (I ⊗ φᵀ)`` and the part that
+    the projection removes: at most d directions, although H itself may have hundreds.  Because of
+
+        1/t Σ_i H_i = H_{t+1} − 1/t Σ_s s · (change of step s) ,
+
+    only the changes are summed.
+    """
+
+    def __init__(self, n_features: int, n_side: int) -> None:
+        size = n_features * n_side
+        self.n_features, self.n_side, self.count = n_features, n_side, 0
+        self.total_C = np.zeros((n_features, n_features))
+        # Σ_s s · change_s: ``restored`` is the lower triangle for the projections, ``moved`` the sum for the gradients
+        self.restored = np.zeros((size, size), order="F")
+        self.moved = np.zeros((n_features, n_features, n_side, n_side))
+        self.pending: list[tuple[int, Change]] = []
+
+    def add(self, iterate: Iterate) -> None:
+        self.count += 1
+        self.total_C += iterate.C
+
+    def follow(self, iterate: Iterate) -> None:
+        assert isinstance(iterate, Exact)
+        if iterate.change is not None:
+            self.pending.append((self.count, iterate.change))
+        if len(self.pending) == BLOCK:
+            self.flush()
+
+    def conditioning(self, iterate: Iterate) -> Dense:
+        # Use a copy: the blocks, and hence the rounding, must not depend on when this is called.
+        sums = deepcopy(self)
+        sums.flush()
+        size = self.n_features * self.n_side
+        lower = np.tril(sums.restored)
+        weighted = lower + np.tril(lower, -1).T
+        weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
+        H = iterate.dense_H() - weighted / self.count
+        # Rounding errors of large steps that cancel can move the mean out of the cone.
+        return Dense(in_cone(0.5 * (H + H.T)), self.total_C / self.count)
+
+    def flush(self) -> None:
+        """Add the pending changes to the sums."""
+        if not self.pending:
+            return
+        d, k = self.n_features, self.n_side
+        gradients = np.zeros((len(self.pending), d, d))
+        directions = []
+        for i, (weight, change) in enumerate(self.pending):
+            gradients[i][np.ix_(change.used, change.used)] = weight * change.moved
+            # Positive values are rounding noise within the tolerance of the projection.
+            directions.append(change.removed * np.sqrt(weight * np.maximum(-change.values, 0.0)))
+        seen = np.array([change.phi for _, change in self.pending])
+        outer = (seen[:, :, None] * seen[:, None, :]).reshape(-1, k * k)
+        self.moved += (gradients.reshape(-1, d * d).T @ outer).reshape(d, d, k, k)
+        columns = np.asfortranarray(np.hstack(directions))
+        if columns.size:
+            self.restored = dsyrk(1.0, columns, beta=1.0, c=self.restored, lower=1, overwrite_c=1)
+        self.pending = []
+
+
 @dataclass
 class Trajectory:
     """One run of Algorithm 1.  It can be continued, and the result does not depend on how a stream is split."""
 
     steps: StepSizes
     iterate: Iterate  # (H_t, C_t)
-    mean: Mean  # mean of (H_1, C_1) .. (H_t, C_t)
+    mean: RunningMean | ExactMean  # mean of (H_1, C_1) .. (H_t, C_t)
     bias: Bias
     bias_mean: Bias
     n_steps: int = 0  # number of tasks used
@@ -235,9 +317,7 @@ class ProjectedSGD(Solver):
             sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
             conditional = problem.start.conditioning.n_side > 0
             return candidate_steps(sizes, self.step_ratios, conditional=conditional)
-        if np.ndim(self.step) == 0:
-            return [StepSizes(*[float(self.step)] * 3)]
-        step_C, step_H = map(float, self.step)
+        step_C, step_H = map(float, [self.step] * 2 if np.ndim(self.step) == 0 else self.step)
         return [StepSizes(step_C, step_H, step_C)]
 
 

@@ -27,16 +27,10 @@ class Index(NamedTuple):
     counts: NDArray[np.int64]  # number of values in the rows of each sampled task
     batch_keys: tuple[Keys, ...] = ()  # keys of the tasks in each batch, including dropped tasks
 
-    def contains(self, keys: Keys) -> NDArray[np.bool_]:
-        position = np.searchsorted(self.keys, keys)
-        return np.asarray(np.append(self.keys, np.uint64(NO_LIMIT))[position] == keys)
-
     def add(self, batch: Keys, counts: NDArray[np.int64]) -> Index:
-        order = np.argsort(batch, kind="stable")
-        new = batch[order][~self.contains(batch[order])]
-        position = np.searchsorted(self.keys, new)
-        keys, total = np.insert(self.keys, position, new), np.insert(self.counts, position, 0)
-        np.add.at(total, np.searchsorted(keys, batch), counts)
+        keys, position = np.unique(np.concatenate([self.keys, batch]), return_inverse=True)
+        total = np.zeros(len(keys), dtype=np.int64)
+        np.add.at(total, position, np.concatenate([self.counts, counts]))
         return Index(keys, total, (*self.batch_keys, batch))
 
 
@@ -82,12 +76,11 @@ class Reservoir(Record):
 
     def contains(self, tasks: TaskSet) -> NDArray[np.bool_]:
         """Return a mask of the tasks that have rows in the sample."""
-        return self._index.contains(label_keys(tasks.labels, self.seed))
+        return np.isin(label_keys(tasks.labels, self.seed), self._index.keys)
 
     def with_earlier_rows(self, tasks: TaskSet) -> TaskSet:
         """Return ``tasks`` with the rows of the reservoir in front of the rows of the same tasks."""
-        keys = label_keys(tasks.labels, self.seed)
-        keys = keys[self._index.contains(keys)]
+        keys = label_keys(tasks.labels, self.seed)[self.contains(tasks)]
         wanted = [np.isin(batch_keys, keys) for batch_keys in self._index.batch_keys]
         earlier = [batch[some] for batch, some in zip(self.batches, wanted, strict=True) if some.any()]
         everything = TaskSet.merge([*earlier, tasks])

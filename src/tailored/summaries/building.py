@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..feature_maps.side_info import SideVector
+from ..feature_maps import SideVector
 from ..gaussian.mixture import Mixture
 from ..losses import Loss, Pinball, error_name
 from ..priors.base import Prior
@@ -172,8 +172,9 @@ def effects_table(description: ModelDescription) -> Table:
     if not estimated:
         caption += ". There are no standard errors because the selected prior mean is the overall mean of the targets"
     elif np.isnan(np.delete(errors, positions)).any():
-        caption += ". No std. error: the rows identify the fixed effect only together with those of "
-        caption += "other columns"
+        caption += (
+            ". No std. error: the rows identify the fixed effect only together with those of other columns"
+        )
     # Coefficients of scaled columns are comparable, so sort by their size.
     order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
     percent, order = ["R² of side info"], order if d > MAX_ROWS else None
@@ -229,8 +230,7 @@ def correlations_table(description: ModelDescription) -> Table | None:
     if len(names) > MATRIX_COLUMNS:
         caption += ", largest first"
     if INTERCEPT in names and units.shift.any():
-        caption += "; the intercept is the linear predictor where all features are zero, which may be far "
-        caption += "from the data"
+        caption += "; the intercept is the linear predictor where all features are zero, which may be far from the data"
     title = "Correlations of the random effects"
     if len(names) <= MATRIX_COLUMNS:
         np.fill_diagonal(correlations, 1.0)
@@ -298,8 +298,9 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
         "mean coefficient": means.ravel().tolist(),
         "random-effect std": deviations.ravel().tolist(),
     }
-    about = "mean coefficient: of the component's tasks; random-effect std: their standard deviation "
-    about += "around it."
+    about = (
+        "mean coefficient: of the component's tasks; random-effect std: their standard deviation around it."
+    )
     n_printed = 0 if K * d > MAX_ROWS else K * d
     return {
         "components": Table("Components", columns, caption, ["proportion"], sentences=["main differences"]),
@@ -452,8 +453,9 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
         plural = "s" * (form["pseudo_tasks"] != 1)
         text += f"; random-effect correlations are shrunk towards {towards} (weight: {form['pseudo_tasks']:g} pseudo-task{plural})"
     if not form.get("learn_mean") and len(names) > 1:
-        text += "; the fixed effects of the features are zero, because they did not lower the validation "
-        text += "error"
+        text += (
+            "; the fixed effects of the features are zero, because they did not lower the validation error"
+        )
     return text + "."
 
 
@@ -481,14 +483,9 @@ def describe_prediction(loss: Loss) -> str:
     """Describe in one sentence what `EmpiricalBayesLearner` predicts with this loss."""
     if isinstance(loss, Pinball):
         return f"Predictions are {100.0 * loss.quantile:g} % quantiles of the target."
-    means = "are means of the target"
-    kinds = {
-        "squared": means,
-        "absolute": "are medians of the target",
-        "bernoulli": "are probabilities of the second class",
-        "poisson": means,
-        "negative_binomial": means,
-    }
+    if loss.name in ("squared", "poisson", "negative_binomial"):
+        return "Predictions are means of the target."
+    kinds = {"absolute": "are medians of the target", "bernoulli": "are probabilities of the second class"}
     return f"Predictions {kinds.get(loss.name, f'minimise the {error_name(loss.name)}')}."
 
 

@@ -28,8 +28,8 @@ def coefficient_names(learner: Any) -> list[str]:
 
 
 def task_effects(
-    prior: Prior, tasks: TaskSet, mean: MeanCovariance | None = None, n_jobs: int | None = None
-) -> tuple[Array, Array, Array]:
+    prior: Prior, tasks: TaskSet, mean: MeanCovariance | None, n_jobs: int | None
+) -> tuple[Array, ...]:
     """Return coefficients (T, d) in the user's units, intercept last, their standard errors (NaN if unknown) and prior means.
 
     The coefficients are posterior means under the prior's Gaussian model.  ``mean`` is the covariance of the estimation
@@ -50,8 +50,7 @@ def task_effects(
             means = before.posterior(prior.mixture, Want(means=True)).mean
             errors = prior.scaling.raw_deviations(covariances)
             parts.append((prior.scaling.raw_weights(estimates), errors, prior.scaling.raw_weights(means)))
-    weights, deviations, before_rows = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return weights, deviations, before_rows
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
 def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:

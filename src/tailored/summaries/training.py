@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from scipy.special import entr
@@ -122,14 +122,12 @@ def baseline_errors(
         by_method[TASK_MEAN] = support_means(support, query, mean, smooth=smooth)
         # With a shared regressor, these baselines were fitted to its residuals, so their errors are not comparable.
         if prior.regressor is None and isinstance(prior, MixturePrior):
-            ridge, d = training.ridge, prior.n_weights
-            alone = (
-                None if ridge is None else Mixture(np.ones(1), np.zeros((1, d)), ridge * np.eye(d)[None], 1.0)
-            )
-            simple: Any = {"shifts": (), "calibration": None, "quantile": None}
-            for name, model in ((RIDGE, alone), (MIXED_MODEL, training.mixed_model)):
-                if model is not None:
-                    priors[name] = replace(prior, model=model, **simple)
+            simple, d = replace(prior, shifts=(), calibration=None, quantile=None), prior.n_weights
+            if training.ridge is not None:
+                alone = Mixture(np.ones(1), np.zeros((1, d)), training.ridge * np.eye(d)[None], 1.0)
+                priors[RIDGE] = replace(simple, model=alone)
+            if training.mixed_model is not None:
+                priors[MIXED_MODEL] = replace(simple, model=training.mixed_model)
     predicted = {
         name: predict_blocks(each, support, query, None, n_jobs).prediction for name, each in priors.items()
     }

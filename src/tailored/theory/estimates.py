@@ -173,9 +173,8 @@ def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> 
         quantities = quantities.unconditional()
     given = {name: value for name, value in stated.items() if value is not None}
     # The argument `step` is not one of the quantities.
-    names = signature(function).parameters
-    missing = {name for name in names if name not in given and hasattr(quantities, name)}
-    given.update({name: getattr(quantities, name) for name in missing})
+    missing = {n for n in signature(function).parameters if n not in given and hasattr(quantities, n)}
+    given |= {name: getattr(quantities, name) for name in missing}
     estimated = {name: how for name, how in sorted(quantities.estimated.items()) if name in missing}
     roots = [name for name in ("W", "C", "n", "L") if name in quantities.estimated]
     for name in ("tau", "theta", "distance"):

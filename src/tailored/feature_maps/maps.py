@@ -1,20 +1,150 @@
-"""Feature maps of the side information, and user-defined maps."""
+"""The feature maps: their base class, maps of a task's rows, maps of the side information, and user-defined maps."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 
-from .._utils.validation import check_divisor, check_real, check_shape, is_missing, name_some, outside
+from .._utils.algebra import ridge
+from .._utils.records import Fitted
+from .._utils.validation import (
+    check_divisor,
+    check_positive,
+    check_real,
+    check_shape,
+    is_missing,
+    name_some,
+    native,
+    outside,
+)
 from ..exceptions import UnknownCategoryWarning
-from ..tasks.rows import dense
+from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import Task, TaskSet
-from .base import Array, FeatureMap, check_features
+
+
+class FeatureMap(Fitted, ABC):
+    """Base of the feature maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
+
+    #: Whether the map needs the task's rows.
+    needs_rows: ClassVar[bool] = True
+    #: Whether the map needs the task's side information.
+    needs_side_info: ClassVar[bool] = False
+
+    def fit(self, tasks: TaskSet) -> FeatureMap:
+        """Learn parameters from the tasks; most maps have none."""
+        return self
+
+    @abstractmethod
+    def transform(self, tasks: TaskSet) -> Array:
+        """Return the features of every task, (T, k)."""
+
+    def __repr__(self) -> str:
+        """Return the class name and the constructor arguments."""
+        names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    def _not_fitted(self) -> ValueError:
+        return ValueError(f"feature_map: this {type(self).__name__} is not fitted; call fit(tasks) first")
+
+
+def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
+    """Return the features; raise ValueError if one is not finite or their number differs from that in fit."""
+    if n_side is not None and phis.shape[1] != n_side:
+        raise ValueError(
+            f"side_info: the feature map gives {phis.shape[1]} features, but it gave {n_side} in fit; "
+            "give the same side information columns as in fit"
+        )
+    if not np.isfinite(phis).all():
+        bad = native(tasks.labels[~np.isfinite(phis).all(axis=1)])[0]
+        raise ValueError(f"feature_map: NaN or infinity in the features of task {bad!r}")
+    return phis
+
+
+class MeanEmbedding(FeatureMap):
+    """``φ = 1/n Σ vec(x_i (y_i, 1)ᵀ)`` in R^{2d}: the paper's map for clusters and MovieLens."""
+
+    def transform(self, tasks: TaskSet) -> Array:
+        mean = _averaging_matrix(tasks)
+        weighted = mean @ sparse.diags_array(tasks.y)
+        return np.hstack([dense(weighted @ tasks.X), dense(mean @ tasks.X)])
+
+
+class AngleMap(FeatureMap):
+    """The paper's map for Jester: each rated item becomes a unit vector whose angle is its rating.
+
+    ``φ = (cos(a) ⊙ c, sin(a) ⊙ c, 1)`` in R^{2d+1}, ``a = Σ x_i · π/4 · (M − y_i)/(M − m)``,
+    ``c = Σ x_i``; items without a rating give (0, 0).
+
+    Parameters
+    ----------
+    low, high : float, optional
+        Bounds m and M of the rating scale; by default the range of the training targets.
+    """
+
+    scale: tuple[float, float] | None  # (m, M) in use; None before `fit`, unless both are given
+
+    def __init__(self, low: float | None = None, high: float | None = None) -> None:
+        self.low = low
+        self.high = high
+        self.scale = None if low is None or high is None else (low, high)
+
+    def fit(self, tasks: TaskSet) -> AngleMap:
+        if not len(tasks.y) and self.scale is None:
+            reason = "the tasks have no rows from which to learn the rating scale; give low and high"
+            raise ValueError(f"feature_map: {reason}")
+        low = float(tasks.y.min()) if self.low is None else self.low
+        self.scale = low, float(tasks.y.max()) if self.high is None else self.high
+        return self
+
+    def transform(self, tasks: TaskSet) -> Array:
+        if self.scale is None:
+            raise self._not_fitted()
+        low, high = self.scale
+        angle = (np.pi / 4) * (high - tasks.y) / (high - low if high > low else 1.0)
+        total = _averaging_matrix(tasks)
+        total.data[:] = 1.0
+        count = dense(total @ tasks.X)
+        angles = dense((total @ sparse.diags_array(angle)) @ tasks.X)
+        return np.hstack([np.cos(angles) * count, np.sin(angles) * count, np.ones((len(tasks), 1))])
+
+
+class RidgeEstimate(FeatureMap):
+    """Ridge estimate of the task's weights, ``(X̂ᵀX̂ + λI) w = X̂ᵀy`` with X̂ = [X, 1]; φ in R^{d+1}.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        λ; the paper uses 1 for Lenk.
+    """
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def transform(self, tasks: TaskSet) -> Array:
+        check_positive("alpha", self.alpha)
+        Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+        out = np.empty((len(tasks), tasks.n_features + 1))
+        # One system per task, because batched products round differently and a stream may be split anywhere.
+        for t, task in enumerate(tasks):
+            out[t] = ridge(dense_rows(task.X, True), task.y, self.alpha)
+        return out
+
+
+def _averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
+    """Return the (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
+    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+    sizes = tasks.sizes
+    weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
+    shape = (len(tasks), len(weights))
+    return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
 
 
 class SideInfoMap(FeatureMap):
@@ -113,9 +243,10 @@ class SideVector(SideInfoMap):
             if missing.any() and self.means is not None:
                 values = np.where(missing, self.means, values)
             return np.hstack([values, indicators]), np.hstack([~missing, np.ones_like(indicators)])
-        _warn_of_unknown(table, self.categories, tasks.side_names)
-        parts = [_encoded(column, code) for column, code in zip(table.T, self.categories, strict=True)]
-        return np.hstack([values for values, _ in parts]), np.hstack([known for _, known in parts])
+        names = [repr(name) for name in tasks.side_names] if tasks.side_names else range(len(self.categories))
+        columns = zip(table.T, self.categories, names, strict=True)
+        features, known = zip(*(_encoded(*column) for column in columns), strict=True)
+        return np.hstack(features), np.hstack(known)
 
 
 def _check_code(code: dict[str, Any], name: str) -> None:
@@ -156,8 +287,8 @@ def _encoding(column: NDArray[Any]) -> dict[str, Any]:
     return {"values": [*categories, None] if len(known) < len(column) else categories}
 
 
-def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the features for one column of a table with categories, and a mask of the observed ones."""
+def _encoded(column: NDArray[Any], encoding: dict[str, Any], name: Any) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the features for one column of a table with categories, and a mask; warn about unknown categories."""
     missing = np.array([is_missing(value) for value in column], dtype=bool)
     if "mean" in encoding:
         numbers = _as_numbers(np.where(missing, encoding["mean"], column), "one of its columns")
@@ -167,28 +298,22 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDA
         known = np.column_stack([~missing, *(np.ones_like(missing) for _ in parts[1:])])
         return np.column_stack(parts), known
     positions = {value: j for j, value in enumerate(encoding["values"])}
-    out = np.zeros((len(column), len(positions)))
+    out, unknown = np.zeros((len(column), len(positions))), dict[Any, None]()
     for t, value in enumerate(column):
         j = positions.get(None if missing[t] else value)
         if j is not None:
             out[t, j] = 1.0
+        elif not missing[t]:
+            unknown[value] = None
+    if unknown:
+        treatment = "none of these, with zero indicators" if None in positions else "a missing value"
+        warnings.warn(
+            f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
+            f"which had {name_some([v for v in positions if v is not None], 3)}. It is treated as {treatment}.",
+            UnknownCategoryWarning,
+            stacklevel=outside(),
+        )
     return out, np.ones(out.shape, dtype=bool)
-
-
-def _warn_of_unknown(table: NDArray[Any], categories: list[Any], names: list[str] | None) -> None:
-    """Warn about categories that did not occur in training."""
-    for j, (column, encoding) in enumerate(zip(table.T, categories, strict=True)):
-        known = encoding.get("values")
-        unknown = [v for v in dict.fromkeys(column) if known is not None and v not in known]
-        unknown = [value for value in unknown if not is_missing(value)]
-        if unknown:
-            treatment = "none of these, with zero indicators" if None in known else "a missing value"
-            warnings.warn(
-                f"side_info: column {repr(names[j]) if names else j}: {name_some(unknown, 3)} did not appear in training, "
-                f"which had {name_some([v for v in known if v is not None], 3)}. It is treated as {treatment}.",
-                UnknownCategoryWarning,
-                stacklevel=outside(),
-            )
 
 
 class Transformer(SideInfoMap):
