@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import tailored
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, UnconditionalLearner
@@ -152,6 +153,20 @@ def test_too_few_tasks_for_a_coverage_give_the_models_own_ends(learned):
     centre, spread = model.predict(new[0].X), model.predict_std(new[0].X)
     assert (ends[:, 0] <= centre - 3.29 * spread).all()
     assert (ends[:, 1] >= centre + 3.29 * spread).all()
+
+
+def test_intervals_grow_with_coverage_beyond_what_few_tasks_can_calibrate():
+    """Six tasks of one row calibrate up to 2 · 6 / 6.5 − 1 = 84.6 %; from there, the bounds have Gaussian tails."""
+    scores = np.array([-4.0, -0.5, -0.2, 0.1, 0.3, 0.6])
+    calibration = Calibration(np.array([0.0]), [scores], [np.full(6, 1 / 6.5)], 1.0)
+    coverages = [0.5, 0.8, 0.84, 0.86, 0.9, 0.95, 0.99]
+    ends = np.array([calibration.multiples(0, coverage, None)[0][:2] for coverage in coverages])
+    assert [calibration.multiples(0, coverage, None)[1] for coverage in coverages] == [True] * 3 + [False] * 4
+    assert (np.diff(ends[2:, 0]) < 0).all()
+    assert (np.diff(ends[2:, 1]) > 0).all()
+    rms, z = np.sqrt(np.mean(scores**2)), scipy.stats.norm.ppf
+    np.testing.assert_allclose(ends[-1, 0], -4.0 - (z(0.995) - z(6 / 6.5)) * rms)
+    np.testing.assert_allclose(ends[-1, 1], z(0.995) * rms)
 
 
 def test_saved_learners_keep_their_intervals(learned, tmp_path):

@@ -558,8 +558,9 @@ def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -
     rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
     table, calibrated = np.array([row for row, _ in rows]).reshape(-1, 4), all(known for _, known in rows)
     if coverage is not None and not calibrated:
-        message = f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; "
-        warnings.warn(message + "using those of the model instead", UserWarning, stacklevel=outside())
+        message = f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals. "
+        message += "They follow the model, or extend beyond the largest held-out errors where this is wider."
+        warnings.warn(message, UserWarning, stacklevel=outside())
     return table[which.ravel()]
 
 

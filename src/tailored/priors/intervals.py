@@ -120,12 +120,14 @@ class Calibration(Record):
         return np.array([s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)])
 
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
-        """Return bounds that replace infinite ones: Gaussian, or the extreme scores if these are wider.
+        """Return bounds that replace infinite ones: Gaussian, or beyond the extreme scores if this is wider.
 
-        Intervals of a smaller coverage may end at the extreme scores, and must not be wider.
+        The extreme scores are the bounds at the largest coverage that can be calibrated.  From there, Gaussian tails follow.
         """
-        end = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * self.deviation(n_rows)
-        return min(-end, self.quantile(n_rows, 0.0)), max(end, self.quantile(n_rows, 1.0))
+        z, deviation = NormalDist().inv_cdf(0.5 + 0.5 * coverage), self.deviation(n_rows)
+        beyond = (z - NormalDist().inv_cdf(min(w.sum() for w in self.weights))) * deviation
+        lower, upper = self.quantile(n_rows, 0.0) - beyond, self.quantile(n_rows, 1.0) + beyond
+        return min(-z * deviation, lower), max(z * deviation, upper)
 
     def quantile(self, n_rows: int, share: float) -> float:
         """Return the ``share``-quantile of the scores for a task with ``n_rows`` support rows."""
