@@ -138,6 +138,25 @@ def test_the_noise_is_not_lowered_by_many_effects_of_categories():
     assert np.mean(found) == pytest.approx(0.5, rel=0.06)
 
 
+@pytest.mark.parametrize("std", [0.3, 0.0])
+def test_the_dispersion_is_not_explained_by_many_effects_of_categories(std):
+    """100 categories of about 5 rows each, and counts with mean m and variance m + 0.3 m²."""
+    groups, found = np.repeat(np.arange(60), 8), []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        items, x = rng.integers(100, size=480), rng.normal(size=480)
+        rates = np.exp(3.0 + rng.normal(0.0, 0.4, 60)[groups] + rng.normal(0.0, std, 100)[items])
+        y = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, 480))
+        frame = pd.DataFrame({"group": groups, "item": [f"i{i}" for i in items], "x": x, "y": y})
+        learner = EmpiricalBayesLearner(loss="poisson", varying=[])
+        prior = learner.fit(TaskSet.from_frame(frame, task="group", target="y")).prior_
+        assert prior.response.has_dispersion
+        found.append([prior.mixture.noise, np.sqrt(prior.shared.levels[0].variance)])
+    dispersion, deviation = np.mean(found, axis=0)
+    assert dispersion == pytest.approx(0.3, rel=0.1)  # the standard error of the mean is 4 %
+    assert deviation == pytest.approx(std, abs=0.07)
+
+
 def test_rare_values_have_wider_intervals():
     frame = table(n_tasks=40, n_items=60, curve=0.0)[0]
     frame = frame.drop(frame.index[(frame["item"] == "i07")][2:])

@@ -115,6 +115,8 @@ def _learn_mixed(
     """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
     if isinstance(data.response, Poisson):
         data = _with_dispersion(data)
+    if data.response is not None:
+        growth = growth[0], data.response.noise(growth[1])
     d = data.statistics.n_features
     structures = all_structures(2, True, d, has_intercept=data.settings.fit_intercept, has_side=data.has_side)
     if data.settings.varying is not None:

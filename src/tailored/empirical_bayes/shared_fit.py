@@ -25,6 +25,7 @@ from ..feature_maps import SideVector
 from ..feature_maps.side_features import LARGEST_RANGE, Curve
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
+from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.rows import Tasks
 from ..gaussian.side import best_gain
 from ..gaussian.sites import ResponseRows
@@ -77,6 +78,9 @@ class GaussianRows(NamedTuple):
 def fit_effects(data: TrainingData) -> FittedEffects | None:
     """Select and fit the shared effects; return None if there are none."""
     tasks, sizes = data.tasks, data.settings.levels
+    if sizes and isinstance(data.response, Poisson):
+        # Otherwise the effects of categories with few rows would explain the overdispersion.
+        data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     # Few tasks of classes or counts may be fitted perfectly by a curve.
     least_tasks = LEAST_TASKS if data.response is None else ENOUGH_TASKS
     curved = data.settings.curved and len(data) >= least_tasks and tasks.n_features <= MOST_COLUMNS
@@ -202,8 +206,13 @@ def _fit(
     covariance = _posterior(projected[:-1, :-1], projected[:-1, -1], parts, kept_effects)[1]
     errors = scale**2 * on_mean[:, used] @ covariance @ on_mean[:, used].T
     # Curves and products have too few coefficients to matter here.
-    growth = _growth(rows, tasks.offsets, Z[:, used], model, given_mean) if effects.levels else (1.0, 1.0)
-    return FittedEffects(effects, errors, (growth[0], 1.0) if is_response else growth)
+    growth = (1.0, 1.0)
+    if effects.levels:
+        # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
+        has_dispersion = data.response is not None and data.response.has_dispersion
+        noise = model.noise * (rows.roots**2 if has_dispersion else np.ones(len(rows.y)))
+        growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
+    return FittedEffects(effects, errors, growth)
 
 
 def _gaussian_rows(
@@ -239,11 +248,11 @@ def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) ->
 
 
 def _growth(
-    rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, model: Mixture, covariance: Array
+    rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, W: Array, own: Array, covariance: Array
 ) -> tuple[float, float]:
-    """Return the multiples of W and σ² that add about ZCov(u)Zᵀ to S, by one step of Fisher scoring."""
+    """Return the multiples of W and ``own`` (n,) that add about ZCov(u)Zᵀ to S, by one step of Fisher scoring."""
     X, _, roots, noise, C = rows
-    W, left, right = model.covariances[0], np.zeros((2, 2)), np.zeros(2)
+    left, right = np.zeros((2, 2)), np.zeros(2)
     few = np.flatnonzero(np.diff(offsets) <= GROWTH_ROWS)
     for t in few[:: 1 + len(few) // GROWTH_TASKS]:
         at = slice(offsets[t], offsets[t + 1])
@@ -251,7 +260,7 @@ def _growth(
         present = z.any(axis=0)
         missing = z[:, present] @ covariance[np.ix_(present, present)] @ z[:, present].T
         inverse = (np.eye(len(x)) - x @ C[t] @ x.T / noise) / noise
-        changes = [x @ W @ x.T, noise * np.eye(len(x))]
+        changes = [x @ W @ x.T, np.diag(own[at])]
         weighted = [inverse @ change @ inverse for change in changes]
         left += [[np.sum(each * change) for change in changes] for each in weighted]
         right += [np.sum(each * missing) for each in weighted]
