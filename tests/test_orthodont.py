@@ -130,9 +130,20 @@ def test_messages_of_fit_and_tables():
     with pytest.raises(ValueError, match=r"for proportions, pass two rows each, .* frequency_weight"):
         EmpiricalBayesClassifier().fit(FRAME[["age"]], FRAME["distance"] / 40, groups=CHILD)
     holes = FRAME.assign(age=FRAME["age"].where(FRAME.index != 3))
-    message = r"'c00', row 3, column 'age'. Use TaskSet.from_frame.*missing='drop'. .*missing='impute' in fit"
+    message = (
+        r"'c00', row 3, column 'age'. Use TaskSet.from_frame.*missing='drop'. .*missing='impute' for the tr"
+    )
     with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(holes, side_columns=["sex"], **ROLES)
+    for columns in (["age"], ["sex", "age"]):
+        with pytest.raises(ValueError, match=message.replace("'c00', ", "")):
+            EmpiricalBayesLearner().fit(holes[columns], FRAME["distance"], groups=CHILD)
+    distance = FRAME["distance"]
+    for learner, y in ((EmpiricalBayesLearner, distance), (EmpiricalBayesClassifier, distance > 24.0)):
+        with pytest.raises(
+            ValueError, match=r"groups is None, and column 'sex' of X is not numeric\. Pass groups="
+        ):
+            learner().fit(FRAME[["age", "sex"]], y)
 
 
 def test_rows_that_were_not_observed_are_dropped():

@@ -107,3 +107,14 @@ def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
         np.testing.assert_allclose(effect, b + mean, atol=2e-3)
         # The error of the prior mean counts as far as the rows do not determine the coefficient.
         np.testing.assert_allclose(deviation, np.sqrt(variance + (variance / std**2 * error) ** 2), rtol=0.02)
+
+
+def test_ratios_that_overflow_are_infinite(frame):
+    """With x - 870, the intercept is near 700, the logarithm of the largest number, and its std. error near 30."""
+    learner = EmpiricalBayesLearner(varying=[], loss="poisson")
+    summary = learner.fit(frame[["x"]] - 870.0, frame["poisson"], groups=frame["g"]).summary()
+    table, ratios = summary.tables["effects"].columns, summary.tables["ratios"]
+    assert ratios.columns["upper"][-1] == np.inf
+    lower = np.exp(table["fixed effect"][-1] - 1.959964 * table["std. error"][-1])
+    np.testing.assert_allclose(ratios.columns["lower"][-1], lower, rtol=1e-4)
+    assert str(ratios).splitlines()[4].endswith("   inf")

@@ -218,7 +218,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         **row_values: Any,
     ) -> TaskSet:
         side_info = side_by_rows(side_info, groups, X, y)
-        if reset and groups is not None and columns_to_encode(X):
+        columns = columns_to_encode(X) if reset and y is not None else []
+        if columns and groups is None:
+            advice = (
+                "Pass groups= with the task label of each row; other columns than numbers are then encoded."
+            )
+            raise ValueError(f"groups is None, and column {columns[0]!r} of X is not numeric. {advice}")
+        if columns:
             X = TaskSet.from_columns(X, y, groups, side_info, **row_values)
             y, groups, side_info, row_values = None, None, None, {}
         if isinstance(X, TaskSet) and not self._takes_levels:

@@ -90,13 +90,16 @@ def read_tasks(
         if reset and y is None:
             raise ValueError(WITHOUT_Y)
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
+        frame = X if reset and is_frame(X) else None
         X, y = validated(learner, X, y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
             routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
             advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
             message = f"groups is None, so all {X.shape[0]} rows are one task; {advice}"
             warnings.warn(message, SingleTaskWarning, stacklevel=outside())
-        tasks = TaskSet(X, y, groups, side_info, **row_values)
+        # Errors of a frame name its columns.
+        X = X if frame is None else frame
+        tasks = TaskSet(X, y, groups, side_info, **row_values).replace(feature_names=None)
     if reset and tasks.n_features < max(min_features, 1 - learner.fit_intercept):
         found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
         needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."

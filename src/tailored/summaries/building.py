@@ -204,7 +204,7 @@ def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
     centre, errors = (np.array(effects.columns[name]) for name in ("fixed effect", "std. error"))
     with np.errstate(over="ignore"):
         found = [np.exp(centre + sign * NormalDist().inv_cdf(0.975) * errors) for sign in signs]
-    ends = [np.where(np.isinf(end), np.nan, end).tolist() for end in found]
+    ends = (end.tolist() for end in found)
     columns = dict(zip(("column", ratio, "lower", "upper"), (description.columns, *ends), strict=True))
     caption = f"{ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval."
     return Table(f"{ratio.capitalize()}s", columns, caption, order=effects.order)

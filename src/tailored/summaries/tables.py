@@ -172,7 +172,7 @@ def json_value(value: Any) -> Any:
 
 def _padded(name: str, cells: list[str], *, first: bool) -> list[str]:
     """Return the header and cells padded to equal width; text is left-aligned and numbers are right-aligned."""
-    is_text = first or any(c.isalpha() for cell in cells if cell != "not used" for c in cell)
+    is_text = first or any(c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell)
     lines = [shorten(name), *cells]
     width = max(map(len, lines))
     return [line.ljust(width) if is_text else line.rjust(width) for line in lines]

@@ -71,6 +71,10 @@ class Task(_Fields):
     side_names: list[str] | None = None
 
 
+#: Advice for frames with missing values.
+MISSING_ADVICE = "Use TaskSet.from_frame(..., missing='drop') to drop such rows, or missing='impute' for the training table to impute."
+
+
 class TaskSet(Fitted):
     """Many small tasks, in the order in which their labels first appear.
 
@@ -202,6 +206,7 @@ class TaskSet(Fitted):
         """Read a frame of features as `from_frame` does; targets and labels are separate arguments."""
         frame = read_frame(X, "X")
         encoding, values = Encoding.of(frame, frame.columns, None, None)
+        check_finite(values, "X", columns=encoding.feature_names, advice=MISSING_ADVICE)
         tasks = cls(values, y, groups, side_info, **row_values)
         return tasks.replace(encoding=encoding, feature_names=encoding.feature_names)
 
@@ -293,9 +298,7 @@ class TaskSet(Fitted):
         def where(row: int) -> str:
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
-        advice = "Drop those rows, or fill the values in."
-        if encoding is not None:
-            advice = "Use TaskSet.from_frame(..., missing='drop') to drop such rows, or missing='impute' in fit to impute."
+        advice = "Drop those rows, or fill the values in." if names is None else MISSING_ADVICE
         check_finite(X, "X", where, names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
