@@ -22,7 +22,7 @@ from studies.theory.environment import Environment
 from studies.theory.risks import RiskEstimate, excess_risk, task_risk
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.losses import get_loss
-from tailored.representation.dense import Dense
+from tailored.representation.conditioning import Dense
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks.rows import Rows

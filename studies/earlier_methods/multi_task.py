@@ -8,7 +8,7 @@ import numpy as np
 
 from tailored._utils.validation import check_int, check_positive
 from tailored.representation.bias import Bias
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant
 from tailored.tasks.rows import Rows
 from tailored.within import solving
 

@@ -18,8 +18,8 @@ from tailored.feature_maps.maps import check_features
 from tailored.learners.objective import PaperLearner
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation.base import Conditioning
 from tailored.representation.bias import Bias
+from tailored.representation.conditioning import Conditioning
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory, run

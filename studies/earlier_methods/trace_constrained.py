@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored.representation.bias import Bias
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant
 from tailored.solvers import StepSizes
 from tailored.solvers.projected import RunningMean, Trajectory
 from tailored.tasks.rows import Rows

@@ -13,8 +13,8 @@ from scipy import sparse
 
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.representation.base import Conditioning
 from tailored.representation.bias import Bias
+from tailored.representation.conditioning import Conditioning
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import StepSizes, Trajectory, run

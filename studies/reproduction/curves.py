@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from tailored.representation.base import Iterate
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant, Iterate
 from tailored.representation.exact import Exact
 
 Array = NDArray[np.float64]

@@ -19,7 +19,7 @@ from tailored import (
 from tailored.losses import Squared
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant
 from tailored.solvers import ProjectedSGD
 from tailored.tasks.rows import Scaling
 

@@ -11,7 +11,7 @@ from tailored import ConditionalLearner, TaskSet, losses
 from tailored.datasets import make_clusters
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant
 from tailored.solvers import LBFGS, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.factored import Coordinates, Factors, Start

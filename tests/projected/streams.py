@@ -10,7 +10,7 @@ import reference as ref
 from tailored import losses
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory

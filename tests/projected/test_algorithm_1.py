@@ -8,7 +8,7 @@ from scipy import sparse
 
 import reference as ref
 from streams import LOSSES, batch_of, close, parts_of, random_stream, rows_of, start
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant
 from tailored.representation.exact import Exact
 from tailored.solvers import StepSizes
 from tailored.solvers.base import TaskBatch

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tailored import ConditionalLearner, TaskSet, load
-from tailored.representation.base import in_cone
+from tailored.representation.conditioning import in_cone
 from tailored.solvers import ProjectedSGD
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import reference as ref
 from streams import LOSSES, batch_of, close, diverges, parts_of, random_stream, rows_of, same, start
-from tailored.representation.dense import Constant, Dense
+from tailored.representation.conditioning import Constant, Dense
 from tailored.solvers import StepSizes
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import LARGEST_DENSE, run

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import reference as ref
-from tailored.representation.dense import Dense
+from tailored.representation.conditioning import Dense, Factored
 from tailored.representation.exact import Exact
-from tailored.representation.factored import Factored
 
 #: (d, k): never square, k = 1 and d = 1 included.
 SHAPES = [(3, 5), (5, 3), (4, 1), (1, 4), (2, 7), (7, 2)]

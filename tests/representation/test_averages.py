@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import reference as ref
 from representations import SHAPES, close, random_gradient, random_pair, random_psd, shapes, step_size
-from tailored.representation.dense import Constant, Dense
+from tailored.representation.conditioning import Constant, Dense, Factored
 from tailored.representation.exact import Exact
-from tailored.representation.factored import Factored
 
 # --- averages -----------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import pytest
 
 import reference as ref
 from representations import SHAPES, close, random_gradient, step_size
-from tailored.representation.dense import Dense
+from tailored.representation.conditioning import Dense
 from tailored.representation.exact import Exact, eigenpairs_below
 
 

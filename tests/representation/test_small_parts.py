@@ -8,8 +8,7 @@ import pytest
 import reference as ref
 from representations import close, exact_from_tensor
 from tailored.representation.bias import Bias
-from tailored.representation.dense import Dense
-from tailored.representation.factored import Factored
+from tailored.representation.conditioning import Dense, Factored
 
 
 @pytest.mark.parametrize("kind", ["shared", "conditional"])

@@ -18,10 +18,8 @@ from representations import (
     shapes,
     step_size,
 )
-from tailored.representation.base import project_psd
-from tailored.representation.dense import Constant, Dense
+from tailored.representation.conditioning import Constant, Dense, Factored, project_psd
 from tailored.representation.exact import Exact
-from tailored.representation.factored import Factored
 
 
 def reference_step(H, C, gradient, phi, step_C, step_H):

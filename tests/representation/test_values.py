@@ -15,9 +15,8 @@ from representations import (
     random_psd,
     shapes,
 )
-from tailored.representation.dense import Constant, Dense
+from tailored.representation.conditioning import Constant, Dense, Factored
 from tailored.representation.exact import Exact
-from tailored.representation.factored import Factored
 
 # --- evaluation ---------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from studies.reproduction.cells import Cell, list_cells, run_cells
 from studies.reproduction.config import ExperimentConfig, load_config, parse_config, select_configs
 from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
-from tailored.representation.dense import Constant
+from tailored.representation.conditioning import Constant
 from tailored.representation.exact import Exact
 from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
 from tiny import TINY

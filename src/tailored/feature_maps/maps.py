@@ -147,14 +147,7 @@ def _averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
     return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
 
 
-class SideInfoMap(FeatureMap):
-    """Base of the maps that read only the side information."""
-
-    needs_rows = False
-    needs_side_info = True
-
-
-class SideVector(SideInfoMap):
+class SideVector(FeatureMap):
     """The side information itself.
 
     Numeric tables are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
@@ -165,6 +158,7 @@ class SideVector(SideInfoMap):
     training, and as zeros otherwise.
     """
 
+    needs_rows, needs_side_info = False, True
     #: Column means, if the table is numeric.
     means: Array | None = None
     #: Positions of the columns with a missing-value indicator, if the table is numeric.
@@ -316,8 +310,10 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any], name: Any) -> tuple
     return out, np.ones(out.shape, dtype=bool)
 
 
-class Transformer(SideInfoMap):
+class Transformer(FeatureMap):
     """Any scikit-learn transformer applied to the table of side information; ``fitted`` is its fitted clone."""
+
+    needs_rows, needs_side_info = False, True
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
@@ -336,10 +332,10 @@ class Transformer(SideInfoMap):
 class CallableMap(FeatureMap):
     """``φ = function(task)`` where the task has ``X``, ``y``, ``side_info`` and ``label``."""
 
+    needs_rows = False
+
     def __init__(self, function: Callable[[Task], Any]) -> None:
         self.function = function
-
-    needs_rows = False
 
     def transform(self, tasks: TaskSet) -> Array:
         rows: list[Array] = []

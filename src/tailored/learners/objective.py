@@ -14,9 +14,8 @@ from .._utils.validation import check_choice, check_fraction, check_int, check_p
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.maps import check_features
 from ..priors.representation import RepresentationPrior
-from ..representation.base import Conditioning
 from ..representation.bias import BIASES, Bias
-from ..representation.dense import Constant
+from ..representation.conditioning import Conditioning, Constant
 from ..solvers import PAPER_STEP_SIZES, ProjectedSGD, Solver, get_solver
 from ..solvers.base import HeldOutError, Problem, TaskBatch
 from ..solvers.held_out import HeldOutPool

@@ -29,7 +29,7 @@ from ..losses import get_loss
 from ..priors.base import Posterior, Predicted, Prior, Support, needs_covariances, predict
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
-from ..representation.dense import Constant
+from ..representation.conditioning import Constant
 from ..tasks.encoding import Encoding
 from ..tasks.rows import Array, Scaling, dense_rows
 from ..tasks.task_set import TaskSet

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._utils.records import Stored
 from .._utils.validation import check_choice, check_shape
-from .base import Array, Index
+from .conditioning import Array, Index
 
 #: For each value of a learner's ``bias``: whether the mean is learned, and whether it depends on φ.
 BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}

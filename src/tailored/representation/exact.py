@@ -17,7 +17,7 @@ from scipy.linalg.lapack import dormqr, dpotrf, dstein, dsytrd, dtrtri
 
 from .._utils.compiling import njit
 from .._utils.validation import check_shape
-from .base import RANK_TOLERANCE, Array, Index, Iterate, finite
+from .conditioning import RANK_TOLERANCE, Array, Index, Iterate, finite
 
 #: Below this norm, the part of a direction outside the range is orthogonalised a second time.
 WELL_OUTSIDE = 0.5
@@ -129,8 +129,7 @@ class Exact(Iterate):
     """
 
     def __init__(self, C: Array, n_side: int, basis: Array | None = None, P: Array | None = None) -> None:
-        self.C = np.array(C, dtype=float)
-        self.n_side = n_side
+        super().__init__(C, n_side)
         size = len(self.C) * n_side
         self._range = _zero(size)
         if basis is not None and P is not None:
@@ -253,7 +252,7 @@ def _bisect(diagonal: Array, squares: Array, bound: float, least: float, work: A
     """
     middle, low, high, pivots, below = work[0], work[1], work[2], work[3], work[4]
     m, middle[0] = 1, bound
-    for sweep in range(80):
+    for sweep in range(62):  # the first counts the eigenvalues
         for j in range(m):
             pivots[j], below[j] = 1.0, 0.0
         for i in range(len(diagonal)):
@@ -263,17 +262,12 @@ def _bisect(diagonal: Array, squares: Array, bound: float, least: float, work: A
                 below[j] += 1.0 if pivots[j] < 0.0 else 0.0
         if sweep == 0:
             m = int(below[0])
-            low[:m], high[:m] = least, bound
-        widest = 0.0
+            low[:m], high[:m], middle[:m] = least, bound, 0.5 * (least + bound)
+            continue
         for j in range(m):
-            for h in range(m if sweep else 0):
-                if below[h] > j:
-                    high[j] = min(high[j], middle[h])
-                else:
-                    low[j] = max(low[j], middle[h])
-            widest = max(widest, (high[j] - low[j]) / max(-low[j], -1e-3 * least))
-        for j in range(m):
+            if below[j] > j:
+                high[j] = middle[j]
+            else:
+                low[j] = middle[j]
             middle[j] = 0.5 * (low[j] + high[j])
-        if widest <= 1e-15:
-            break
     return m

@@ -12,8 +12,8 @@ from sklearn.base import BaseEstimator
 
 from .._utils.records import Stored
 from ..priors.representation import RepresentationPrior
-from ..representation.base import Conditioning
 from ..representation.bias import Bias
+from ..representation.conditioning import Conditioning
 from ..tasks.rows import Array, Index, Rows, joined
 from ..tasks.task_set import TaskSet
 from .objectives import Objective

@@ -27,10 +27,8 @@ import numpy as np
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.rows import statistics_of
 from ..losses import Loss
-from ..representation.base import Conditioning
 from ..representation.bias import Bias
-from ..representation.dense import Constant
-from ..representation.factored import Factored
+from ..representation.conditioning import Conditioning, Constant, Factored
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
 from .base import Problem, TaskBatch

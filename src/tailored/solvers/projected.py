@@ -15,11 +15,9 @@ from scipy.linalg.blas import dsyrk
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative
-from ..representation.base import Conditioning, Iterate, in_cone
 from ..representation.bias import Bias
-from ..representation.dense import Constant, Dense
+from ..representation.conditioning import Conditioning, Constant, Dense, Factored, Iterate, in_cone
 from ..representation.exact import Change, Exact
-from ..representation.factored import Factored
 from ..tasks.rows import Array
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
 from .objectives import Objective

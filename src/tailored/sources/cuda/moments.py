@@ -64,13 +64,6 @@ class Component(NamedTuple):
     reduction: Any = None
 
 
-class DevicePosterior(NamedTuple):
-    """Posterior of T tasks under a mixture of K components, as tensors."""
-
-    shares: Any  # (T, K) responsibilities
-    means: Any  # (T, K, D) posterior means of the weights given the component
-
-
 @dataclass(frozen=True)
 class CudaMoments:
     """Sufficient statistics of T tasks as tensors in the memory of a device."""
@@ -127,15 +120,15 @@ class CudaMoments:
         constants = 0.5 * float(self.sizes.sum()) * np.log(2.0 * np.pi * model.noise)
         return Summed(_read_sums(sums, components, model, float(log_evidence.sum()) - constants), None)
 
-    def posterior(self, model: Mixture) -> DevicePosterior:
-        """Return the posterior of each task under a mixture."""
+    def posterior(self, model: Mixture) -> tuple[Any, Any]:
+        """Return the responsibilities (T, K), and the posterior means of the weights given the component, (T, K, D)."""
         means = self.sizes.new_empty((model.n_components, self.n_features, len(self)))
         joint = self.without_side(model).log_joint(model, self._components(model), means)
         shares = (joint - joint.logsumexp(0)).exp()
         means += self.sizes.new_tensor(model.means)[:, :, None]
         if model.side is not None:
             means += self.sizes.new_tensor(model.side) @ self.side.T
-        return DevicePosterior(shares.T, means.permute(2, 0, 1))
+        return shares.T, means.permute(2, 0, 1)
 
     def log_joint(self, model: Mixture, components: list[Component], deviations: Any = None) -> Any:
         """Return log π_k p(y | k), (K, T), up to a constant that is the same for all components.
