@@ -12,15 +12,14 @@ For all losses except the logistic one, the conjugate is a quadratic with a kink
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ._utils.records import Stored
-from ._utils.validation import check_choice
+from ._utils.validation import check_choice, name_some
 
 Floats = NDArray[np.float64]
 __all__ = [
@@ -123,9 +122,8 @@ class MarginLoss(Loss):
         values = np.unique(np.asarray(y))
         bad = values[~np.isin(values, (-1, 1))]
         if bad.size:
-            shown = ", ".join(str(value) for value in bad[:5]) + (", ..." if bad.size > 5 else "")
             raise ValueError(
-                f"The {self.name} loss needs targets -1 and +1, but {name} also contains {shown}. "
+                f"The {self.name} loss needs targets -1 and +1, but {name} also contains {name_some(bad)}. "
                 f"Recode two classes first, for example with np.where({name} == positive, 1, -1)."
             )
 
@@ -309,20 +307,6 @@ def error_name(loss: str) -> str:
     return f"{loss.replace('_', '-')} {'error' if loss in ('absolute', 'squared') else 'loss'}"
 
 
-def get_loss(loss: str | Loss | tuple[str, Mapping[str, Any]]) -> Loss:
-    """Return a loss from its name, from a pair such as ``("pinball", {"quantile": 0.9})``, or unchanged."""
-    if isinstance(loss, Loss):
-        return loss
-    name, parameters = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, {})
-    if not isinstance(name, str) or not isinstance(parameters, Mapping):
-        raise TypeError(
-            f"loss must be a name, a pair (name, parameters) or a Loss; got {loss!r}. "
-            f"Names: {', '.join(map(repr, LOSSES))}."
-        )
-    kind = LOSSES[check_choice("loss", name, LOSSES)]
-    valid = [field.name for field in fields(kind)]
-    for key in parameters:
-        if key not in valid:
-            known = ", ".join(map(repr, valid)) or "none"
-            raise ValueError(f"The {name} loss has no parameter {key!r}; it has {known}.")
-    return kind(**parameters)
+def get_loss(loss: str | Loss) -> Loss:
+    """Return the loss with this name; a loss is returned unchanged."""
+    return loss if isinstance(loss, Loss) else LOSSES[check_choice("loss", loss, LOSSES)]()

@@ -10,6 +10,7 @@ from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import PENALTIES
 from tailored.feature_maps import MeanEmbedding
+from tailored.losses import Pinball
 from tailored.priors.base import predict_blocks
 
 # ---------------------------------------------------------------- choosing
@@ -83,7 +84,7 @@ def test_quantiles():
     tasks = skewed_tasks(8, n_tasks=120, d=2, n_rows=20)
     support, query = tasks.support_query(10, random_state=0)
     for quantile in (0.1, 0.9):
-        learner = few_folds(loss=("pinball", {"quantile": quantile}), n_folds=4)
+        learner = few_folds(loss=Pinball(quantile), n_folds=4)
         learner.fit(tasks[:80])
         predicted = predict_blocks(learner.prior_, support[80:], query[80:]).prediction
         below = query.y[query.offsets[80] :] <= predicted

@@ -16,7 +16,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
-from tailored.losses import Squared
+from tailored.losses import Pinball, Squared
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Constant
@@ -58,7 +58,7 @@ def test_round_trip_of_names_labels_and_arguments(few_steps, tmp_path):
     frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["price", "speed", "weight"])
     y = frame.to_numpy() @ [1.0, -1.0, 0.5] + 0.1 * rng.normal(size=60) + 2.0
     groups = np.repeat([f"user {t}" for t in range(10)], 6)
-    learner = EmpiricalBayesLearner(loss=("pinball", {"quantile": 0.7}), fit_intercept=True, clip=(-1.0, 4.0))
+    learner = EmpiricalBayesLearner(loss=Pinball(0.7), fit_intercept=True, clip=(-1.0, 4.0))
     learner.fit(frame, y, groups=groups)
     learner.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")

@@ -28,6 +28,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 from sklearn.base import clone
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet, load
+from tailored.losses import Pinball
 from tailored.solvers import ProjectedSGD
 
 #: What was called, and how it ended.
@@ -266,7 +267,7 @@ class EmpiricalBayesMachine(LearnerMachine):
     kinds: ClassVar = {
         "plain": EmpiricalBayesLearner,
         "rows": lambda: EmpiricalBayesLearner("mean", loss="absolute"),
-        "quantile": lambda: EmpiricalBayesLearner(loss=("pinball", {"quantile": 0.7}), fit_intercept=False),
+        "quantile": lambda: EmpiricalBayesLearner(loss=Pinball(0.7), fit_intercept=False),
     }
 
 

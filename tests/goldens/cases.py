@@ -20,6 +20,7 @@ from tailored import (
     TaskRegressor,
     UnconditionalLearner,
 )
+from tailored.losses import EpsilonInsensitive, Huber, Pinball
 from tailored.solvers import LBFGS, ProjectedSGD
 
 # ---------------------------------------------------------------- the API
@@ -143,9 +144,9 @@ class Case:
 LOSSES = {
     "absolute": "absolute",
     "squared": "squared",
-    "huber": ("huber", {"delta": 0.5}),
-    "pinball 0.9": ("pinball", {"quantile": 0.9}),
-    "epsilon-insensitive": ("epsilon_insensitive", {"epsilon": 0.2}),
+    "huber": Huber(0.5),
+    "pinball 0.9": Pinball(0.9),
+    "epsilon-insensitive": EpsilonInsensitive(0.2),
 }
 SIGN_LOSSES = {"logistic": "logistic", "hinge": "hinge"}
 #: Every loss, and the environment that it is tried in.

@@ -90,9 +90,7 @@ LEARNERS = {
     "unconditional": (UnconditionalLearner(solver=LBFGS(max_passes=2), bias="shared"), clusters),
     "conditional": (ConditionalLearner(solver=STEP, rank=2, bias="conditional", **PLAIN), clusters),
     "exact": (
-        ConditionalLearner(
-            RidgeEstimate(0.5), solver=STEP, rank=None, inner="online", loss=("pinball", {"quantile": 0.3})
-        ),
+        ConditionalLearner(RidgeEstimate(0.5), solver=STEP, rank=None, inner="online", loss=Pinball(0.3)),
         clusters,
     ),
     "angle": (ConditionalLearner("angle", solver=STEP, rank=3, loss=Pinball(0.3)), clusters),

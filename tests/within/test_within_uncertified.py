@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tailored.losses import get_loss
+from tailored.losses import Huber, get_loss
 from tailored.within.solving import solve, solve_many
 
 
@@ -25,7 +25,7 @@ def test_one_pass_without_a_certificate_is_the_same_pass(name):
 
 def test_a_huber_loss_at_its_corner():
     """One row, one column: P(v) = huber(xv - y) + v²/2; with x = 2, y = 3 and delta = 1 the residual ends at the corner."""
-    loss = get_loss(("huber", {"delta": 1.0}))
+    loss = Huber(1.0)
     # x v - y = -1 at v = 1, and -x·(-1) = 2 v there if theta is 1/2: v = theta · x · 1
     found = solve(np.array([[2.0]]), np.array([3.0]), np.array([[0.5]]), loss)
     assert found.coef[0] == pytest.approx(1.0, abs=1e-8)

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from tailored.losses import get_loss
+from tailored.losses import EpsilonInsensitive, Huber, Pinball, get_loss
 from tailored.within.solving import WITHIN
 
 CASES = {
     "absolute": get_loss("absolute"),
-    "pinball": get_loss(("pinball", {"quantile": 0.3})),
-    "epsilon_insensitive": get_loss(("epsilon_insensitive", {"epsilon": 0.3})),
-    "huber": get_loss(("huber", {"delta": 0.6})),
+    "pinball": Pinball(0.3),
+    "epsilon_insensitive": EpsilonInsensitive(0.3),
+    "huber": Huber(0.6),
     "squared": get_loss("squared"),
     "logistic": get_loss("logistic"),
     "hinge": get_loss("hinge"),

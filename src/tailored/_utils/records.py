@@ -6,35 +6,31 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from functools import cached_property
+else:
 
+    class cached_property:
+        """Compute a property once, without a lock, as `functools.cached_property` does since Python 3.12.
 
-class cached_property(Generic[T]):
-    """Compute a property once, without a lock, as `functools.cached_property` does since Python 3.12.
+        Python 3.11 holds a lock during the computation, and a process that is forked in the meantime waits for it forever.
+        Without the lock, two threads may compute the same value twice.
+        """
 
-    Python 3.11 holds a lock during the computation, and a process that is forked in the meantime waits for it forever.
-    Without the lock, two threads may compute the same value twice.
-    """
+        def __init__(self, compute: Callable[[Any], Any]) -> None:
+            self.compute, self.__doc__ = compute, compute.__doc__
 
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self.compute = compute
-        self.__doc__ = compute.__doc__
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | T:
-        if instance is None:
-            return self
-        # This descriptor has no __set__, so the next access finds the attribute itself.
-        value = vars(instance)[self.name] = self.compute(instance)
-        return value
+        def __get__(self, instance: object | None, owner: type) -> Any:
+            if instance is None:
+                return self
+            # This descriptor has no __set__, so the next access finds the attribute itself.
+            value = vars(instance)[self.name] = self.compute(instance)
+            return value
 
 
 #: Classes that a model file can contain, by class name.

@@ -89,41 +89,26 @@ def learn(
         n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
         with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
             return _learn_factors(data, tick)
-    with single_threaded_blas():
-        fitted = fit_effects(data)
-    if fitted is not None:
-        effects, mean_errors, growth = fitted
-        rest_in = None if source_in is None else partial(source_in, effects=effects)
-        rest = data.without(effects)
-        learned = _learn_mixed(rest, progress, rest_in, selected, growth)
-        clip, rate = data.settings.clip, data.largest_rate
-        prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
-        summary = learned.training_summary
-        mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
-        errors = {OWN: summary.errors[OWN]} if summary.errors else {}
-        return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
-    return _learn_mixed(data, progress, source_in, selected)
-
-
-def _learn_mixed(
-    data: TrainingData,
-    progress: bool,
-    source_in: SourceIn | None,
-    selected: Learned | None,
-    growth: tuple[float, float] = (1.0, 1.0),
-) -> Learned:
-    """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
-    if isinstance(data.response, Poisson):
-        data = _with_dispersion(data)
-    if data.response is not None:
-        growth = growth[0], data.response.noise(growth[1])
-    d = data.statistics.n_features
-    structures = all_structures(2, True, d, has_intercept=data.settings.fit_intercept, has_side=data.has_side)
-    if data.settings.varying is not None:
-        structures = varying_structures(data.settings.varying, few=False)
+    has_intercept, varying = data.settings.fit_intercept, data.settings.varying
+    d = data.tasks.n_features + has_intercept
+    structures = all_structures(2, True, d, has_intercept=has_intercept, has_side=data.has_side)
+    if varying is not None:
+        structures = varying_structures(varying, few=False)
     n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
-        return _learn_mixture(data, stage, source_in, selected, growth)
+        with single_threaded_blas():
+            fitted = fit_effects(data)
+        if fitted is None:
+            return _learn_mixture(data, stage, source_in, selected)
+        effects, mean_errors, growth = fitted
+        rest, rest_in = data.without(effects), source_in and partial(source_in, effects=effects)
+        learned = _learn_mixture(rest, stage, rest_in, selected, growth)
+    clip, rate = data.settings.clip, data.largest_rate
+    prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
+    summary = learned.training_summary
+    mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
+    errors = {OWN: summary.errors[OWN]} if summary.errors else {}
+    return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
 
 
 def learn_with_regressor(
@@ -239,8 +224,13 @@ def _learn_mixture(
     stage: Stages,
     source_in: SourceIn | None,
     selected: Learned | None,
-    growth: tuple[float, float],
+    growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
+    """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
+    if isinstance(data.response, Poisson):
+        data = _with_dispersion(data)
+    if data.response is not None:
+        growth = growth[0], data.response.noise(growth[1])
     known = None if selected is None else (selected.structure, selected.side)
     selection = select(data, stage, known)
     best = selection.best

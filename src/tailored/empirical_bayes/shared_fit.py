@@ -195,7 +195,7 @@ def _fit(
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)
         made = [
-            term.effect(u[at], variances[at], kept.get(i, 0.0)).scaled(scale)
+            term.effect(scale * u[at], scale**2 * variances[at], scale**2 * kept.get(i, 0.0))
             for i, (term, at) in enumerate(zip(terms, parts, strict=True))
             if term.effect is not None and (i in kept or term.kind == "levels")
         ]

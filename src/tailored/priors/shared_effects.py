@@ -6,7 +6,7 @@ They are subtracted from the targets, and the prior is learned for the linear mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,9 +45,6 @@ class SharedCurve(Record):
         differs = f" that differs by {side_names[self.by]}" if self.by >= 0 else ""
         return f"a curve of {names[self.curve.column]}{differs}"
 
-    def scaled(self, factor: float) -> SharedCurve:
-        return replace(self, coef=factor * self.coef, level=factor * self.level)
-
 
 @dataclass(frozen=True)
 class SharedProduct(Record):
@@ -65,9 +62,6 @@ class SharedProduct(Record):
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         i, j = self.columns
         return f"the product of {names[i]} and {names[j]}"
-
-    def scaled(self, factor: float) -> SharedProduct:
-        return replace(self, coef=factor * self.coef, level=factor * self.level)
 
 
 @dataclass(frozen=True)
@@ -105,11 +99,6 @@ class SharedLevels(Record):
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         name, std = names[self.column], float(np.sqrt(self.variance))
         return f"an effect of each of the {len(self.effects)} values of {name} (std {std:.3g})"
-
-    def scaled(self, factor: float) -> SharedLevels:
-        square = factor**2
-        effects, variances = factor * self.effects, square * self.variances
-        return replace(self, effects=effects, variances=variances, variance=square * self.variance)
 
 
 #: A single shared effect.
