@@ -293,7 +293,7 @@ def test_targets(loss):
             loss.check_targets([0.0, 1.0], name="ratings")
         with pytest.raises(ValueError, match=r"also contains 0, 2, 3, 4, 5\."):
             loss.check_targets([0, 2, 3, 4, 5, 1, -1])
-        with pytest.raises(ValueError, match=r"also contains 0, 2, 3, 4, 5, \.\.\."):
+        with pytest.raises(ValueError, match="also contains 0, 2, 3, 4, 5 and 3 more"):
             loss.check_targets(np.arange(9))
     else:
         loss.check_targets([0.0, 0.5])

@@ -12,7 +12,7 @@ from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.gaussian.em import NEGLIGIBLE, Shrinkage, _Anderson, em, fit_mixed_model, maximise
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.starts import continue_mixture, fit_mixture
+from tailored.gaussian.starts import fit_mixture
 from tailored.tasks.rows import Scaling
 
 seeds = st.integers(0, 10_000)
@@ -133,7 +133,7 @@ def test_a_mixture_goes_on_from_that_of_some_tasks():
     some = statistics.take(np.arange(60))
     single = fit_mixed_model(statistics, learn_mean=False)
     known = fit_mixture(some, fit_mixed_model(some, learn_mean=False), 2, seed=[0], learn_mean=False)
-    went_on = continue_mixture(statistics, known, single, learn_mean=False)
+    went_on = fit_mixture(statistics, single, 2, seed=[0], start=known, learn_mean=False)
     anew = fit_mixture(statistics, single, 2, seed=[0], learn_mean=False)
     assert evidence(statistics, went_on) > evidence(statistics, anew) - 1e-2
     assert evidence(statistics, went_on) > evidence(statistics, known)

@@ -166,7 +166,7 @@ def test_concat_can_number_the_tasks_anew(tasks):
 
 def test_from_arrays_takes_clean_arrays_as_they_are(tasks):
     arrays = tasks.X.copy(), tasks.y.copy(), tasks.offsets.copy(), tasks.labels.copy(), tasks.side_info.copy()
-    made = TaskSet.from_arrays(*arrays, tasks.side_names, tasks.feature_names)
+    made = TaskSet.from_arrays(*arrays, side_names=tasks.side_names, feature_names=tasks.feature_names)
     assert_same(made, tasks)
     assert made.X is arrays[0]
     for array in (made.X, made.y, made.offsets, made.labels, made.side_info):

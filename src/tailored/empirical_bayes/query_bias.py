@@ -234,7 +234,7 @@ def _episodes(data: TrainingData, tasks: TaskSet, rows: int, seed: list[int], n_
     arrival = data.settings.arrival
     if rows == support_sizes(data.tasks, arrival)[-1]:
         return arrival.episodes(tasks, seed, n_repeats)
-    return arrival.draw(tasks, rows, seed, 2 * n_repeats)
+    return arrival.draw(tasks.single_rows(), rows, seed, 2 * n_repeats)
 
 
 def _select_penalty(

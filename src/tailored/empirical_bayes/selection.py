@@ -30,12 +30,11 @@ from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
     GATE_PENALTIES,
-    RIDGES,
     Structure,
     StructureFitter,
     all_structures,
+    ridge_structures,
     simple_structures,
-    structures_of_many_columns,
     varying_structures,
 )
 from ..tasks.episodes import Episodes
@@ -136,7 +135,7 @@ def select(
             chains = [*(each for each in others if each != [known[0]]), [known[0]]]
         elif len(data) == 1:
             # A single task carries no information about other tasks.
-            chains = all_structures(1, False, 1)[:1]
+            chains = [ridge_structures()]
         else:
             stage.begin("side information")
             side = _select_side(data)
@@ -150,16 +149,17 @@ def select(
                     ends = float(x.min()), float(x.max())
                 chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, ends)]
             elif data.is_wide:
-                chains = structures_of_many_columns()
+                # The search for low-rank structures follows; a full covariance has too many parameters.
+                plain = (
+                    Structure("mixed model", learn_mean=True, covariance=c) for c in ("none", "diagonal")
+                )
+                chains = [ridge_structures(), *([each] for each in plain)]
             else:
                 stage.begin("number of components")
                 n_components, learn_mean = count_components(data, state_of)
-                flags = {
-                    "has_intercept": data.settings.fit_intercept,
-                    "has_side": data.has_side,
-                    "shrunk": not data.may_have_low_rank,
-                }
-                chains = all_structures(n_components, learn_mean, data.statistics.n_features, **flags)
+                numbers = n_components, learn_mean, data.statistics.n_features
+                flags = {"has_side": data.has_side, "shrunk": not data.may_have_low_rank}
+                chains = all_structures(*numbers, has_intercept=data.settings.fit_intercept, **flags)
             if data.response is not None:
                 # Non-Gaussian targets are not centred, so a prior without a mean would be centred at f = 0.
                 # Their fits take longer, so truncation and shrinkage to common factors are not tried.
@@ -343,7 +343,6 @@ def decide(candidates: list[Candidate], n_errors: float = N_ERRORS) -> Candidate
         if family not in families or candidate.mean_density > families[family].mean_density:
             families[family] = candidate
     best = _most_likely(candidates)
-
     known = (c for c in families.values() if np.isfinite(c.mean_density))
     return next((c for c in known if not significant(best.density - c.density, n_errors)), best)
 
@@ -371,9 +370,10 @@ def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStr
 def _best_ridge(data: TrainingData) -> Structure:
     """Return the structure of independent tasks with the ridge of highest evidence."""
     fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS))
-    structures = [Structure("independent", ridge=ridge) for ridge in RIDGES]
     with single_threaded_blas():
-        return max(structures, key=lambda s: data.statistics.posterior(fitter.fit(s)).log_evidence.sum())
+        return max(
+            ridge_structures(), key=lambda s: data.statistics.posterior(fitter.fit(s)).log_evidence.sum()
+        )
 
 
 def _select_side(data: TrainingData) -> SideStructure | None:
@@ -385,8 +385,8 @@ def _select_side(data: TrainingData) -> SideStructure | None:
         return None
     order = np.random.default_rng(data.seed(Draw.SIDE_TASKS)).permutation(len(data))
     tasks = data.statistics.take(np.sort(order[:MOST_TASKS]))
-    options: dict[str, Any] = {"has_intercept": data.settings.fit_intercept, "varying": data.settings.varying}
-    return select_side(tasks, data.groups, **options)
+    settings = data.settings
+    return select_side(tasks, data.groups, has_intercept=settings.fit_intercept, varying=settings.varying)
 
 
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:

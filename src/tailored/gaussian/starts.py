@@ -17,8 +17,8 @@ from .sites import ResponseRows
 
 #: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
-#: Maximum number of tasks for k-means.
-GROUPED_TASKS = 1000
+#: Maximum number of tasks for k-means, and maximum number of EM steps from a given start.
+GROUPED_TASKS, CONTINUED_STEPS = 1000, 20
 
 
 def fit_mixture(
@@ -27,6 +27,7 @@ def fit_mixture(
     n_components: int,
     *,
     seed: list[int],
+    start: Mixture | None = None,
     learn_mean: bool = True,
     n_starts: int = 3,
     short_iter: int = 8,
@@ -35,9 +36,14 @@ def fit_mixture(
     """Fit K components: run a few steps of EM from several starts, and continue from the best.
 
     ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks: ``n_starts`` of them by the line
-    through their coefficients, one by the direction, and one by the side information if there is any.
+    through their coefficients, one by the direction, and one by the side information if there is any.  If ``start`` is given,
+    a fit to other tasks of the same population, it is the only start.
     """
-    options = _options(single, learn_mean)
+    # Shrinkage prevents a component with few tasks from collapsing onto them.
+    shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
+    options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
+    if start is not None:
+        return em(tasks, start, max_iter=CONTINUED_STEPS, accelerate=True, **options).mixture
     if isinstance(tasks, ResponseRows):
         # A mixture for the Gaussian sites is a good enough start, and much faster to fit.
         sites, unit = tasks.gaussian(single)[0], replace(single, noise=1.0)
@@ -72,19 +78,6 @@ def fit_mixture(
         runs.append(em(tasks, start, max_iter=short_iter - 1, **options))
     best = max(runs, key=lambda run: run.log_evidence).mixture
     return em(tasks, best, max_iter=max_iter, accelerate=True, **options).mixture
-
-
-def continue_mixture(
-    tasks: Tasks, start: Mixture, single: Mixture, *, learn_mean: bool = True, max_iter: int = 20
-) -> Mixture:
-    """Fit a mixture, starting from a fit to other tasks of the same population."""
-    return em(tasks, start, max_iter=max_iter, accelerate=True, **_options(single, learn_mean)).mixture
-
-
-def _options(single: Mixture, learn_mean: bool) -> dict[str, Any]:
-    # Shrinkage prevents a component with few tasks from collapsing onto them.
-    shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
-    return {"learn_mean": learn_mean, "shrinkage": shrinkage}
 
 
 def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:

@@ -30,7 +30,7 @@ from .moments import Moments, Sums, Totals
 from .rows import Tasks
 from .side import Group, SideFit, SideStructure, fit_side, gate_penalties
 from .sites import ResponseRows
-from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
+from .starts import COMPONENT_SHRINKAGE, fit_mixture
 
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
@@ -64,9 +64,7 @@ class Structure:
     covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
     #: The point at which intercept and slopes are uncorrelated, if it is not the column means.
     origin: tuple[float, ...] = ()
-    gate_penalty: float = (
-        0.0  # penalty on mixing weights that depend on side information; 0: constant weights
-    )
+    gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: constant
     learn_mean: bool = False  # whether b is estimated; otherwise it is zero
     ridge: float | None = None
     #: W is shrunk to this many common factors plus a diagonal.  For low rank: the number of factors of one component.
@@ -160,7 +158,7 @@ def all_structures(
     """
     single = Structure("mixed model", learn_mean=learn_mean)
     out = [
-        _ridges(),
+        ridge_structures(),
         *simple_structures(has_intercept)[:-1],
         [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
     ]
@@ -180,13 +178,8 @@ def all_structures(
     return out
 
 
-def structures_of_many_columns() -> list[list[Structure]]:
-    """Return the structures for many columns, without a full covariance; the selection adds low-rank structures."""
-    single = Structure("mixed model", learn_mean=True)
-    return [_ridges(), [replace(single, covariance="none")], [replace(single, covariance="diagonal")]]
-
-
-def _ridges() -> list[Structure]:
+def ridge_structures() -> list[Structure]:
+    """Return the structures of independent tasks."""
     return [Structure("independent", ridge=ridge) for ridge in RIDGES]
 
 
@@ -304,9 +297,7 @@ class StructureFitter:
         if structure.kind == "mixture":
             assert structure.plain is not None
             single = self._without_side(structure.plain)
-            if known is not None:
-                return continue_mixture(tasks, known, single, **options)
-            return fit_mixture(tasks, single, structure.n_components, seed=self.seed, **options)
+            return fit_mixture(tasks, single, structure.n_components, seed=self.seed, start=known, **options)
         if structure.covariance == "diagonal":
             known = self.fitted.get(replace(structure, covariance="full"), known)
         return fit_mixed_model(

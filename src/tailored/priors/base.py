@@ -322,14 +322,9 @@ class Prior(Record, ABC):
 
     def _change(self, columns: Any, raw: bool) -> Array:
         """Return A (c, d) such that ``A τ Aᵀ`` is τ for some of the weights, in the user's units if ``raw``."""
-        d, scaling = self.n_weights, self.scaling
-        at = np.arange(d) if columns is None else np.arange(d)[columns]
-        change = np.zeros((len(at), d))
-        change[np.arange(len(at)), at] = 1.0 / scaling.columns[at] if raw else 1.0
-        if raw and scaling.fit_intercept:
-            # The intercept of centred columns is that of the raw columns plus the weights times the shifts.
-            change[at == d - 1, :-1] = -scaling.shift[:-1] / scaling.columns[:-1]
-        return change
+        every = np.arange(self.n_weights)
+        at = every if columns is None else every[columns]
+        return self.scaling.back(at) if raw else (at[:, None] == every).astype(float)
 
     def mean(self, tasks: Support) -> Array:
         """Return b(s) of each task, (T, d), in the scaling of the prior."""

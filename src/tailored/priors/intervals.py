@@ -184,7 +184,7 @@ def calibrate(
 
     def errors(n_support: int, i: int) -> Errors:
         tasks, prior = pairs[i]
-        episodes = sampling.query_all(tasks, n_support, [*seed, i], n_repeats)
+        episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats, query_all=True)
         return prior.query_errors(episodes.support, episodes.query, n_jobs)
 
     levels = [(n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)]

@@ -90,29 +90,23 @@ class SupportSampling:
         n_support = np.rint(low + steps * (np.maximum(high, low) - low)).astype(np.int64)
         if self.in_order:
             # No repeats, because they would have the same rows.
-            return _join(tasks, [_first(tasks, each) for each in np.unique(n_support, axis=0)])
+            return _join(tasks, [_draw(tasks, each, None) for each in np.unique(n_support, axis=0)])
         rng = np.random.default_rng(seed)
-        return _join(tasks, [_random(tasks, each, rng) for _ in range(n_repeats) for each in n_support])
+        return _join(tasks, [_draw(tasks, each, rng) for _ in range(n_repeats) for each in n_support])
 
-    def draw(self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 2) -> Episodes:
+    def draw(
+        self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int, *, query_all: bool = False
+    ) -> Episodes:
         """Draw `n_support` support rows of every task (at most all but one), and query rows from the other rows.
 
-        There are as many query rows as in `rotate`, and at least `LEAST_QUERY` if the task has enough rows.  With
-        ``in_order``, all later rows are query rows.
+        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise there are as many query rows as in
+        `rotate`, and at least `LEAST_QUERY` if the task has enough rows.  Rows with frequencies must be `single_rows`.
         """
-        tasks = tasks.single_rows()
-        if self.in_order:
-            return self.query_all(tasks, n_support, seed)
-        rng, counts = np.random.default_rng(seed), row_counts(n_support, tasks.sizes)
-        return _join(tasks, [_random(tasks, counts, rng) for _ in range(n_repeats)])
-
-    def query_all(self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return episodes with `n_support` support rows (at most all but one) and all other rows as query rows."""
         counts = row_counts(n_support, tasks.sizes)
         if self.in_order:
-            return _join(tasks, [_first(tasks, counts)])
-        rng = np.random.default_rng(seed)
-        return _join(tasks, [_random(tasks, counts, rng, tasks.sizes) for _ in range(n_repeats)])
+            return _join(tasks, [_draw(tasks, counts, None)])
+        n_query, rng = tasks.sizes if query_all else None, np.random.default_rng(seed)
+        return _join(tasks, [_draw(tasks, counts, rng, n_query) for _ in range(n_repeats)])
 
 
 def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
@@ -123,7 +117,7 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
     rng = np.random.default_rng(seed)
     episodes = []
     for _ in range(n_repeats):
-        rank = _random_ranks(tasks, rng)
+        rank = _ranks(tasks, rng)
         for turn in range(ROTATIONS):
             query = rank % ROTATIONS == turn
             episodes.append(_episodes(tasks, ~query, query))
@@ -146,28 +140,23 @@ def split_rows(
     return tasks.with_rows(mask, sizes), tasks.with_rows(~mask, tasks.sizes - sizes)
 
 
-def _random_ranks(tasks: TaskSet, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the rank of every row in a random order of its task's rows."""
+def _ranks(tasks: TaskSet, rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """Return the rank of every row in a random order of its task's rows, or in their own order if ``rng`` is None."""
     task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    rank = np.empty(len(task), dtype=np.int64)
-    rank[np.lexsort((rng.random(len(task)), task))] = np.arange(len(task)) - tasks.offsets[task]
+    rank = position = np.arange(len(task)) - tasks.offsets[task]
+    if rng is not None:
+        rank = np.empty_like(position)
+        rank[np.lexsort((rng.random(len(task)), task))] = position
     return rank
 
 
-def _random(tasks: TaskSet, n_support: Any, rng: np.random.Generator, n_query: Any = None) -> Episodes:
-    """Return episodes with random support rows; by default with as many query rows as in `SupportSampling.draw`."""
-    rank, task = _random_ranks(tasks, rng), np.repeat(np.arange(len(tasks)), tasks.sizes)
+def _draw(tasks: TaskSet, n_support: Any, rng: np.random.Generator | None, n_query: Any = None) -> Episodes:
+    """Return episodes with random or first support rows; see `SupportSampling.draw` for the default of ``n_query``."""
+    rank, task = _ranks(tasks, rng), np.repeat(np.arange(len(tasks)), tasks.sizes)
     if n_query is None:
-        n_query = np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
+        n_query = tasks.sizes if rng is None else np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
     end = (n_support + n_query)[task]
     return _episodes(tasks, rank < n_support[task], (rank >= n_support[task]) & (rank < end))
-
-
-def _first(tasks: TaskSet, n_support: NDArray[np.int64]) -> Episodes:
-    """Return episodes with the first rows as support and all later rows as query."""
-    task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    support = np.arange(len(task)) - tasks.offsets[task] < n_support[task]
-    return _episodes(tasks, support, ~support)
 
 
 def _episodes(tasks: TaskSet, support: NDArray[np.bool_], query: NDArray[np.bool_]) -> Episodes:

@@ -256,18 +256,17 @@ class Scaling(Record):
         n, d = max(len(tasks.y), 1), tasks.n_features
         centre = centre and fit_intercept and len(tasks.y) > 0
         shift = np.asarray(tasks.X.sum(axis=0), dtype=float).ravel() / n if centre else np.zeros(d)
-        if tasks.is_sparse:
-            counts = np.bincount(tasks.X.indices, minlength=d)
-            deviations = tasks.X.data - shift[tasks.X.indices]
-            stored = np.bincount(tasks.X.indices, weights=_squared(deviations), minlength=d)
-            squares = np.asarray(stored + _squared(np.sqrt(n - counts) * shift), dtype=float)
-        else:
-            with np.errstate(over="ignore"):  # `_check_limit` names the column
-                squares = _squared(tasks.X - shift).sum(axis=0)
         target_shift = float(tasks.y.mean()) if centre else 0.0
         y = tasks.y - target_shift
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # `_check_limit` names the column
             squared_target = float(y @ y)
+            if tasks.is_sparse:
+                counts = np.bincount(tasks.X.indices, minlength=d)
+                deviations = tasks.X.data - shift[tasks.X.indices]
+                stored = np.bincount(tasks.X.indices, weights=deviations**2, minlength=d)
+                squares = np.asarray(stored + (np.sqrt(n - counts) * shift) ** 2, dtype=float)
+            else:
+                squares = ((tasks.X - shift) ** 2).sum(axis=0)
         columns = _usable(np.sqrt(squares / n), shift)
         target = _usable(np.array([np.sqrt(squared_target / n)]), np.array([target_shift]))
         _check_limit("X", columns, np.full(d, MAX_SCALE), tasks.feature_names)
@@ -408,20 +407,20 @@ class Scaling(Record):
 
     @cached_property
     def _back(self) -> Array:
-        """The matrix A with ``w_raw = target (A w)``, up to the shift of the targets."""
-        A = np.diag(1.0 / self.columns)
+        return self.back(np.arange(len(self.columns)))
+
+    def back(self, rows: Index) -> Array:
+        """Return rows of the matrix A with ``w_raw = target (A w)``, up to the shift of the targets."""
+        d = len(self.columns)
+        A = np.zeros((len(rows), d))
+        A[np.arange(len(rows)), rows] = 1.0 / self.columns[rows]
         if self.fit_intercept:
-            A[-1, :-1] = -self.shift[:-1] / self.columns[:-1]
+            A[rows == d - 1, :-1] = -self.shift[:-1] / self.columns[:-1]
         return A
 
     def raw_predictions(self, predictions: Array) -> Array:
         """Return predictions of the user's targets."""
         return predictions if self.is_raw else self.target * predictions + self.target_shift
-
-
-def _squared(values: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return np.asarray(values * values)
 
 
 def _usable(scale: Array, shift: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple, Self, overload
 
 import numpy as np
@@ -248,32 +249,24 @@ class TaskSet(Fitted):
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
         X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-        return cls.from_arrays(X, y, offsets, unique, side.values, side.names, names[0])
+        columns = {"side_names": side.names, "feature_names": names[0]}
+        return cls.from_arrays(X, y, offsets, unique, side.values, **columns)
 
     @classmethod
     def from_arrays(
-        cls,
-        X: Any,
-        y: np.ndarray,
-        offsets: np.ndarray,
-        labels: np.ndarray,
-        side_info: np.ndarray | None = None,
-        side_names: list[str] | None = None,
-        feature_names: np.ndarray | None = None,
-        encoding: Encoding | None = None,
-        sample_weight: np.ndarray | None = None,
-        frequency_weight: np.ndarray | None = None,
-        exposure: np.ndarray | None = None,
+        cls, X: Any, y: Any, offsets: Any, labels: Any, side_info: Any = None, **others: Any
     ) -> Self:
-        """Make a task set from valid arrays without checks; the arrays become read-only."""
+        """Make a task set from valid arrays without checks; the arrays become read-only.
+
+        Attributes that are not among the ``others`` are None.
+        """
         self = cls.__new__(cls)
-        columns = side_info, side_names, feature_names, encoding
-        self._store(X, y, offsets, labels, *columns, sample_weight, frequency_weight, exposure)
+        self._store(X=X, y=y, offsets=offsets, labels=labels, side_info=side_info, **others)
         return self
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values of some attributes, like `dataclasses.replace`, without checks."""
-        return self.from_arrays(**{**{name: getattr(self, name) for name in FIELDS}, **changes})
+        return self.from_arrays(**{**self.state(), **changes})
 
     def with_indicators(self) -> TaskSet:
         """Return the tasks with indicators instead of category codes."""
@@ -316,13 +309,13 @@ class TaskSet(Fitted):
             # The user's arrays must neither become read-only nor be shared; sparse rows are a copy already.
             X, y = X if sp.issparse(X) else X.copy(), y.copy()
         offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
-        self._store(X, y, offsets, grouping.labels, side.values, side.names, names, encoding, *values)
+        columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
+        rows = dict(zip(ROW_VALUES, values, strict=True))
+        self._store(X=X, y=y, offsets=offsets, labels=labels, side_info=side.values, **columns, **rows)
 
-    def _store(self, *values: Any) -> None:
-        vars(self).update(zip(FIELDS, values, strict=True))
-        for value in values:
-            if value is None:
-                continue
+    def _store(self, **values: Any) -> None:
+        vars(self).update(dict.fromkeys(FIELDS), **values)
+        for value in values.values():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
             elif sp.issparse(value):
@@ -331,7 +324,7 @@ class TaskSet(Fitted):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # from_arrays makes the arrays read-only again, which pickle does not.
-        return type(self).from_arrays, tuple(getattr(self, name) for name in FIELDS)
+        return partial(type(self).from_arrays, **self.state()), ()
 
     def state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FIELDS}
@@ -654,8 +647,8 @@ class TaskSet(Fitted):
             if any(getattr(each, name) is not None for each in sets):
                 parts = [np.ones(len(each.y)) if (v := getattr(each, name)) is None else v for each in sets]
                 values[name] = np.concatenate(parts)
-        names = first.side_names, first.feature_names
-        return cls.from_arrays(X, y, offsets, labels, side, *names, encoding, **values)
+        values |= {"side_names": first.side_names, "feature_names": first.feature_names}
+        return cls.from_arrays(X, y, offsets, labels, side, encoding=encoding, **values)
 
 
 def no_tasks(n_features: int) -> TaskSet:
