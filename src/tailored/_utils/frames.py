@@ -60,9 +60,8 @@ def read_frame(data: Any, name: str) -> Frame:
         names = getattr(data, "column_names", None)
         counts = Counter(list(data.columns if names is None else names))
         repeated = [column for column, count in counts.items() if count > 1]
-        raise ValueError(
-            f"{name} has several columns with the name {name_some(repeated)}. Rename them, or keep one each."
-        ) from None
+        found = f"{name} has several columns with the name {name_some(repeated)}"
+        raise ValueError(f"{found}. Rename them, or keep one each.") from None
 
 
 def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:

@@ -7,6 +7,7 @@ import inspect
 import math
 import numbers
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -185,9 +186,7 @@ def refuse_masked(name: str, values: Any) -> None:
     """Raise ValueError if a masked array has masked values, because NumPy would ignore the mask."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         count = int(np.ma.count_masked(values))
-        raise ValueError(
-            f"{name} is a masked array with {count} masked values. Drop those rows, or fill the values in."
-        )
+        raise ValueError(f"{name} is a masked array with {count} masked values. Drop or fill these values.")
 
 
 def targets_in_objects(y: Any) -> Any:
@@ -349,6 +348,11 @@ def label_array(values: list[Any]) -> np.ndarray:
         return np.asarray(values, dtype=np.float64)
     # np.asarray would make a second axis from tuples
     return np.fromiter(values, dtype=object, count=len(values))
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the first caller outside this package."""
+    warnings.warn(message, category, stacklevel=outside())
 
 
 def outside() -> int:

@@ -21,12 +21,11 @@ from ..gaussian.factor_em import FactorModel, fit_factors
 from ..gaussian.factors import FactorRows, Factors, posterior, recalibrate
 from ..priors.base import predict_blocks
 from ..priors.factors import FactorPrior
+from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import Draw, TrainingData, significant
 from .selection import LEAST_GAIN, N_ERRORS, Candidate, mean_of_episodes
-
-Tick = Callable[[int], None] | None
 
 #: Candidate numbers of factors.
 RANKS = (0, 2, 4, 8, 16)
@@ -50,13 +49,9 @@ class FactorStructure:
 class FactorSelection:
     """Select the number of factors by the log predictive density of the held-out tasks of each fold."""
 
-    def __init__(self, data: TrainingData) -> None:
-        if data.settings.device is not None:
-            raise ValueError(
-                f"device: the prior for {data.tasks.n_features} columns that are sparse or too many for one full "
-                "covariance is fitted on the CPU; use device=None"
-            )
-        self.data = data
+    def __init__(self, data: TrainingData, tick: Callable[[int], None]) -> None:
+        self.data, self.tick = data, tick
+        self.results: list[dict[str, Any]] = []  # errors and densities of all candidates
         self.rows = self._rows(data.tasks)
         self.train = [self.rows.take(fold.train) for fold in data.folds]
         self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
@@ -69,11 +64,8 @@ class FactorSelection:
         side = None if self.data.side is None else self.data.side(tasks)
         return FactorRows.of(tasks, self.data.scaling, side)
 
-    def select(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
-        """Return the selected candidate, and append all candidates to ``results``.
-
-        More factors, and then effects of side information, are only used if they raise the density significantly.
-        """
+    def select(self) -> Candidate:
+        """Add factors, and then effects of side information, as long as they raise the density significantly."""
         data = self.data
         most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
         options: Any = {"has_intercept": data.settings.fit_intercept, "n_side": self.rows.side.shape[1]}
@@ -81,7 +73,7 @@ class FactorSelection:
         best, starts = None, [start] * len(data.folds)
         for rank in (rank for rank in RANKS if rank <= most):
             seed = data.seed(Draw.STRUCTURE_STARTS, rank)
-            candidate = self._candidate([start.with_rank(rank, seed) for start in starts], results, tick)
+            candidate = self._candidate([start.with_rank(rank, seed) for start in starts])
             if best is not None and not self._is_better(candidate, best):
                 break
             best, starts = candidate, candidate.fits
@@ -89,42 +81,38 @@ class FactorSelection:
         if not data.has_side:
             return best
         relevance = RELEVANCE / np.maximum(np.mean(self.rows.side**2, axis=0), 1e-12)
-        candidate = self._candidate([replace(fit, relevance=relevance) for fit in best.fits], results, tick)
+        candidate = self._candidate([replace(fit, relevance=relevance) for fit in best.fits])
         return candidate if self._is_better(candidate, best) else best
 
     @staticmethod
     def _is_better(candidate: Candidate, best: Candidate) -> bool:
         return significant(candidate.density - best.density - LEAST_GAIN, N_ERRORS)
 
-    def _candidate(self, starts: list[FactorModel], results: list[dict[str, Any]], tick: Tick) -> Candidate:
+    def _candidate(self, starts: list[FactorModel]) -> Candidate:
         """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""
         jobs = joblib.Parallel(self.data.settings.n_jobs, prefer="processes")
         fits = list(jobs(joblib.delayed(fit_factors)(*pair) for pair in zip(self.train, starts, strict=True)))
         models = [fit.prior() for fit in fits]
         c, e = recalibrate(self.held_out, models)
-        density = [self._density(model.scaled(c, e), i) for i, model in enumerate(models)]
-        errors = [self._errors(factor_prior(self.data, fit, c), i) for i, fit in enumerate(fits)]
+        density, errors = [], []
+        for fit, model, rows, each in zip(fits, models, self.held_out, self.episodes, strict=True):
+            density.append(self._density(model.scaled(c, e), rows, each))
+            predicted = predict_blocks(factor_prior(self.data, fit, c), each.support, each.query)
+            errors.append(self.data.errors(each, predicted.prediction, len(rows)))
         structure = FactorStructure(fits[0].rank)
         candidate = Candidate(structure, c, fits, np.concatenate(errors), np.concatenate(density))
         entry = {**structure.describe(), "error": candidate.error, "density": candidate.mean_density}
-        results.append({**entry, "side": True} if starts[0].relevance.any() else entry)
-        if tick is not None:
-            tick(len(fits))
+        self.results.append({**entry, "side": True} if starts[0].relevance.any() else entry)
+        self.tick(len(fits))
         return candidate
 
-    def _density(self, model: Factors, fold: int) -> Array:
+    def _density(self, model: Factors, rows: FactorRows, episodes: Episodes) -> Array:
         """Return the log predictive density of each held-out task: log p(y), or log p(query | support)."""
-        rows, episodes = self.held_out[fold], self.episodes[fold]
         if self.data.settings.arrival.support is None:
             return posterior(rows, model).log_evidence
         both, support = (self._rows(tasks) for tasks in (episodes.together, episodes.support))
         gains = posterior(both, model).log_evidence - posterior(support, model).log_evidence
         return mean_of_episodes(gains, episodes, len(rows))
-
-    def _errors(self, prior: FactorPrior, fold: int) -> Array:
-        episodes = self.episodes[fold]
-        predicted = predict_blocks(prior, episodes.support, episodes.query)
-        return self.data.errors(episodes, predicted.prediction, len(self.held_out[fold]))
 
     def task_mean_errors(self) -> Array:
         """Return the errors of the held-out tasks when the mean of their support rows is predicted."""

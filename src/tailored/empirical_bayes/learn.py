@@ -37,8 +37,8 @@ from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData, known_mean, significant
 from .factor_fit import RANKS, FactorSelection, factor_prior
-from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts
-from .selection import FEW_TASKS, better_baseline, likely_cause, select
+from .query_bias import PENALTIES, FittedShift, fit_shifts
+from .selection import ADVICE, FEW_TASKS, better_baseline, likely_cause, select
 from .shared_fit import fit_effects
 from .training_summary import basic_summary, training_summary
 
@@ -181,29 +181,19 @@ def learn_with_regressor(
 
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
-    d = data.tasks.n_features
-    if data.response is not None:
-        raise ValueError(
-            f"X: {d} columns are only supported for Gaussian targets, not for the {data.response.name} loss. Pass fewer "
-            "columns."
-        )
-    if data.tasks.row_weights is not None:
-        raise ValueError(f"sample_weight, frequency_weight: not supported with {d} columns; pass fewer")
-    if data.settings.varying is not None:
-        raise ValueError(
-            f"varying: with {d} columns the covariance is low-rank plus diagonal, and all columns vary. Omit varying, or "
-            "pass fewer columns."
-        )
-    if source_in is not None:
-        raise ValueError(
-            f"X: {d} columns are only supported for tasks in memory, not for tables larger than memory or tensors. Pass a "
-            "TaskSet to fit."
-        )
-    if data.side is not None and not data.side.from_side_info:
-        raise ValueError(
-            f"feature_map: with {d} columns the prior can only depend on side information, not on features of the rows. "
-            'Use feature_map="auto", or ConditionalLearner with a rank.'
-        )
+    """Raise ValueError for data and settings that the low-rank plus diagonal prior does not support."""
+    refused = {
+        "y: classes and counts are": data.response is not None,
+        "sample_weight, frequency_weight: weights are": data.tasks.row_weights is not None,
+        "varying: it is": data.settings.varying is not None,
+        "device: it is": data.settings.device is not None,
+        "X: a scan or a tensor is": source_in is not None,
+        "feature_map: features of the rows are": data.side is not None and not data.side.from_side_info,
+    }
+    for what, is_refused in refused.items():
+        if is_refused:
+            d = data.tasks.n_features
+            raise ValueError(f"{what} not supported with {d} columns that are sparse or too many; pass fewer")
 
 
 def _with_dispersion(data: TrainingData) -> TrainingData:
@@ -253,16 +243,13 @@ def _learn_mixture(
         fitted = replace(fitted.scaled(growth[0]), noise=growth[1] * fitted.noise)
     stage.begin("prior mean")
     fits: list[Mixture] = best.fits
-    # A single task has no held-out tasks; with many columns a shift would have too many parameters.
-    learned = FittedShifts([], [[] for _ in data.folds if len(data) > 1], [])
-    if len(data) > 1 and not data.is_wide and data.response is None:
-        learned = fit_shifts(data, fitted, fits, stage)
+    learned = fit_shifts(data, fitted, fits, stage)
     shifts = learned.shifts
     prior = mixture_prior(data.scaling, data.side, fitted, shifts, data.settings.clip)
     prior = replace(prior, largest_rate=data.largest_rate)
     stage.begin("intervals")
-    # Intervals of counts are computed from the model, without calibration.
-    if learned.folds and data.response is None:
+    # A single task has no held-out tasks.  Intervals of counts are computed from the model, without calibration.
+    if len(data) > 1 and data.response is None:
         held_out = (
             (data.tasks[fold.held_out], mixture_prior(data.scaling, data.side, fit, of_fold))
             for fold, fit, of_fold in zip(data.folds, fits, learned.folds, strict=True)
@@ -297,10 +284,9 @@ def _learn_mixture(
     )
 
 
-def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
-    selection = FactorSelection(data)
-    results: list[dict[str, Any]] = []
-    best = selection.select(results, tick)
+def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
+    selection = FactorSelection(data, tick)
+    best = selection.select()
     model = fit_factors(selection.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
     if len(data) > 1:
@@ -313,10 +299,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
     task_means = selection.task_mean_errors()
     warning = None
     if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
-        warning = (
-            "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "
-            "belong together in one task?) and at the columns of X, which may not be predictive of y"
-        )
+        warning = f"X: held-out tasks are predicted worse than by the mean of the task's rows; {ADVICE}"
     return Learned(
         prior,
         best.structure,
@@ -325,7 +308,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
         None,
         best.errors,
         float(np.nanmean(best.errors)),
-        results,
+        selection.results,
         None,
         (),
         basic_summary(data, best.errors, task_means),

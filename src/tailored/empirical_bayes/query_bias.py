@@ -193,11 +193,12 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned with fewer than `LEAST_TASKS` held-out tasks, or if tasks do not outnumber columns: B has d² entries.
+    No shift is learned for classes and counts, with fewer than `LEAST_TASKS` held-out tasks, or with many columns or more
+    columns than tasks: B has d² entries.
     """
     learned = FittedShifts([], [[] for _ in fits], [])
-    n_held_out = sum(len(fold.held_out) for fold in data.folds)
-    if n_held_out < LEAST_TASKS or len(data) <= data.statistics.n_features:
+    too_few = sum(len(fold.held_out) for fold in data.folds) < LEAST_TASKS
+    if too_few or data.response is not None or data.is_wide or len(data) <= data.statistics.n_features:
         return learned
     for rows in support_sizes(data.tasks, data.settings.arrival):
         in_folds, results = _select_penalty(data, fits, rows, tick)

@@ -63,6 +63,8 @@ LEAST_ATOMS = 100
 LEAST_COMPARED = 10
 #: A column is unusual if it is more than this many times as large in one task as in the median task.
 UNUSUAL = 5.0
+#: What to check if a baseline is better.
+ADVICE = "look at groups (are rows that belong together in one task?), and whether the columns of X predict y"
 
 
 @dataclass(frozen=True)
@@ -503,13 +505,8 @@ def likely_cause(data: TrainingData) -> str:
         if ratios[worst] > UNUSUAL:
             names = data.tasks.feature_names
             column = worst if names is None else repr(str(names[worst]))
-            return (
-                f"look at column {column} of X, which is {ratios[worst]:.0f} times as large in one task as in most: is it a "
-                "label, or in another unit?"
-            )
+            found = f"which is {ratios[worst]:.0f} times as large in one task as in most"
+            return f"look at column {column} of X, {found}: is it a label, or in another unit?"
     if not data.settings.fit_intercept:
         return "look at fit_intercept, which is False: the targets may need an intercept"
-    return (
-        "no column of X stands out: look at groups (are rows that belong together in one task?) and at the columns of X, "
-        "which may not be predictive of y"
-    )
+    return f"no column of X stands out: {ADVICE}"

@@ -178,10 +178,8 @@ class Moments(TaskStatistics):
         """Return the second moments of the scaled rows; the result for a task depends only on its own rows."""
         T, d = len(tasks), len(units.columns)
         if T * d * d > LARGEST_STATISTICS:
-            raise ValueError(
-                f"X: the second moments of {T} tasks with {d} columns need {8e-9 * T * d * d:.1f} GB, and the limit is "
-                f"{8e-9 * LARGEST_STATISTICS:.1f} GB. Pass fewer tasks or columns."
-            )
+            size = f"{8e-9 * T * d * d:.1f} GB. Pass fewer tasks or columns."
+            raise ValueError(f"X: the second moments of {T} tasks with {d} columns need {size}")
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         start = 0
         while start < T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -24,8 +23,7 @@ from .._utils.validation import (
     check_rng,
     check_shape,
     is_integer,
-    name_some,
-    outside,
+    warn,
 )
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
@@ -232,10 +230,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         options = {"reset": reset, "min_features": self._min_features, **row_values}
         tasks = self._check_row_values(reading.read_tasks(self, X, y, groups, side_info, **options))
         if tasks.encoding is not None and tasks.encoding.classes and not self._takes_classes:
-            raise ValueError(
-                f"y: the target {tasks.encoding.target!r} has the classes {name_some(list(tasks.encoding.classes), 4)}, not "
-                "numbers; use EmpiricalBayesClassifier"
-            )
+            target = repr(tasks.encoding.target)
+            raise ValueError(f"y: {target} has classes, not numbers; use EmpiricalBayesClassifier")
         if hasattr(self, "prior_"):
             self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         elif self._in_user_units:
@@ -424,7 +420,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 missing = (
                     "new tasks are predicted without side information, which the learner was fitted with"
                 )
-                warnings.warn(f"side_info: {missing}. Pass it.", UserWarning, stacklevel=outside())
+                warn(f"side_info: {missing}. Pass it.")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = reading.tasks_without_rows(X, labels, new, side_info)
             empty, covariances = reading.align_side_info(self, empty), needs_covariances(self.prior_, None)
@@ -527,7 +523,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if (positions >= 0).any() and len(tasks) != len(self.task_labels_) and numbered:
             labels = f"query: labels 0 to {len(tasks) - 1} also occur in the training data"
             message = f"{labels}, so these tasks are treated as known. Relabel them if they are new."
-            warnings.warn(message, UserWarning, stacklevel=outside())
+            warn(message)
         return positions
 
     def _predict_known(self, tasks: TaskSet, positions: Any, coverage: float | None) -> Predicted:
@@ -535,7 +531,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
             reason = "their posterior covariances were not stored. Pass their rows as support."
             message = f"coverage: no intervals for {len(tasks)} training tasks: {reason}"
-            warnings.warn(message, UserWarning, stacklevel=outside())
+            warn(message)
         task = np.repeat(positions, tasks.sizes)
         rows = self.prior_, self.task_posterior_, tasks.X, task
         return predict(*rows, coverage, exposure=tasks.exposure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_choice, is_integer, name_some, outside
+from .._utils.validation import check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
 from ..empirical_bayes.learn import Learned, learn, learn_with_regressor
 from ..empirical_bayes.streaming import RunningModel, Stream
@@ -235,7 +234,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _warn_about(self, tasks: TaskSet, names: Any = None) -> None:
         for text in data_notes(tasks, names):
-            warnings.warn(f"fit: {text}", UserWarning, stacklevel=outside())
+            warn(f"fit: {text}")
 
     def partial_fit(
         self,
@@ -329,7 +328,7 @@ class EmpiricalBayesLearner(MetaLearner):
             if not source.reservoir.is_whole:
                 fitted = f"the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} tasks"
                 advice = "predict_tasks(query, support=rows) adapts to the others"
-                warnings.warn(f"X: {fitted}; {advice}", UserWarning, stacklevel=outside())
+                warn(f"X: {fitted}; {advice}")
             return
         held_out = self._check_held_out(sample, validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
@@ -405,7 +404,7 @@ class EmpiricalBayesLearner(MetaLearner):
             options |= {"reads_side_info": side is not None, "automatic": automatic}
             learned = learn_with_regressor(data, regressors, **options)
         if learned.warning is not None:
-            warnings.warn(learned.warning, UnhelpfulWarning, stacklevel=outside())
+            warn(learned.warning, UnhelpfulWarning)
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
         prior = replace(learned.prior, quantile=quantile, has_exposure=tasks.exposure is not None)
@@ -459,11 +458,8 @@ class EmpiricalBayesLearner(MetaLearner):
         elif self.common is not None:
             check_regressor(self.common)
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
-            name = self.loss_.name
-            raise ValueError(
-                f"loss: EmpiricalBayesLearner does not support the {name} loss. Use EmpiricalBayesClassifier for classes "
-                f"with probabilities, or ConditionalLearner(loss={name!r})."
-            )
+            others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
+            raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
 
     def _support_sampling(self) -> SupportSampling:
         return SupportSampling.of(self.n_support, self.order)
@@ -531,11 +527,8 @@ class EmpiricalBayesLearner(MetaLearner):
 def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:
     """Raise ValueError or warn if there are too few held-out tasks for a quantile."""
     if calibration is None:
-        advice = "pass more tasks, or use ConditionalLearner or TaskRegressor with this loss"
-        raise ValueError(
-            f"loss: quantiles are calibrated on held-out tasks and need at least two tasks; {advice}"
-        )
+        raise ValueError("loss: quantiles are calibrated on held-out tasks; pass at least two tasks")
     if not calibration.supports_quantile(quantile):
         message = f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; "
         message += "the extreme scores of held-out tasks are used"
-        warnings.warn(message, UserWarning, stacklevel=outside())
+        warn(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -17,7 +16,7 @@ from scipy import sparse
 from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_cone, check_fraction, check_shape, outside
+from .._utils.validation import check_cone, check_fraction, check_shape, warn
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
@@ -198,7 +197,7 @@ class Prior(Record, ABC):
             f"{first:.6g} to {last:.6g}.{others} The prediction extrapolates linearly: check the unit of the column, "
             "clip it, or fit to rows with such values."
         )
-        warnings.warn(message, UserWarning, stacklevel=outside())
+        warn(message)
 
     def check_support(self, support: Support) -> None:
         """Raise ValueError if rows of one task from a file do not match this prior."""
@@ -253,10 +252,7 @@ class Prior(Record, ABC):
 
     def weights_on_device(self, tasks: Any) -> Any:
         """Return weights (T, d) of `TensorTasks` as a tensor, in the user's units."""
-        raise ValueError(
-            f"device: {type(self).__name__} is only supported on the CPU (many columns, or a learner of the paper); use "
-            "device=None"
-        )
+        raise ValueError(f"device: {type(self).__name__} is only supported on the CPU; use device=None")
 
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
@@ -555,7 +551,7 @@ def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -
     if coverage is not None and not calibrated:
         message = f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals. "
         message += "They follow the model, or extend beyond the largest held-out errors where this is wider."
-        warnings.warn(message, UserWarning, stacklevel=outside())
+        warn(message)
     return table[which.ravel()]
 
 

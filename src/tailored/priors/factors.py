@@ -63,10 +63,8 @@ class FactorPrior(Prior):
 
     def _change(self, columns: Any, raw: bool) -> Array:
         if columns is None and self.n_weights > MAX_COLUMNS:
-            raise ValueError(
-                f"columns: the matrix of all {self.n_weights} columns is too large (limit: {MAX_COLUMNS}); pass some of "
-                "them, representation(columns=[..])"
-            )
+            found = f"columns: the matrix of all {self.n_weights} columns is too large"
+            raise ValueError(f"{found}. Pass some of them, representation(columns=[..]).")
         return super()._change(columns, raw)
 
     def _mean(self, tasks: TaskSet) -> Array:

@@ -49,8 +49,6 @@ class MeanShift(Record):
 
 def mean_shifts(shifts: Sequence[MeanShift], statistics: Tasks, weights: Array) -> Array | None:
     """Return the shift of the prior mean of each task, (T, d); ``weights`` are those without shifts.  None if all are zero."""
-    if all(shift.B is None for shift in shifts):
-        return None
     total = None
     for shift, height in zip(shifts, interpolation(shifts, statistics.sizes), strict=True):
         if shift.B is None or not height.any():
@@ -126,9 +124,6 @@ class MixturePrior(Prior):
         from .on_device import weights_on_device  # imports torch
 
         return weights_on_device(self, tasks)
-
-    def shift_factors(self, sizes: Array) -> Array:
-        return interpolation(self.shifts, sizes)
 
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""

@@ -98,9 +98,7 @@ def fit_out_of_fold(
     """Fit clones of ``regressors`` to the tasks outside each fold; all weights are one."""
     n_filled = int((tasks.sizes > 0).sum())
     if n_filled < 2:
-        raise ValueError(
-            f"common: a shared regressor needs at least two tasks with rows, got {n_filled}; use common=None"
-        )
+        raise ValueError(f"common: a shared regressor needs at least two tasks with rows, got {n_filled}")
     encoder = SideVector().fit(tasks) if reads_side_info and tasks.side_info is not None else None
     # Tasks with rows are assigned first, so that every fold has rows.
     order = np.random.default_rng(seed).permutation(len(tasks))
@@ -136,9 +134,8 @@ def check_regressor(common: Any) -> None:
         raise TypeError(f"common: got the class {common.__name__}; pass a regressor, {common.__name__}()")
     missing = [name for name in ("fit", "predict", "get_params") if not hasattr(common, name)]
     if missing:
-        raise TypeError(
-            f'common: expected None, "auto" or a scikit-learn regressor, got {common!r} without {", ".join(missing)}'
-        )
+        absent = ", ".join(missing)
+        raise TypeError(f"common: expected None, a name or a regressor, got {common!r} without {absent}")
 
 
 def _fitted(regressor: Any, tasks: TaskSet, encoder: SideVector | None) -> Any:
@@ -172,10 +169,8 @@ def _columns(regressor: Any, X: Any, inputs: Array) -> Any:
     if get_tags(regressor).input_tags.sparse:
         return sparse.hstack([X, sparse.csr_array(inputs)], format="csr") if inputs.shape[1] else X
     if X.shape[0] * X.shape[1] > MAX_DENSE:
-        raise ValueError(
-            f"common: {type(regressor).__name__} does not take sparse rows, and {X.shape[0]} rows of {X.shape[1]} columns "
-            "are too many to be made dense; pass a regressor that takes sparse rows, such as Ridge()"
-        )
+        found = f"common: {type(regressor).__name__} does not take sparse rows, and X is too large to be made dense"
+        raise ValueError(f"{found}. Pass a regressor that does, such as Ridge().")
     return np.hstack([dense(X), inputs])
 
 

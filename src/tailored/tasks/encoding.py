@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from .._utils.frames import (
     require_columns,
 )
 from .._utils.records import Record
-from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, native, outside
+from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, native, warn
 from ..exceptions import UnknownCategoryWarning
 
 #: Largest number of categories of a feature.
@@ -98,9 +97,7 @@ class ColumnEncoding(Record):
         check_choice("kind", self.kind, KINDS)
         has_categories = self.kind in ("categorical", "levels", "ordered")
         if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
-            raise ValueError(
-                f"categories: must be distinct, and empty for kinds without categories; the kind is {self.kind!r}"
-            )
+            raise ValueError(f"categories: must be distinct, and suit the kind {self.kind!r}")
         n = len(self.categories) - 1 if self.kind in ("categorical", "levels") else 1
         if len(self.means) not in (0, n):
             raise ValueError(f"means: must have {n} numbers")
@@ -166,10 +163,8 @@ class ColumnEncoding(Record):
                 raise ValueError(f"{title} held dates in the training table and {now}")
             present = column.drop_nulls().head(1)
             if len(present) and _has_zone(present) != self.has_zone:
-                now = "have one now" if _has_zone(present) else "have none now"
-                raise ValueError(
-                    f"{title}: dates had {'a' if self.has_zone else 'no'} time zone in training and {now}."
-                )
+                had, now = ("a", "none") if self.has_zone else ("no", "one")
+                raise ValueError(f"{title}: dates had {had} time zone in training and have {now} now.")
             return (days - self.origin)[:, None], []
         codes, distinct = _coded(column)
         if column.dtype.is_numeric() and not set(self.categories) & set(distinct):
@@ -189,9 +184,7 @@ class ColumnEncoding(Record):
         """Return the same encoding with imputation of missing values; `values` are the encoded training values."""
         missing = np.isnan(values).any(axis=1) if values.shape[1] else np.array(self.categories == ())
         if missing.all():
-            raise ValueError(
-                f"column {self.name!r} has no values to impute from. List the `features` without it."
-            )
+            raise ValueError(f"column {self.name!r} has no values to impute from. Leave it out.")
         means = self.means if self.categories else (float(values[~missing].mean()),)
         return replace(self, means=means, has_missing=bool(missing.any()))
 
@@ -552,34 +545,33 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
 
     If all are integers, they are accepted as categories, because a file reader would have read them as numbers.
     """
-    if column.dtype in (nw.String, nw.Object) and declared_kind(column)[0] == "categorical":
-        codes, distinct = _coded(column)
+    if column.dtype not in (nw.String, nw.Object) or declared_kind(column)[0] != "categorical":
+        return
+    codes, distinct = _coded(column)
 
-        def first(chosen: list[bool]) -> str:
-            k = chosen.index(True)
-            return f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
+    def first(chosen: list[bool]) -> str:
+        k = chosen.index(True)
+        return f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
 
-        values = [value.strip() for value in distinct]
-        commas = [_DECIMAL_COMMA.fullmatch(value) is not None for value in values]
-        if any(commas) and all(
-            is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)
-        ):
-            found = (
-                f"{title} holds numbers with a comma ({first(commas)}). Remove commas that separate thousands"
-            )
-            advice = "If they are decimal commas, use decimal=',' (pandas) or --decimal , (shell)."
-            raise ValueError(f"{found}. {advice}")
-        other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
-        if len(values) < MIN_NUMBERS or len(values) - sum(other) < SHARE_OF_NUMBERS * len(values):
-            return
-        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
-        if not any(other):
-            other = [not PLAIN_NUMBER.fullmatch(value) for value in values]
-            other = other if any(other) else [not value.removeprefix("-").isdecimal() for value in values]
-            advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands"
-        if any(other):
-            found = f"{first(other)} is not read as one"
-            raise ValueError(f"{title}: most values are numbers, but {found}. {advice}.")
+    values = [value.strip() for value in distinct]
+    commas = [_DECIMAL_COMMA.fullmatch(value) is not None for value in values]
+    if any(commas) and all(
+        is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)
+    ):
+        found = f"{title} holds numbers with a comma ({first(commas)}). Remove commas that separate thousands"
+        advice = "If they are decimal commas, use decimal=',' (pandas) or --decimal , (shell)."
+        raise ValueError(f"{found}. {advice}")
+    other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
+    if len(values) < MIN_NUMBERS or len(values) - sum(other) < SHARE_OF_NUMBERS * len(values):
+        return
+    advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
+    if not any(other):
+        other = [not PLAIN_NUMBER.fullmatch(value) for value in values]
+        other = other if any(other) else [not value.removeprefix("-").isdecimal() for value in values]
+        advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands"
+    if any(other):
+        found = f"{first(other)} is not read as one"
+        raise ValueError(f"{title}: most values are numbers, but {found}. {advice}.")
 
 
 def _days(column: Column) -> np.ndarray:
@@ -621,9 +613,7 @@ def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | Non
     if not days or any(day is None for day in days):
         return None
     if len({_ISO.fullmatch(text.strip())[4] is None for text in distinct}) > 1:  # type: ignore[index]
-        raise ValueError(
-            f"dates: {name_some(distinct, 3)} are times with and without a zone. Use a zone in all of them or in none."
-        )
+        raise ValueError(f"dates: {name_some(distinct, 3)} are times with and without a zone. Use one kind.")
     return np.array([*days, np.nan], dtype=float)[codes]
 
 
@@ -650,10 +640,8 @@ def _check_categories(categories: tuple[str, ...], n_rows: int, title: str) -> N
     n = len(categories)
     if n <= MANY_CATEGORIES or (n <= MAX_CATEGORIES and 2 * n <= n_rows):
         return
-    raise ValueError(
-        f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows. Identifiers of rows, or of "
-        "another grouping, do not predict new rows. Exclude this column: list the others in `features`."
-    )
+    found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
+    raise ValueError(f"{found}. Identifiers do not predict new rows: list the other columns in `features`.")
 
 
 def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str) -> None:
@@ -661,7 +649,7 @@ def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str)
     if categories := list(unknown):
         known = f"where it held {name_some(column.categories, 3)}"
         message = f"{name_some(categories, 3)} did not appear in training, {known}; {treatment}"
-        warnings.warn(f"column {column.name!r}: {message}", UnknownCategoryWarning, stacklevel=outside())
+        warn(f"column {column.name!r}: {message}", UnknownCategoryWarning)
 
 
 def list_some(names: Iterable[str], limit: int = 4) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,8 +33,8 @@ from .._utils.validation import (
     label_array,
     name_some,
     native,
-    outside,
     refuse_masked,
+    warn,
 )
 from ..exceptions import SecondGroupingWarning
 from .encoding import (
@@ -159,11 +158,8 @@ def first_difference(
 
     The second result is None if the `values` (n,) are constant within tasks. Missing values are ignored.
     """
-    missing = (
-        np.isnan(values)
-        if values.dtype.kind == "f"
-        else np.array([is_missing(v) for v in values], dtype=bool)
-    )
+    is_float = values.dtype.kind == "f"
+    missing = np.isnan(values) if is_float else np.array([is_missing(v) for v in values], dtype=bool)
     present = np.flatnonzero(~missing)[::-1]
     first = first.copy()
     first[codes[present]] = present  # NumPy keeps the last assignment, which is the first row
@@ -277,10 +273,9 @@ def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
     rows = SideInfo(values, _strings(frame.columns))
     if index is None or index == list(range(len(index))) or index in known:
         return rows
+    # Rows of a cross-validation fold, whose X may be an array, have some of the integers as index.
     is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
-    if is_integer and _is_constant(
-        values, groups
-    ):  # rows of a cross-validation fold, whose X may be an array
+    if is_integer and _is_constant(values, groups):
         if not labels <= set(index):
             return rows
         found = f"it has {len(index)} rows, as X has, and its index has all labels"
@@ -315,9 +310,8 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
         # The label 0 was not given by the user, so the index of the frame is ignored.
         frame = read_frame(side_info, "side_info")
         if len(frame) not in (1, len(grouping.codes)):
-            raise ValueError(
-                f"side_info has {len(frame)} rows for one task without a label. Pass its own row."
-            )
+            found = f"side_info has {len(frame)} rows for one task without a label"
+            raise ValueError(f"{found}. Pass its own row.")
         columns = [side_column(column) for column in frame.iter_columns()]
         return side_from_columns(columns, _strings(frame.columns), grouping)
     if is_series(side_info) and not has_labels:
@@ -618,9 +612,7 @@ class LongTable:
             encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes)
             warn_second_grouping(data, encoding, grouping)
         elif self.missing == "impute" and not self.encoding.imputes:
-            raise ValueError(
-                "missing: the encoding has no means to impute; read its table with missing='impute'."
-            )
+            raise ValueError("missing: the encoding has no means to impute. Use missing='impute' in fit.")
         else:
             encoding, X = self.encoding, self.encoding.encode_features(data, "frame")
             encoding = replace(encoding, task=self.task, target=self.target)
@@ -691,11 +683,9 @@ class LongTable:
         present = {name: (v for v in native(columns[name][several]) if not is_missing(v)) for name in names}
         constant = [name for name, values in present.items() if len(set(map(str, values))) > 1]
         if constant:
-            message = (
-                f"constant within every task, so read as side information: {name_some(constant, len(constant))}. "
-                "To keep a column as a feature, list the columns to use in `features`."
-            )
-            warnings.warn(message, UserWarning, stacklevel=outside())
+            names = name_some(constant, len(constant))
+            advice = "To keep a column as a feature, list the columns to use in `features`."
+            warn(f"constant within every task, so read as side information: {names}. {advice}")
         return constant
 
     def _read_side_info(
@@ -775,7 +765,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             message = f"holds {n_values} different integers and is read as numbers. {advice}"
         else:
             continue
-        warnings.warn(f"column {column.name!r} {message}", SecondGroupingWarning, stacklevel=outside())
+        warn(f"column {column.name!r} {message}", SecondGroupingWarning)
 
 
 def prediction_frame(

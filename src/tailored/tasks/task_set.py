@@ -524,9 +524,8 @@ class TaskSet(Fitted):
             side, names = self.side_info[at], self.side_names
         elif side is not None and self.side_info is not None and self.side_names == names:
             if (found := self.side_info.shape[1]) != side.shape[1]:
-                raise ValueError(
-                    f"side_info: query and support must have the same columns; found {side.shape[1]} and {found}."
-                )
+                widths = f"found {side.shape[1]} and {found}"
+                raise ValueError(f"side_info: query and support must have the same columns; {widths}.")
             n, known = len(at), np.flatnonzero(~is_new)
             both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
             for j, values in enumerate(np.concatenate([side, self.side_info[at[known]]]).T):
