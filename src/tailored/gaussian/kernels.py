@@ -107,12 +107,6 @@ def subtract_four(typing: Any, work: Any, o: Any, u: Any, v0: Any, v1: Any, v2: 
     return types.void(work, *(_NUMBER,) * 7), _subtract_products(4)
 
 
-def _broadcast(builder: Any, value: Any) -> Any:
-    row = builder.insert_element(ir.Constant(_ROW, ir.Undefined), value, ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(row, row, zeros)
-
-
 def _rowwise(compute: Callable[[Any, Any, Any], Any]) -> Any:
     """Generate code for ``work[o] = compute(builder, work[o], other)``; ``other`` is a scalar or the index of a vector."""
 
@@ -120,7 +114,9 @@ def _rowwise(compute: Callable[[Any, Any, Any], Any]) -> Any:
         work, o, other = args
         place = _at(context, builder, signature.args[0], work, o)
         if other.type == ir.DoubleType():
-            right = _broadcast(builder, other)
+            row = builder.insert_element(ir.Constant(_ROW, ir.Undefined), other, ir.IntType(32)(0))
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+            right = builder.shuffle_vector(row, row, zeros)
         else:
             right = builder.load(_at(context, builder, signature.args[0], work, other), align=8)
         builder.store(compute(builder, builder.load(place, align=8), right), place, align=8)

@@ -48,6 +48,8 @@ SMALLEST_TARGET = 1e-150
 
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
+#: Metadata that scikit-learn routes by default.
+ROUTED = {"groups": True, "side_info": True}
 
 
 class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
@@ -90,10 +92,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     rank: int | None = None
     scale_features: bool = True
 
-    # Metadata that scikit-learn routes by default.
-    __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
-    __metadata_request__predict = {"groups": True, "side_info": True}  # noqa: RUF012
-    __metadata_request__score = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__fit = __metadata_request__predict = __metadata_request__score = ROUTED
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

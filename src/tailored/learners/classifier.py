@@ -23,6 +23,7 @@ from ..tasks.encoding import class_positions, target_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
+from .base import ROUTED
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments, tasks_to_score
 from .task_regressor import TaskRegressor
@@ -177,12 +178,8 @@ class EmpiricalBayesClassifier(_Classifier):
     classes_: NDArray[Any] = field(init=False)
     learners_: list[EmpiricalBayesLearner] = field(init=False)
 
-    # Metadata that scikit-learn routes by default.
-    __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
-    __metadata_request__predict = {"groups": True, "side_info": True}  # noqa: RUF012
-    __metadata_request__predict_proba = {"groups": True, "side_info": True}  # noqa: RUF012
-    __metadata_request__decision_function = {"groups": True, "side_info": True}  # noqa: RUF012
-    __metadata_request__score = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__fit = __metadata_request__predict = __metadata_request__score = ROUTED
+    __metadata_request__predict_proba = __metadata_request__decision_function = ROUTED
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -179,10 +179,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
         with restored_on_failure(self):
-            self._fit(X, y)
-        return self
+            return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any) -> Self:
         X, y = validated(self, X, y)
         Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
         loss = get_loss(self.loss)
@@ -211,6 +210,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self._certificate = float(solution.gap), int(solution.n_iter)
         weights, n_rows, nothing = (solution.coef + bias)[None], np.array([len(y)]), np.zeros((0, 0, 0))
         self._store(Posterior(weights, n_rows, np.zeros(0), nothing, np.zeros((1, 0)), np.full(1, -1)))
+        return self
 
     def _store(self, posterior: Posterior) -> None:
         self._posterior, weights = posterior, posterior.weights[0]

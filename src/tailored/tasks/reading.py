@@ -341,16 +341,18 @@ def read_side_table(side_info: Any, task: list[str], labels: np.ndarray) -> Side
         return _from_mapping(rows, native(labels))
     if not is_frame(side_info):
         raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
-    frame = read_frame(side_info, "side_info")
+    frame, hint = read_frame(side_info, "side_info"), ""
     if task and set(task) <= set(frame.columns):
-        keys = [read_labels(frame[name].to_native(), "side_info") for name in task]
-        tuples = keys[0] if len(task) == 1 else label_array(list(zip(*map(native, keys), strict=True)))
-        kept = frame.select(other_columns(frame.columns, task))
-        return _from_frame(kept, _rows_of(tuples, labels), native(labels))
-    hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
-    hint += f" Or give it the column {name_some(task)}." if task else ""
-    rows = _rows_of(label_array(_index(side_info, hint)), labels, hint)
-    return _from_frame(frame, rows, native(labels))
+        parts = [read_labels(frame[name].to_native(), "side_info") for name in task]
+        keys = parts[0] if len(task) == 1 else label_array(list(zip(*map(native, parts), strict=True)))
+        frame = frame.select(other_columns(frame.columns, task))
+    else:
+        hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
+        hint += f" Or give it the column {name_some(task)}." if task else ""
+        keys = label_array(_index(side_info, hint))
+    rows = _rows_of(keys, labels, hint)
+    columns = [side_column(column)[rows] for column in frame.iter_columns()]
+    return _table(columns, _strings(frame.columns), native(labels))
 
 
 def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> SideInfo:
@@ -403,13 +405,6 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
     return _table(columns, _strings(names), labels)
 
 
-def _from_frame(frame: Frame, rows: Sequence[int] | np.ndarray, labels: list[Any]) -> SideInfo:
-    """Return the columns of a frame; task t has its values in row `rows[t]`."""
-    take = np.asarray(rows, dtype=np.int64)
-    columns = [side_column(column)[take] for column in frame.iter_columns()]
-    return _table(columns, _strings(frame.columns), labels)
-
-
 def _from_mapping(mapping: Mapping[Any, Any], labels: list[Any]) -> SideInfo:
     missing = [label for label in labels if label not in mapping]
     if missing:
@@ -417,7 +412,7 @@ def _from_mapping(mapping: Mapping[Any, Any], labels: list[Any]) -> SideInfo:
     return side_from_rows([mapping[label] for label in labels], labels)
 
 
-def _rows_of(keys: np.ndarray, labels: np.ndarray, hint: str = "") -> np.ndarray:
+def _rows_of(keys: np.ndarray, labels: np.ndarray, hint: str) -> np.ndarray:
     """Return the row of each label in a table whose rows have the labels `keys`; the table may have further rows."""
     task = positions_of(keys, labels)
     rows = np.flatnonzero(task >= 0)
@@ -683,9 +678,8 @@ class LongTable:
         present = {name: (v for v in native(columns[name][several]) if not is_missing(v)) for name in names}
         constant = [name for name, values in present.items() if len(set(map(str, values))) > 1]
         if constant:
-            names = name_some(constant, len(constant))
-            advice = "To keep a column as a feature, list the columns to use in `features`."
-            warn(f"constant within every task, so read as side information: {names}. {advice}")
+            found = f"constant within every task, so read as side information: {name_some(constant, len(constant))}"
+            warn(f"{found}. To keep a column as a feature, list the columns to use in `features`.")
         return constant
 
     def _read_side_info(
