@@ -189,7 +189,7 @@ def test_mistakes_are_answered_in_our_own_words(library):
 
 def test_more_mistakes():
     frame = table("pandas")
-    with pytest.raises(ValueError, match=r"'note' has 40 categories .* Identifiers of rows"):
+    with pytest.raises(ValueError, match=r"'note' has 40 categories .* Identifiers do not predict"):
         TaskSet.from_frame(frame.assign(note=[f"row {i}" for i in range(40)]), **ROLES)
     with pytest.raises(ValueError, match="the name 'sex=male' of an indicator"):
         TaskSet.from_frame(frame.assign(**{"sex=male": 1.0}), **ROLES)
