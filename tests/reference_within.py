@@ -1,11 +1,12 @@
 """Slow twins of `tailored.within` in NumPy and SciPy, sharing no code with the compiled kernels.
 
-Every function takes a ``loss`` with ``value``, ``subgradient``, ``conjugate`` and, but for the logistic loss,
-``dual_box``; `test_losses.py` checks those against their definitions.
+Every function takes a ``loss`` with ``value``, ``subgradient`` and, but for the logistic loss, ``dual_box``;
+`test_losses.py` checks those against their definitions.
 """
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import entr
 
 
 def square_root(theta):
@@ -13,6 +14,19 @@ def square_root(theta):
     values, vectors = np.linalg.eigh(theta)
     keep = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
     return vectors[:, keep] * np.sqrt(values[keep])
+
+
+def conjugate(loss, alpha, y):
+    """l*(alpha, y) = sup over p of alpha p - l(p, y), infinite outside its domain."""
+    alpha = np.asarray(alpha, dtype=float)
+    if loss.name == "logistic":
+        b = -alpha * np.asarray(y, dtype=float)
+        return np.where(
+            (b >= 0.0) & (b <= 1.0), -entr(np.clip(b, 0.0, 1.0)) - entr(np.clip(1.0 - b, 0.0, 1.0)), np.inf
+        )
+    linear, lower, upper, quadratic, kink = loss.dual_box(y)
+    inside = alpha * linear + 0.5 * quadratic * alpha**2 + kink * np.abs(alpha)
+    return np.where((alpha >= lower) & (alpha <= upper), inside, np.inf)
 
 
 def primal(v, X, y, theta, loss, offset):
@@ -27,7 +41,7 @@ def primal(v, X, y, theta, loss, offset):
 def dual(alpha, X, y, theta, loss, offset):
     """D(alpha)."""
     u = X.T @ alpha / len(y)
-    return (alpha * offset - loss.conjugate(alpha, y)).mean() - 0.5 * u @ theta @ u
+    return (alpha * offset - conjugate(loss, alpha, y)).mean() - 0.5 * u @ theta @ u
 
 
 def online(X, y, theta, loss, offset):

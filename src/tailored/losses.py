@@ -1,6 +1,6 @@
-"""Losses l(p, y) of a prediction p and a target y, with their conjugates for the within-task dual problem.
+"""Losses l(p, y) of a prediction p and a target y, for the within-task problem and its dual.
 
-Each loss has a value, a subgradient in p, a Lipschitz constant in p, and a conjugate in p,
+Each loss has a value, a subgradient in p, a Lipschitz constant in p, and the parameters of its conjugate in p,
 
     l*(a, y) = sup over p of  a p - l(p, y) .
 
@@ -71,10 +71,6 @@ class Loss(Stored, ABC):
         """Return a subgradient of l(., y) at p; at a kink the admissible value nearest to 0."""
 
     @abstractmethod
-    def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
-        """Return l*(alpha, y) = sup over p of alpha p - l(p, y), infinite outside its domain."""
-
-    @abstractmethod
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
         """Return the fields of `within.kernels.Losses` for targets y (n,), in new arrays."""
 
@@ -101,12 +97,6 @@ class BoxLoss(Loss):
 
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
         return (False, *self.dual_box(y))
-
-    def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
-        alpha = np.asarray(alpha, dtype=np.float64)
-        linear, lower, upper, quadratic, kink = self.dual_box(y)
-        inside = alpha * linear + 0.5 * quadratic * alpha**2 + kink * np.abs(alpha)
-        return np.where((alpha >= lower) & (alpha <= upper), inside, np.inf)
 
     def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
         alpha = np.asarray(alpha, dtype=np.float64)
@@ -257,14 +247,6 @@ class Logistic(MarginLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         margin = np.multiply(p, y, dtype=np.float64)
         return -np.asarray(y, dtype=np.float64) * np.exp(-np.logaddexp(0.0, margin))
-
-    def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
-        b = -np.multiply(alpha, y, dtype=np.float64)
-        inside = (b >= 0.0) & (b <= 1.0)
-        b = np.where(inside, b, 0.0)
-        # log(1) where its factor is 0 gives the limits at the bounds of the interval
-        entropy = b * np.log(np.where(b > 0.0, b, 1.0)) + (1.0 - b) * np.log(np.where(b < 1.0, 1.0 - b, 1.0))
-        return np.where(inside, entropy, np.inf)
 
     def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
         b = -np.multiply(alpha, y, dtype=np.float64)

@@ -66,7 +66,7 @@ class Response(Loss):
     def subgradient(self, p: Any, y: Any) -> Array:
         raise NotImplementedError(f"loss: within-task solvers do not support {self.name!r}")
 
-    conjugate = dual_parameters = free_curvature = subgradient  # type: ignore[assignment]
+    dual_parameters = free_curvature = subgradient  # type: ignore[assignment]
 
     def noise(self, noise: float) -> float:
         """Return the noise parameter of a model: ``noise`` if the response has a dispersion, otherwise 1."""
