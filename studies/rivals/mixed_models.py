@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored.baselines import LinearBaseline
-from tailored.tasks.rows import dense, with_constant
+from tailored.tasks.rows import dense, dense_rows
 from tailored.tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
@@ -107,7 +107,7 @@ class DescribedMixedModel(LinearBaseline):
         weights = np.tile(self.weights_, (len(tasks), 1))
         weights[:, -1] += self._side(tasks) @ self.description_
         for own, task in zip(weights, tasks, strict=True):
-            Z = with_constant(dense(task.X))
+            Z = dense_rows(task.X, True)
             own += random_effects(Z, task.y - Z @ own, self.covariance_, self.noise_)
         return weights
 

@@ -153,16 +153,6 @@ def test_rows_are_the_same_dense_and_sparse():
     for name in ("columns", "shift", "target", "target_shift"):
         np.testing.assert_allclose(getattr(centred, name), getattr(expected, name), rtol=1e-13)
     np.testing.assert_allclose(centred.dense(tasks.X), expected.dense(X), rtol=1e-12, atol=1e-14)
-    units = Scaling.of(tasks, True)
-    rows = units.rows(tasks)
-    assert rows.is_sparse
-    np.testing.assert_allclose(rows.X.toarray(), units.dense(X), rtol=1e-14)
-    np.testing.assert_allclose(rows.X.toarray()[:, :3], X / np.sqrt((X**2).mean(axis=0)), rtol=1e-13)
-    np.testing.assert_allclose(rows.y, Y / np.sqrt((Y**2).mean()), atol=1e-13)
-    # shifted units cannot keep rows sparse
-    shifted = some_units(0)
-    assert not shifted.rows(tasks).is_sparse
-    np.testing.assert_array_equal(shifted.rows(tasks).X, shifted.rows(TaskSet(X, Y, GROUPS)).X)
 
 
 def test_raw_units_change_nothing():

@@ -26,7 +26,7 @@ from ..gaussian.factor_em import fit_factors
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import MOST_TASKS, Effect, SideStructure
-from ..gaussian.structures import StructureFitter, all_structures, refine, varying_structures
+from ..gaussian.structures import StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
 from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
@@ -44,6 +44,8 @@ from .training_summary import basic_summary, training_summary
 
 SourceIn = Callable[..., Source]
 
+#: Usual number of chains of structures in the selection, for the progress bar.
+N_CHAINS = 10
 #: A dispersion of counts is used if it raises the log evidence by more than this.
 LEAST_GAIN = 3.0
 #: Automatic shared regressors are used if they lower the held-out errors by more than this many standard errors.
@@ -89,12 +91,7 @@ def learn(
         n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
         with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
             return _learn_factors(data, tick)
-    has_intercept, varying = data.settings.fit_intercept, data.settings.varying
-    d = data.tasks.n_features + has_intercept
-    structures = all_structures(2, True, d, has_intercept=has_intercept, has_side=data.has_side)
-    if varying is not None:
-        structures = varying_structures(varying, few=False)
-    n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)
+    n_steps = len(data.folds) * N_CHAINS + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
         with single_threaded_blas():
             fitted = fit_effects(data)

@@ -356,7 +356,7 @@ def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStr
 
     def aic(candidate: Candidate) -> float:
         # AIC is defined at the maximum of the likelihood, without shrinkage.
-        structure = replace(candidate.structure, n_factors=None, pseudo_tasks=0.0)
+        structure = replace(candidate.structure, n_factors=0, pseudo_tasks=0.0)
         evidence = float(data.statistics.posterior(fitter.most_likely(structure)).log_evidence.sum())
         penalty = 2.0 * structure.n_parameters(d)
         if data.response is not None:

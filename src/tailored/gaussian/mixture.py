@@ -68,11 +68,10 @@ class Components(NamedTuple):
     roots: Array  # (J, d, d) the first ranks[j] rows are the columns of L; zero if the rank is full
     ranks: NDArray[np.int64]  # (J,)
     precisions: Array  # (J, d (d + 1) / 2) P = σ² Cov(u)⁻¹, packed
-    floors: Array  # (J, d) squared pivots of the Cholesky factor of P
     log_determinants: Array  # (J,) log |W| if the rank is full, otherwise zero
     of: NDArray[np.int64]  # (K,) index of the covariance of each component
     all_full: bool  # whether all ranks are full
-    constants: Array  # (.., 1) all means and floors, and the negative roots unless all ranks are full
+    constants: Array  # (.., 1) means, squared pivots of the Cholesky factors of P, and negative roots unless all_full
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ class Mixture(Record):
         all_full, parts = not len(singular), (self.means, floors, -roots[: len(singular) * J])
         constants = np.concatenate([part.reshape(-1, 1) for part in parts])
         log_determinants = np.log(divisors).sum(axis=1)
-        return Components(roots, ranks, precisions, floors, log_determinants, of, all_full, constants)
+        return Components(roots, ranks, precisions, log_determinants, of, all_full, constants)
 
     @cached_property
     def factors(self) -> list[Array]:

@@ -220,7 +220,7 @@ class Moments(TaskStatistics):
         quadratics = np.zeros((len(blocks), K if want.sums else 0))
         given = [np.ascontiguousarray(array) for array in (rest.gram, rest.cross, rest.square, rest.sizes)]
         found = [shares, log_evidence, means, covariances]
-        fixed = *components[1:3], *components[4:6], model.noise
+        fixed = *components[1:5], model.noise
 
         def run(i: int, part: slice) -> None:
             cut = given + found if len(blocks) == 1 else [array[part] for array in given + found]

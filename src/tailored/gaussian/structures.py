@@ -66,9 +66,9 @@ class Structure:
     origin: tuple[float, ...] = ()
     gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: constant
     learn_mean: bool = False  # whether b is estimated; otherwise it is zero
-    ridge: float | None = None
+    ridge: float = 0.0  # of independent tasks
     #: W is shrunk to this many common factors plus a diagonal.  For low rank: the number of factors of one component.
-    n_factors: int | None = None
+    n_factors: int = 0
     pseudo_tasks: float = 0.0  # weight of this shrinkage
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
     varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
@@ -100,7 +100,7 @@ class Structure:
         """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
         if self.kind == "low rank":
             # One more factor than in `low_rank`, for the intercept.
-            return restrict_rank(covariances, (self.rank or self.n_factors or 0) + 1)
+            return restrict_rank(covariances, (self.rank or self.n_factors) + 1)
         restrict = restriction(self.covariance, self.origin)
         return covariances if restrict is None else restrict(covariances)
 
@@ -278,7 +278,6 @@ class StructureFitter:
         if structure.kind == "independent":
             return self._independent(structure)
         if structure.kind == "low rank":
-            assert structure.n_factors is not None
             assert structure.calibration is not None
             numbers = structure.n_factors, structure.n_components, structure.rank
             model = fit_low_rank(RotatedTasks.of(tasks, self.has_intercept), *numbers, seed=self.seed)
@@ -326,7 +325,6 @@ class StructureFitter:
             # The model of independent tasks has no Γ: add its effects back to the targets.
             assert tasks.side is not None
             tasks = tasks.shifted(-tasks.side @ self.side.T)
-        assert structure.ridge is not None
         unit = Mixture(np.ones(1), np.zeros((1, d)), structure.ridge * np.eye(d)[None], 1.0)
         if isinstance(tasks, ResponseRows):
             return replace(unit, noise=tasks.pooled[1])
@@ -386,7 +384,6 @@ def m_step(structure: Structure, model: Mixture, totals: Totals, sums: Sums) -> 
 
 def _shrinkage(structure: Structure, model: Mixture) -> Shrinkage | None:
     if structure.pseudo_tasks:
-        assert structure.n_factors is not None
         return Shrinkage(structure.pseudo_tasks, factor_target(model.covariances[0], structure.n_factors))
     if structure.kind == "mixture":
         return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])

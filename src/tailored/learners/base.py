@@ -76,7 +76,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     scale_: float
     search_results_: list[dict[str, Any]]
     validation_error_: Annotated[float, MAY_BE_NAN] | None
-    best_params_: dict[str, float]
     _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
     _in_user_units = True  # whether the learner works in the user's units, without scaling
     _takes_levels = False  # whether the learner reads category codes; if not, they become indicators

@@ -50,6 +50,8 @@ class RepresentationPrior(Prior):
     def restore(self) -> None:
         super().restore()
         d, k = self.n_weights, self.conditioning.n_side
+        if not self.scaling.is_raw:
+            raise ValueError("scaling: must be that of the user's units")
         if self.conditioning.n_features != d:
             raise ValueError(f"conditioning: has {self.conditioning.n_features} columns, the scaling has {d}")
         check_shape("bias.constant", self.bias.constant, d)
@@ -88,7 +90,7 @@ class RepresentationPrior(Prior):
         return None if self.bias.conditional else np.array(self.bias.constant)
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        rows, phis = self.scaling.rows(tasks), self.features(tasks)
+        rows, phis = Rows.of(tasks, self.fit_intercept), self.features(tasks)
         weights = self.solve(rows, phis, n_jobs, tasks.labels)
         if not covariances:
             return weights, np.zeros((0, 0, 0))
@@ -130,14 +132,14 @@ class RepresentationPrior(Prior):
 
     def certificate(self, support: Support) -> tuple[float, int]:
         assert isinstance(support, TaskSet)
-        task = self.residual_tasks(support)
-        X, y = self.scaling.dense(task.X), self.scaling.targets(task.y)
-        phi = self.features(task)[0]
+        X, phi = self.scaling.dense(support.X), self.features(support)[0]
         with warnings.catch_warnings():
             # The warning was already issued when the task was first solved.
             warnings.simplefilter("ignore", ConvergenceWarning)
             offset = X @ self.bias(phi) if self.bias.moves else None
-            solution = solving.solve(X, y, self.conditioning(phi), offset=offset, **self.task_settings)
+            solution = solving.solve(
+                X, support.y, self.conditioning(phi), offset=offset, **self.task_settings
+            )
         return solution.gap, solution.n_iter
 
 

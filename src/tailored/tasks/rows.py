@@ -36,7 +36,7 @@ class Rows(NamedTuple):
         if fit_intercept and tasks.is_sparse:
             X = sparse.hstack([X, np.ones((X.shape[0], 1))], format="csr")
         elif fit_intercept:
-            X = with_constant(X)
+            X = dense_rows(X, True)
         return cls(X, tasks.y, tasks.offsets)
 
     @property
@@ -85,14 +85,9 @@ def frozen(values: Any, dtype: Any = np.float64) -> NDArray[Any]:
     return array
 
 
-def with_constant(X: Array) -> Array:
-    """Return ``[X, 1]``; the weight of the constant column is the intercept."""
-    return np.hstack([X, np.ones((len(X), 1))])
-
-
 def dense_rows(X: Any, fit_intercept: bool) -> Array:
-    """Return rows as a dense array, with a constant column for the intercept."""
-    return with_constant(dense(X)) if fit_intercept else dense(X)
+    """Return rows as a dense array; with an intercept, the last column is constant."""
+    return np.hstack([dense(X), np.ones((X.shape[0], 1))]) if fit_intercept else dense(X)
 
 
 def batches(tasks: TaskSet, width: int | None = None) -> Iterator[TaskSet]:
@@ -351,27 +346,17 @@ class Scaling(Record):
 
     def dense(self, X: Any) -> Array:
         """Return scaled rows as a dense array, with the constant column."""
-        X = dense(X)
         if self.is_raw:
-            return with_constant(X) if self.fit_intercept else X
-        d = X.shape[1]
-        out = np.ones((len(X), d + self.fit_intercept))
-        np.subtract(X, self.shift[:d], out=out[:, :d])
+            return dense_rows(X, self.fit_intercept)
+        n, d = X.shape
+        out = np.ones((n, d + self.fit_intercept))
+        np.subtract(dense(X), self.shift[:d], out=out[:, :d])
         out[:, :d] /= self.columns[:d]
         return out
 
     def targets(self, y: Array) -> Array:
         """Return scaled targets."""
         return y if self.is_raw else (y - self.target_shift) / self.target
-
-    def rows(self, tasks: TaskSet) -> Rows:
-        """Return the scaled rows of tasks; sparse rows stay sparse unless they are shifted."""
-        if tasks.is_sparse and not self.is_raw and not self.shift.any():
-            X = (tasks.X * (1.0 / self.columns[: tasks.n_features])[None, :]).tocsr()
-            return Rows.of(tasks.replace(X=X, y=self.targets(tasks.y)), self.fit_intercept)
-        if self.is_raw:
-            return Rows.of(tasks, self.fit_intercept)
-        return Rows(self.dense(tasks.X), self.targets(tasks.y), tasks.offsets)
 
     @cached_property
     def weights(self) -> Array:
