@@ -189,8 +189,8 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
     }
     for what, is_refused in refused.items():
         if is_refused:
-            d = data.tasks.n_features
-            raise ValueError(f"{what} not supported with {d} columns that are sparse or too many; pass fewer")
+            advice = "Pass fewer columns, or use ConditionalLearner with a rank."
+            raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
 
 
 def _with_dispersion(data: TrainingData) -> TrainingData:

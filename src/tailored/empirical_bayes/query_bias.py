@@ -250,25 +250,22 @@ def _select_penalty(
         jobs = zip(data.folds, fits, strict=True)
         paths: list[_Path] = parallel(joblib.delayed(_start)(data, fold, fit, rows) for fold, fit in jobs)
         results: list[dict[str, Any]] = []
-        n_failures = 0
+        tried: list[tuple[Array, list[Array | None]]] = []
         for penalty in (None, *PENALTIES):
-            if n_failures == PATIENCE:
-                break
             errors = np.concatenate(parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths))
-            error, Bs = known_mean(errors), [path.B for path in paths]
-            results.append({"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": error})
-            if penalty is None:
-                without, best, best_errors, best_Bs = errors, results[0], errors, Bs
-                continue
-            n_failures += 1
-            if error < best["error"]:
-                best, best_errors, best_Bs, n_failures = results[-1], errors, Bs, 0
-            tick(1)
-    start = results[0]["error"]
-    if best["error"] >= start * (1.0 - LEAST_GAIN) or not significant(without - best_errors, N_ERRORS):
+            tried.append((errors, [path.B for path in paths]))
+            entry = {"kind": "conditional bias", "rows": rows, "penalty": penalty}
+            results.append({**entry, "error": known_mean(errors)})
+            best = min(range(len(tried)), key=lambda i: results[i]["error"])
+            tick(penalty is not None)
+            if len(tried) > best + PATIENCE:
+                break
+    without, (errors, Bs) = tried[0][0], tried[best]
+    is_small = results[best]["error"] >= results[0]["error"] * (1.0 - LEAST_GAIN)
+    if is_small or not significant(without - errors, N_ERRORS):
         return [FittedShift(rows, None, None, None, without) for _ in fits], results
-    pairs = zip(best_Bs, paths, strict=True)
-    return [FittedShift(rows, B, p.summary, best["penalty"], best_errors) for B, p in pairs], results
+    penalty, pairs = results[best]["penalty"], zip(Bs, paths, strict=True)
+    return [FittedShift(rows, B, path.summary, penalty, errors) for B, path in pairs], results
 
 
 def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:

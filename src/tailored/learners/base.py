@@ -343,7 +343,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
         tasks = self._read(tasks, y, groups, side_info, **row_values)
-        if self.device is not None and self.prior_.runs_on_device:
+        if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = self.prior_.weights_on_device(tensors).cpu().numpy()
         else:

@@ -246,9 +246,9 @@ class Prior(Record, ABC):
         return self.side is not None and self.side.encoder.needs_side_info
 
     @property
-    def runs_on_device(self) -> bool:
-        """Whether `weights_on_device` is available."""
-        return False
+    def needs_rows(self) -> bool:
+        """Whether the posterior needs the rows of a task in memory; if not, `weights_on_device` is available."""
+        return True
 
     def weights_on_device(self, tasks: Any) -> Any:
         """Return weights (T, d) of `TensorTasks` as a tensor, in the user's units."""

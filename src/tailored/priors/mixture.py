@@ -116,10 +116,6 @@ class MixturePrior(Prior):
         """σ², the unit of covariances; 1 if targets are not Gaussian."""
         return self.model.noise if self.response is None else 1.0
 
-    @property
-    def runs_on_device(self) -> bool:
-        return not self.needs_rows
-
     def weights_on_device(self, tasks: Any) -> Any:
         from .on_device import weights_on_device  # imports torch
 

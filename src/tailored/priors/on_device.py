@@ -1,4 +1,4 @@
-"""Computation of the weights of many tasks on a GPU, from tensors of rows."""
+"""Computation of the weights of many tasks on a GPU, from tensors of rows; imports torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..sources.cuda.moments import CudaMoments
@@ -19,8 +20,6 @@ BLOCK_TASKS = 1 << 20
 
 def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
     """Return the weights (T, d) in the user's units, for a `MixturePrior`; an intercept is last."""
-    import torch
-
     if prior.needs_rows:
         raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
     starts = range(0, len(tasks), BLOCK_TASKS)
@@ -29,8 +28,6 @@ def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
 
 
 def _weights(prior: Any, tasks: TensorTasks) -> Any:
-    import torch
-
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
     statistics = CudaMoments.of(tasks, prior.scaling, side)
     shares, means = statistics.posterior(prior.model)
@@ -44,8 +41,6 @@ def _weights(prior: Any, tasks: TensorTasks) -> Any:
 
 
 def _tensor(value: Any, like: Any) -> Any:
-    import torch
-
     return torch.tensor(np.asarray(value), dtype=torch.float64, device=like.device)
 
 
@@ -62,7 +57,6 @@ def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: 
 
 def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return ψ(s) as `TaskSummary` does."""
-    import torch
 
     def squared_residuals(weights: Any) -> Any:
         fitted = (gram @ weights[..., None])[..., 0]
