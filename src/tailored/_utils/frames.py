@@ -136,8 +136,7 @@ def is_null(column: Column) -> np.ndarray:
 def factorize(data: Any) -> tuple[np.ndarray, list[str]] | None:
     """Return the category code of each row, and the distinct strings in order of appearance.
 
-    The column's own dataframe library computes both. Return None if `data` is not a column of strings, or if it
-    has missing values.
+    The column's own dataframe library computes both. Return None unless `data` is a complete column of strings.
     """
     if not is_series(data):
         return None

@@ -39,11 +39,6 @@ STORED: dict[str, type[Stored]] = {}
 MAY_BE_NAN = "may be NaN"
 
 
-def constructor_arguments(cls: type) -> list[str]:
-    """Return the names of a constructor's arguments."""
-    return list(inspect.signature(cls).parameters)
-
-
 @contextmanager
 def restored_on_failure(instance: object) -> Iterator[None]:
     """Restore all attributes if the block raises."""
@@ -77,7 +72,7 @@ class Stored:
         """Return the fields that a model file stores."""
         if is_dataclass(self):
             return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
-        return {name: getattr(self, name) for name in constructor_arguments(type(self))}
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
@@ -102,7 +97,7 @@ class Fitted(Stored):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        names = constructor_arguments(cls)
+        names = inspect.signature(cls).parameters
         made = cls(**{name: value for name, value in state.items() if name in names})
         vars(made).update({name: value for name, value in state.items() if name not in names})
         made.restore()

@@ -110,8 +110,7 @@ def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
 def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarray:
     """Return `theta` symmetrised, after checking that it is a (d, d) positive semidefinite matrix.
 
-    Tolerances for rounding: asymmetry up to 1e-8 of the largest entry, and a smallest eigenvalue down to
-    -1e-8 times the largest.
+    Tolerances for rounding: 1e-8 times the largest entry for asymmetry, and times the largest eigenvalue for the smallest.
     """
     theta = check_array(theta, dtype=np.float64, input_name=name)
     want = theta.shape[0] if d is None else d
@@ -290,10 +289,8 @@ def check_finite(
 def check_positions(key: Any, n_tasks: int) -> np.ndarray:
     """Return non-negative positions of tasks for a list or 1-D array of integers, or for a boolean mask."""
     if isinstance(key, str | bytes | tuple | Mapping) or np.ndim(key) != 1:
-        raise TypeError(
-            "tasks are taken by position: an integer, a slice, a list or 1-D array of integers, or a boolean "
-            f"mask; got {key!r}. For labels, use tasks[tasks.index_of(labels)]."
-        )
+        taken = "tasks are taken by position: an integer, a slice, a list of integers, or a boolean mask"
+        raise TypeError(f"{taken}; got {key!r}. For labels, use tasks[tasks.index_of(labels)].")
     index = np.asarray(key) if len(key) else np.zeros(0, dtype=np.int64)
     if index.dtype.kind not in "biu":
         raise TypeError(f"positions of tasks must be integers; got dtype {index.dtype}.")

@@ -264,8 +264,8 @@ class ColumnEncoding(Record):
 class Encoding(Record):
     """How a table was read, so that other tables can be read the same way; see `TaskSet.from_frame`.
 
-    Columns are found by their names, in any order. A category that was not in the training table is
-    replaced by the means of the encoded columns, with an `UnknownCategoryWarning`.
+    Columns are found by their names, in any order. A category that was not in the training table is replaced by the means
+    of the encoded columns, with an `UnknownCategoryWarning`.
     """
 
     task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels

@@ -299,8 +299,7 @@ def _row_index(data: Any) -> list[Any] | None:
 def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> SideInfo:
     """Return the argument `side_info` of `TaskSet` with one row per task.
 
-    For a single task without a label (`groups=None`), it may be a dict of named values, a Series, or a frame of
-    one row.
+    For a single task without a label (`groups=None`), it may be a dict of named values, a Series, or a frame of one row.
     """
     labels = native(grouping.labels)
     if isinstance(side_info, SideInfo) and side_info.values is not None:
@@ -550,8 +549,7 @@ class TaskRows(NamedTuple):
 class LongTable:
     """A long dataframe and the roles of its columns; see `TaskSet.from_frame`.
 
-    With an `encoding`, the table is read like the table of that encoding. Without a target, the targets are
-    zero.
+    With an `encoding`, the table is read like the table of that encoding. Without a target, the targets are zero.
     """
 
     frame: Any

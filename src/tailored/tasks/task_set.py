@@ -510,8 +510,7 @@ class TaskSet(Fitted):
     def support_of(self, query: TaskSet) -> Self:
         """Return the tasks of `query`, in the same order, with their rows in this set; a task may have no rows.
 
-        Side information is taken from the query, or else from this set, which must then have all tasks.  If both have
-        side information, it must agree.
+        Side information is taken from the query, or else from this set, which must then have all tasks; both must agree.
         """
         at = self.positions_of_tasks(query)
         is_new = at < 0
@@ -605,8 +604,7 @@ class TaskSet(Fitted):
     def merge(cls, sets: Iterable[TaskSet]) -> Self:
         """Join task sets whose tasks may have equal labels: the rows of such tasks are joined, in order.
 
-        Tasks are in the order in which their labels first appear. Their side information must be the same in
-        every set.
+        Tasks are in the order in which their labels first appear. Their side information must be the same in every set.
         """
         sets = list(sets)
         if len(sets) == 1:
