@@ -376,9 +376,8 @@ class Encoding(Record):
     @property
     def levels(self) -> dict[int, int]:
         """Number of categories of each encoded column that contains category codes."""
-        widths = [len(column.names) for column in self.features]
-        pairs = zip(self.features, (np.cumsum(widths) - widths).tolist(), strict=True)
-        return {first: len(column.categories) for column, first in pairs if column.kind == "levels"}
+        columns = [column for column in self.features if column.kind == "levels"]
+        return {self.positions(column.name)[0]: len(column.categories) for column in columns}
 
     def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
         """Return the encoding and the encoded features, with indicators instead of category codes."""
@@ -396,11 +395,9 @@ class Encoding(Record):
 
     def positions(self, name: str) -> list[int]:
         """Return the positions of the encoded columns for a table column, or of the encoded column with that name."""
-        names = list(self.feature_names)
-        for column in self.features:
-            if column.name == name:
-                return [names.index(each) for each in column.names]
-        return [names.index(name)] if name in names else []
+        columns = [column.name for column in self.features for _ in column.names]
+        found = [j for j, each in enumerate(columns) if each == name]
+        return found or [j for j, each in enumerate(self.feature_names) if each == name]
 
     def with_side_info(self, side: SideInfo, types: Declared) -> Encoding:
         """Add the encoding of side information; `types` is the result of `declared_types` for its table."""
