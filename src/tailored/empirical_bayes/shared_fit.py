@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -50,10 +49,15 @@ GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
 
 class Term(NamedTuple):
-    """A candidate: its columns Z (n, m), and a function from coefficients (m,), their variances (m,) and γ to the effect."""
+    """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the targets.
+
+    Its arguments are the scale of the targets, and the coefficients (m,), their variances (m,) and γ of scaled targets.
+    """
 
     values: Array
-    effect: Callable[[Array, Array, float], SharedEffect] | None  # None if it only competes with other terms
+    effect: (
+        Callable[[float, Array, Array, float], SharedEffect] | None
+    )  # None if it only competes with others
     kind: str
 
 
@@ -130,7 +134,11 @@ def _slope(x: Array, s: Array) -> Array:
 def _levels(codes: Array, column: int, n: int) -> Term:
     values = np.zeros((len(codes), n + 1))  # unknown categories have the code −1
     values[np.arange(len(codes)), codes.astype(np.intp)] = 1.0
-    return Term(values[:, :n], partial(SharedLevels, column), "levels")
+
+    def effect(scale: float, u: Array, variances: Array, gamma: float) -> SharedLevels:
+        return SharedLevels(column, scale * u, scale**2 * variances, scale**2 * gamma)
+
+    return Term(values[:, :n], effect, "levels")
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term | None:
@@ -147,9 +155,9 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term |
         values = values * (by[1] - centre)[:, None]
     size = np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0
 
-    def effect(u: Array, *_: Any) -> SharedCurve:
+    def effect(scale: float, u: Array, *_: Any) -> SharedCurve:
         coef = basis @ u / size
-        return SharedCurve(curve, coef, float(mean @ coef), position, centre)
+        return SharedCurve(curve, scale * coef, scale * float(mean @ coef), position, centre)
 
     kind = "curve" if by is None else "curve by side information"
     return Term(values / size, effect, kind) if values.shape[1] else None
@@ -162,9 +170,11 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
     if not size > 1e-9 * np.abs(values).max(initial=0.0):
         return None
 
-    def effect(u: Array, *_: Any) -> SharedProduct:
+    def effect(scale: float, u: Array, *_: Any) -> SharedProduct:
         coef = float(u[0] / size)
-        return SharedProduct(columns, (float(centre[0]), float(centre[1])), coef, level * coef)
+        return SharedProduct(
+            columns, (float(centre[0]), float(centre[1])), scale * coef, scale * (level * coef)
+        )
 
     return Term(((values - level) / size)[:, None], effect, "product")
 
@@ -195,7 +205,7 @@ def _fit(
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)
         made = [
-            term.effect(scale * u[at], scale**2 * variances[at], scale**2 * kept.get(i, 0.0))
+            term.effect(scale, u[at], variances[at], kept.get(i, 0.0))
             for i, (term, at) in enumerate(zip(terms, parts, strict=True))
             if term.effect is not None and (i in kept or term.kind == "levels")
         ]
