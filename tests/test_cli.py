@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import codecs
 import io
 import json
 import os
@@ -17,9 +19,11 @@ from typer.testing import CliRunner
 
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.baselines import TaskMean
 from tailored.cli import app, examples, tables
-from tailored.cli.console import UsageError
+from tailored.cli.console import UsageError, with_options
 from tailored.cli.examples import LINES, NOISE, OURS, DemoResult, run_demo
+from tailored.cli.models import Columns, scan_tasks
 from tailored.cli.tables import read_table
 from tailored.datasets import SOURCES
 from tailored.evaluation import Evaluation
@@ -529,10 +533,8 @@ def test_loss(folder):
         assert f"Predictions are {kind} of the target." in text
         assert tailored.load(out).loss == (loss or ("", "squared"))[1]
     done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
-    assert (
-        "--loss: expected squared or absolute or poisson or negative_binomial or bernoulli, got 'median'."
-        in done.stderr
-    )
+    losses = "'squared', 'absolute', 'poisson', 'negative_binomial', 'bernoulli'"
+    assert f"Invalid value for '--loss': 'median' is not one of {losses}." in done.stderr
 
 
 def test_a_common_regressor_is_read_only_if_it_is_trusted(folder, tmp_path):
@@ -578,6 +580,87 @@ def test_report(folder, model, monkeypatch):
     assert done.stdout == f"page: {out}\n"
 
 
+@pytest.mark.filterwarnings("always:fit. differences between tasks", "always:coverage. too few tasks")
+def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
+    """Each task is a fold; tables are saved in the format of the data; warnings are printed once."""
+    monkeypatch.setattr(
+        "tailored.report.page.usual_methods", lambda loss: {"tailored": 0, "task mean": TaskMean()}
+    )
+    frame = pd.read_csv(folder / "pupils.csv")
+    data, model, page = tmp_path / "three.csv", tmp_path / "model", tmp_path / "page.html"
+    frame[frame["school"] < "s03"].to_csv(data, index=False, sep=";", decimal=",", encoding="utf-8-sig")
+    run("fit", data, *ROLES, "-o", model, "--jobs", 1)
+    done = run("report", model, "--data", data, "-o", page)
+    text = page.read_text()
+    assert "on 3 held-out tasks" in text
+    assert done.stderr.count("differences between tasks cannot be estimated from two tasks") == 1
+    links = re.findall(r'href="data:text/csv;base64,([^"]*)"', text)
+    for link in links:
+        content = base64.b64decode(link)
+        assert content.startswith(codecs.BOM_UTF8)
+        saved = pd.read_csv(io.BytesIO(content), sep=";", decimal=",")
+        assert saved.select_dtypes("number").shape[1]
+        assert not re.search(rb"\d\.\d", content)
+    frame[frame["school"] < "s01"].to_csv(data, index=False)
+    found = "data: 1 of 1 tasks have more than 10 rows, and an evaluation needs two. Use more tasks."
+    assert f"error: {found}" in run("report", model, "--data", data, "-o", page, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("tasks: bad. Use smaller numbers in `supports`.", "data: bad. Use smaller numbers in --rows."),
+        ("X: column 'a' is large", "data: column 'a' is large"),
+        ("y: Input y contains NaN", "--target: Input y contains NaN"),
+        ("task 's' is taken twice", "task 's' is taken twice"),
+        ("fit: use side_columns=['size', 'my kind']", "fit: use --side-columns 'size,my kind'"),
+        ("Use TaskSet.from_frame(..., missing='drop'), or fit.", "Use --missing drop, or fit."),
+        ("Learner(loss='poisson') (--loss poisson) models them", "--loss poisson models them"),
+    ],
+)
+def test_messages_name_options_of_the_shell(message, expected, monkeypatch):
+    monkeypatch.setattr("tailored.cli.console.READ", {})
+    assert with_options(message) == expected
+
+
+@pytest.mark.filterwarnings("always:fit. constant within every task")
+def test_a_feature_that_is_constant_within_tasks(folder, tmp_path):
+    """The advice is in the words of the shell; columns without a random slope need no advice."""
+    frame = pd.read_csv(folder / "pupils.csv")
+    frame.assign(size=pd.factorize(frame["school"])[0] % 5).to_csv(tmp_path / "data.csv", index=False)
+    fit = (
+        "fit",
+        tmp_path / "data.csv",
+        *ROLES,
+        "--features",
+        "hours,size",
+        "-o",
+        tmp_path / "m",
+        "--jobs",
+        1,
+    )
+    advice = "warning: fit: constant within every task: size. To make them side information, use --side-columns size"
+    assert advice in run(*fit).stderr
+    assert "warning" not in run(*fit, "--varying", "").stderr
+
+
+def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
+    """As in Python with a list of columns."""
+    frame = pd.read_csv(folder / "pupils.csv").assign(term=lambda table: np.arange(len(table)) % 2)
+    data, model = tmp_path / "data.csv", tmp_path / "model"
+    frame.to_csv(data, index=False)
+    roles = ("--task", "school,term", "--target", "score")
+    assert "40 tasks, 240 rows, 1 feature." in run("fit", data, *roles, "-o", model, "--jobs", 1).stdout
+    found = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
+    tasks = TaskSet.from_frame(frame.astype({"term": str}), task=["school", "term"], target="score")
+    expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(frame.astype({"term": str}))
+    np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
+    with pytest.raises(
+        UsageError, match="--task: a file of 1 GB or more is read in batches, with one column"
+    ):
+        scan_tasks(str(data), Columns("school,term", "score"), None, "error")
+
+
 # ---------------------------------------------------------------- errors and help
 
 
@@ -588,7 +671,7 @@ def test_report(folder, model, monkeypatch):
         (["fit", "{}/pupils.csv", "--task", "scool", "--target", "score"], "Did you mean 'school'?"),
         (["fit", "{}/pupils.csv", "--task", "school", "--target", "points"], "--target: {}/pupils.csv has no column"),
         (["fit", "{}/pupils.csv", *ROLES, "--varying", "hour"], "--varying: {}/pupils.csv has no column 'hour'"),
-        (["fit", "{}/pupils.csv", *ROLES, "--missing", "skip"], "--missing: expected error, drop or impute, got 'skip'"),
+        (["fit", "{}/pupils.csv", *ROLES, "--missing", "skip"], "'--missing': 'skip' is not one of 'error', 'drop', 'impute'"),
         (["fit", "{}/pupils.csv", *ROLES, "--side-info", "{}/schools.csv", "--side-columns", "hours"], "--side-columns"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}/no/m"], "--out: the folder {}/no does not exist"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "/dev/full"], "--out: /dev/full is not a regular file"),
@@ -634,7 +717,8 @@ def test_help_and_version():
         assert command in text
         shown = run(command, "--help").stdout
         assert f"Example: tailored {command}" in shown
-        assert not [line for line in shown.splitlines() if "<bool>" in line and "--help" not in line]
+        assert "<bool>" not in text + shown
+        assert run(command, "-h").stdout == shown
 
 
 @pytest.mark.parametrize(
@@ -736,8 +820,8 @@ def test_exposure_is_remembered(tmp_path):
 @pytest.mark.parametrize(
     ("calls", "hint"),
     [
-        ([0, 1], "hint: all targets are 0 or 1: EmpiricalBayesClassifier (--loss bernoulli)"),
-        ([0, 3], "hint: targets are counts with many zeros: "),
+        ([0, 1], "hint: all targets are 0 or 1: --loss bernoulli predicts"),
+        ([0, 3], "hint: targets are counts with many zeros: --loss poisson models"),
         ([1, 2], None),
         ([0.0, 1.5], None),
     ],

@@ -8,7 +8,7 @@ from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, TaskSet
-from tailored.baselines import RESPONSE_BASELINES, Constant, PooledRegression, RegressionPerTask
+from tailored.baselines import RESPONSE_BASELINES, Constant, PooledRegression, RegressionPerTask, TaskMean
 from tailored.evaluation import Evaluation, evaluate, usual_methods
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -65,6 +65,50 @@ def test_scores_of_classes_are_those_of_scikit_learn(n_classes):
     assert record["loss"] == "log loss"
     np.testing.assert_allclose(record["brier_score"], found.scores["Brier score"][0, 1].mean())
     assert record["covered"] is None
+
+
+def test_with_few_tasks_each_task_is_a_fold():
+    """The prediction without rows is the mean of the targets of the other tasks."""
+    tasks = TaskSet(np.zeros((12, 1)), np.arange(12.0) ** 2, np.repeat([5, 3, 4], 4))
+    found = evaluate(tasks, {"mean": TaskMean()}, supports=[0, 1])
+    for label, errors in zip(found.labels, found.errors[0, 0], strict=True):
+        (own,) = (task.y for task in tasks if task.label == label)
+        query = found.targets[found.labels[found.groups] == label]
+        mean = (tasks.y.sum() - own.sum()) / 8
+        np.testing.assert_allclose(errors, np.mean((query - mean) ** 2))
+    with pytest.raises(
+        ValueError, match=r"1 of 1 tasks have more than 0 rows, .* needs two. Use more tasks.$"
+    ):
+        evaluate(tasks[[0]], {"mean": TaskMean()}, supports=[0])
+    with pytest.raises(ValueError, match=r"0 of 3 tasks .* Use more tasks, or smaller numbers in `supports`."):
+        evaluate(tasks, {"mean": TaskMean()}, supports=[9])
+
+
+def test_predictions_of_single_rows():
+    """The rows of a frame are those of the tasks; the frame has the errors of the evaluation."""
+    table = people(2).sample(frac=1.0, random_state=0)
+    tasks = TaskSet.from_frame(table[["x", "visits", "person"]], task="person", target="visits")
+    weighted = tasks.replace(frequency_weight=np.arange(len(tasks.y)) % 3 + 1.0)
+    for each in (tasks, weighted):
+        found = evaluate(each, {"mean": TaskMean()}, supports=[0, 2])
+        frame = found.to_frame()
+        assert list(frame) == ["task", "row", "target", "support", "prediction"]
+        assert len(frame) == 2 * found.n_query
+        np.testing.assert_array_equal(each.y[frame["row"]], frame["target"])
+        np.testing.assert_array_equal(np.repeat(each.labels, each.sizes)[frame["row"]], frame["task"])
+        if each is tasks:
+            squared = (frame["target"] - frame["prediction"]) ** 2
+            errors = squared.groupby([frame["support"], frame["task"]]).mean().unstack()[found.labels]
+            np.testing.assert_allclose(errors, found.errors[0])
+
+
+def test_probabilities_of_single_rows():
+    tasks = class_tasks(3)
+    found = evaluate(tasks, {"constant": Constant()}, supports=[0, 2])
+    frame = found.to_frame()
+    probabilities = frame[["probability_a", "probability_b", "probability_c"]].to_numpy()
+    np.testing.assert_array_equal(probabilities, found.predictions.reshape(-1, 3))
+    np.testing.assert_array_equal(frame["target"], np.array(list("abc"))[tasks.y.astype(int)[frame["row"]]])
 
 
 def test_classes_may_be_numbers():

@@ -17,6 +17,7 @@ from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from . import baselines
+from ._utils.frames import as_frame
 from ._utils.progress import LOG, progress_bar
 from ._utils.validation import check_choice, check_fraction, check_int
 from .gaussian.responses import Bernoulli, Response
@@ -51,8 +52,9 @@ def usual_methods(loss: Any = "squared") -> dict[str, Any]:
         simple = {name: kind(response.name) for name, kind in baselines.RESPONSE_BASELINES.items()}
     is_binary = isinstance(response, Bernoulli)
     return {
-        "tailored": EmpiricalBayesClassifier() if is_binary else EmpiricalBayesLearner(loss=loss)
-    } | simple
+        "tailored": EmpiricalBayesClassifier() if is_binary else EmpiricalBayesLearner(loss=loss),
+        **simple,
+    }
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ class Evaluation:
         Further scores: "Brier score" and "accuracy" for classes, "absolute error" for counts.
     predictions : array (n_supports, n_query) or (n_supports, n_query, n_classes)
         Predictions of the first method; class probabilities if the target has classes.
-    targets, groups : arrays (n_query,)
-        Target of each predicted row (for classes, the position in ``classes``), and position of its task in ``labels``.
+    targets, groups, rows : arrays (n_query,)
+        Target of each predicted row (for classes, the position in ``classes``), position of its task in ``labels``, and
+        position of the row in ``tasks.X`` and ``tasks.y``.
     classes : tuple
         Labels of the classes; empty for numeric targets and counts.
     covered_error : array (n_methods, n_supports)
@@ -102,6 +105,7 @@ class Evaluation:
     groups: NDArray[np.intp] | None = None
     classes: tuple[Any, ...] = ()
     covered_error: Array = field(default_factory=lambda: np.full((1, 1), np.nan))
+    rows: NDArray[np.intp] | None = None
 
     @property
     def by_name(self) -> dict[str, Array]:
@@ -138,12 +142,26 @@ class Evaluation:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join([title, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
 
+    def to_frame(self) -> Any:
+        """Return the predictions of the first method as a frame, e.g. to plot residuals.
+
+        It has a line for each predicted row and number of support rows: "task", "row" (see ``rows``), "target", "support", and
+        "prediction" or, for each class, "probability_<class>".
+        """
+        targets: Any = self.targets
+        targets = np.array(self.classes)[targets.astype(np.intp)] if self.classes else targets
+        by_row: Any = {"task": self.labels[self.groups], "row": self.rows, "target": targets}
+        columns: Any = {name: np.tile(column, len(self.supports)) for name, column in by_row.items()}
+        columns["support"] = np.repeat(self.supports, len(targets))
+        names = [f"probability_{name}" for name in self.classes] or ["prediction"]
+        values = np.reshape(np.asarray(self.predictions), (len(columns["support"]), -1))
+        return as_frame(columns | dict(zip(names, values.T, strict=True)))
+
     def records(self) -> list[dict[str, Any]]:
         """Return one dict for every method and number of support rows; "loss" is the name of the error."""
         mean, error = self.mean, self.standard_error
-        further = {
-            name.lower().replace(" ", "_"): values.mean(axis=2) for name, values in self.scores.items()
-        }
+        means = ((name, values.mean(axis=2)) for name, values in self.scores.items())
+        further = {name.lower().replace(" ", "_"): values for name, values in means}
         return [
             {
                 "method": method,
@@ -190,6 +208,7 @@ def evaluate(
         Numbers of support rows.  Only tasks with more rows than the largest number are evaluated; the other tasks are used
         for fitting.  By default those of 0, 1, 2, 5, 10, 20 and 50 that at least half of the tasks exceed.
     n_folds : int, default=5
+        Number of folds of tasks; with fewer tasks, each task is a fold.
     order : {"random", "first"}, default="random"
         Whether the support rows are random rows, or the first rows of a task, as in forecasts of rows in time order.
     loss : str or Loss, default="squared"
@@ -217,15 +236,15 @@ def evaluate(
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and support rows are drawn by position.  Sort the tasks so that their order does not affect the result.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
-    compact = tasks[by_label]
-    tasks = compact.single_rows()
+    compact, numbered = tasks[by_label], tasks.replace(y=np.arange(len(tasks.y), dtype=float))[by_label]
+    tasks, numbered = compact.single_rows(), numbered.single_rows()
     sizes = _supports(tasks, supports)
     evaluated = np.flatnonzero(tasks.sizes > sizes[-1])
-    if len(evaluated) < 2 or len(tasks) <= n_folds:
-        raise ValueError(
-            f"tasks: {len(evaluated)} of {len(tasks)} tasks have more than {sizes[-1]} rows. evaluate needs at least two "
-            f"such tasks, and more tasks than the {n_folds} folds. Pass smaller supports or n_folds, or more tasks."
-        )
+    if len(evaluated) < 2:
+        found = f"{len(evaluated)} of {len(tasks)} tasks have more than {sizes[-1]} rows"
+        advice = "more tasks" + ", or smaller numbers in `supports`" * (len(tasks) > 1)
+        raise ValueError(f"tasks: {found}, and an evaluation needs two. Use {advice}.")
+    n_folds = min(n_folds, len(tasks))
     fold = np.random.default_rng([random_state, len(tasks)]).permutation(len(tasks)) % n_folds
     shape = (len(methods), len(sizes), len(tasks))
     by_name: dict[str, Array] = {}
@@ -249,39 +268,25 @@ def evaluate(
                     prediction, lower, upper = _predict(fitted, support, query, coverage)
                     own += [prediction] if i == 0 else []
                     inside = np.where(np.isnan(lower), np.nan, (query.y >= lower) & (query.y <= upper))
-                    by_row = {
-                        **baselines.scores(prediction, query.y, measure),
-                        "covered": inside,
-                        "width": upper - lower,
-                    }
-                    for score, values in by_row.items():
+                    by_row = baselines.scores(prediction, query.y, measure)
+                    for score, values in {**by_row, "covered": inside, "width": upper - lower}.items():
                         table = by_name.setdefault(score, np.full(shape, np.nan))
                         table[i, j, held_out] = task_means(values, query.offsets, query.frequency_weight)
                 advance(1)
-            kept.append((np.array(own), query.y, np.repeat(held_out, query.sizes)))
+            rows = numbered[held_out].support_query(sizes[-1], **draws)[1].y.astype(np.intp)
+            kept.append((np.array(own), query.y, np.repeat(held_out, query.sizes), rows))
     evaluated = evaluated[np.argsort(by_label[evaluated])]
     further = {score: values[:, :, evaluated] for score, values in by_name.items()}
     covered, widths = further.pop("covered"), further.pop("width")
-    predictions, targets, groups = zip(*kept, strict=True)
+    predictions, targets, groups, positions = zip(*kept, strict=True)
     position = np.empty(len(tasks), dtype=np.intp)
     position[evaluated] = np.arange(len(evaluated))
-    return Evaluation(
-        tuple(methods),
-        sizes,
-        further.pop(next(iter(further))),
-        covered.mean(axis=2),
-        widths.mean(axis=2),
-        tasks.labels[evaluated],
-        sum(map(len, targets)),
-        measure.name,
-        float(coverage),
-        further,
-        np.concatenate(predictions, axis=1),
-        np.concatenate(targets),
-        position[np.concatenate(groups)],
-        classes,
-        standard_errors(covered),
-    )
+    errors = further.pop(next(iter(further))), covered.mean(axis=2), widths.mean(axis=2)
+    more: Any = {"labels": tasks.labels[evaluated], "n_query": sum(map(len, targets)), "loss": measure.name}
+    more |= {"predictions": np.concatenate(predictions, axis=1), "targets": np.concatenate(targets)}
+    more |= {"groups": position[np.concatenate(groups)], "rows": np.concatenate(positions)}
+    more |= {"scores": further, "classes": classes, "covered_error": standard_errors(covered)}
+    return Evaluation(tuple(methods), sizes, *errors, coverage=float(coverage), **more)
 
 
 def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]:
@@ -345,18 +350,16 @@ class TaskScorer:
             X, estimator = estimator[:-1].transform(X) if len(steps) > 1 else X, steps[-1][1]
             estimator = getattr(estimator, "best_estimator_", estimator)
         if not hasattr(estimator, "predict_tasks"):
-            raise TypeError(
-                f"estimator: task_scorer scores learners of many tasks, got {type(estimator).__name__}"
-            )
+            kind = type(estimator).__name__
+            raise TypeError(f"estimator: task_scorer scores learners of many tasks, got {kind}")
         if not isinstance(X, TaskSet) and groups is None:
             raise ValueError(
                 "groups: task_scorer needs the task of each row; pass params={'groups': ...} with metadata routing "
                 "enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
         tasks = tasks_to_score(estimator, X, y, groups, side_info)
-        support, query = tasks.support_query(
-            self.n_support, random_state=self.random_state, shuffle=self.order == "random"
-        )
+        draws: Any = {"random_state": self.random_state, "shuffle": self.order == "random"}
+        support, query = tasks.support_query(self.n_support, **draws)
         score = get_scorer(self.scoring)
         if not hasattr(estimator, "learners_"):
             predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])

@@ -86,6 +86,7 @@ def test_effects_are_found(fitted):
     errors = fitted.summary().tables["errors"]
     assert errors.columns["method"] == ["this learner"]
     assert "Baselines are not fitted with effects that all tasks share" in errors.caption
+    assert fitted.summary().to_frame("effects")["column"].tolist() == ["x", "(intercept)"]
     assert "25 values of item (std " in " ".join(str(fitted.summary()).split())
     # The table has the differences between predictions of rows that differ in their item alone.
     effects = fitted.summary().to_frame("levels")

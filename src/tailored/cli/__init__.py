@@ -2,17 +2,18 @@
 
 import os
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from .console import OneLineErrors
+from .console import Command, OneLineErrors
 from .examples import datasets, demo
 from .models import evaluate, fit, predict, report, summary
 
 __all__ = ["app"]
 
-app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
+_OPTIONS: Any = {"no_args_is_help": True, "context_settings": {"help_option_names": ["--help", "-h"]}}
+app = typer.Typer(cls=OneLineErrors, pretty_exceptions_show_locals=False, **_OPTIONS)
 
 
 def _print_version(requested: bool) -> None:
@@ -40,4 +41,4 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(cls=Command, rich_help_panel=_panel)(_command)

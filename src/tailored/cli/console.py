@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,16 +15,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from .._utils.progress import printable
 
 #: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
-#: Option of the command line for each argument that an error message of the library may name.
-_OPTIONS = {"frame": "data", "query": "data", "tasks": "data", "supports": "--rows", "n_folds": "--folds"}
-for _name in ("side_info", "side_columns", "support", "features", "varying", "coverage", "exposure"):
-    _OPTIONS[_name] = f"--{_name.replace('_', '-')}"
+#: Option of the command line for each argument that a message of the library may name.
+_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data") | {"y": "--target", "supports": "--rows"}
+for _name in ("features", "varying", "coverage", "exposure", "task", "loss", "common", "missing", "support"):
+    _OPTIONS[_name] = f"--{_name}"
+_OPTIONS |= {"side_info": "--side-info", "side_columns": "--side-columns", "n_jobs": "--jobs"}
 #: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
 READ: dict[str, tuple[str, str, str]] = {}
 
@@ -64,8 +66,24 @@ class UsageError(ValueError):
     """Error for an argument or a file that cannot be used.  The message names it and says what to do."""
 
 
+class Command(TyperCommand):
+    """Command whose help shows flags without the type of their values."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
+def _plain_flags(params: list[Any]) -> list[Any]:
+    for flag in (each for each in params if getattr(each, "is_flag", False)):
+        flag.metavar = ""
+    return params
+
+
 class OneLineErrors(TyperGroup):
     """Command group that reports invalid options in one line."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
 
     def main(self, *args: Any, **extra: Any) -> Any:
         if not extra.get("standalone_mode", True):
@@ -81,7 +99,8 @@ class OneLineErrors(TyperGroup):
             else:
                 context = getattr(error, "ctx", None)
                 see = f" (see {context.command_path} --help)" if context is not None else ""
-                note(f"error: {' '.join(error.format_message().split())}{see}")
+                message = " ".join(error.format_message().split()).replace("Value error, ", "")
+                note(f"error: {message}{see}")
             code = error.exit_code
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -114,23 +133,36 @@ def report_errors(hint: str = "") -> Iterator[None]:
 @contextmanager
 def report_user_errors() -> Iterator[None]:
     """Report warnings and errors of the library in one line; errors are assumed to be about the user's data."""
+    hidden, shown = DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning, set()
+
+    def show_once(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if not issubclass(category, hidden) and (text := with_options(message)) not in shown:
+            shown.add(text)
+            note(f"warning: {text}")
+
     with report_errors(), _log_to_stderr(), warnings.catch_warnings():
-        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        warnings.showwarning = show_once  # type: ignore[assignment]
         try:
             yield
         except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            note(f"error: {_with_options(error)}")
+            note(f"error: {with_options(error)}")
             raise typer.Exit(MISUSED) from error
 
 
-def _with_options(message: object) -> str:
+def with_options(message: object) -> str:
     """Return a library message in one line, with names of options for arguments and line numbers for CSV rows."""
-    option = r"(?:TaskSet\.from_frame\(\.\.\., missing='(\w+)'\)|\bmissing='(\w+)')"
-    text = re.sub(option, r"--missing \1\2", " ".join(str(message).split()))
-    if READ:  # row 0 is line 2 of a CSV file, because the header is line 1
-        text = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", text)
-    argument, rest = re.fullmatch(r"(\w*)(.*)", text).groups()  # type: ignore[union-attr]
-    return _OPTIONS[argument] + rest if argument in _OPTIONS and rest[:1] in (":", " ") else text
+    text = re.sub(r"TaskSet\.from_frame\(\.\.\., (.*?)\)", r"\1", " ".join(str(message).split()))
+    text = re.sub(r"[\w.]+(\([^()]*\))? \((--.*?)\)", r"\2", text)  # Python (--option)
+    name = f"({'|'.join(_OPTIONS)})"
+    for pattern in (rf"^{name}()(?=:| has | is )", rf"`{name}()`", rf"\b{name}=(\[.*?\]|'.*?')"):
+        text = re.sub(pattern, _option, text)
+    # Row 0 is line 2 of a CSV file, because the header is line 1.
+    return re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", text) if READ else text
+
+
+def _option(argument: re.Match[str]) -> str:
+    values = ",".join(re.findall("'(.*?)'", argument[2]))
+    return f"{_OPTIONS[argument[1]]} {shlex.quote(values) if values else ''}".strip()
 
 
 @contextmanager
@@ -149,9 +181,3 @@ def _log_to_stderr() -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-    hidden = DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning
-    if not issubclass(category, hidden):
-        note(f"warning: {_with_options(message)}")

@@ -38,7 +38,7 @@ class DemoResult(NamedTuple):
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for figure and table.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the synthetic schools.")] = 0,
     tasks: Annotated[int, typer.Option(min=10, help="Number of training schools.")] = 300,
     jobs: Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")] = -1,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import typer
 
-from .console import UsageError, console, make_table, note, report_user_errors, say
+from .console import READ, UsageError, console, make_table, note, report_user_errors, say, with_options
 from .tables import (
     STANDARD,
     TABLES,
@@ -33,13 +33,12 @@ from .tables import (
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
 
-#: Values of --loss.
-LOSSES = ("squared", "absolute", "poisson", "negative_binomial", "bernoulli")
+Loss = Literal["squared", "absolute", "poisson", "negative_binomial", "bernoulli"]
 _MODEL = "Model file written by `tailored fit`."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)]
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=_DATA, show_default=False)]
-_TASK = "Column with the group (task) of each row: a school, a user or a patient for example."
+_TASK = "Column with the group (task) of each row, e.g. a school or a patient, or several columns, separated by commas."
 TaskColumn = Annotated[str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)]
 _TARGET = "Column to predict."
 Target = Annotated[str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)]
@@ -51,35 +50,34 @@ _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
 _VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. Selected by default."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = "Try boosting and a forest on the rows of all tasks; keep them if they lower the error. Not for classes or counts."
-Common = Annotated[bool, typer.Option("--common", metavar="", help=_COMMON)]
+_COMMON = "Also fit boosting and a forest to all tasks together; keep one if it lowers the error. Not for classes or counts."
+Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
 )
-LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
-_EXPOSURE = (
-    "Column with the exposure of counts, e.g. a time or an area. Predicted means are exposure times rate."
-)
+LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
+_EXPOSURE = "Column with the exposure of counts, e.g. a time or an area. Predictions are exposure times rate."
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting, not a random sample."
-FirstRows = Annotated[bool, typer.Option("--first-rows", metavar="", help=_FIRST_ROWS)]
+FirstRows = Annotated[bool, typer.Option("--first-rows", help=_FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
     "their mean and add an indicator; leave out rows without a task or a target)."
 )
-Missing = Annotated[str, typer.Option(help=_MISSING)]
+Treatment = Literal["error", "drop", "impute"]
+Missing = Annotated[Treatment, typer.Option(metavar="CHOICE", help=_MISSING)]
 _DECIMAL = "Decimal mark of numbers in CSV files, . or , (by default detected in each file)."
 Decimal = Annotated[Literal[".", ","] | None, typer.Option(callback=set_csv_option, help=_DECIMAL)]
 _ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if a file is not valid UTF-8."
-Encoding = Annotated[str | None, typer.Option(callback=set_csv_option, help=_ENCODING)]
+Encoding = Annotated[str | None, typer.Option(metavar="NAME", callback=set_csv_option, help=_ENCODING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
 _TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
-TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", metavar="", help=_TRUST)]
+TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", help=_TRUST)]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
-_ROWS = "Comma-separated numbers of support rows; by default those of 0,1,2,5,10,20,50 that half of the tasks exceed."
-Rows = Annotated[str | None, typer.Option(help=_ROWS)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+_ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50, as far as half of the tasks have more rows."
+Rows = Annotated[str | None, typer.Option(metavar="NUMBERS", help=_ROWS)]
 _SUPPORT = (
     "CSV or parquet file with observed rows of the tasks in DATA, with the target. A task with support rows is adapted to "
     "these rows only. If it is a training task, give all of its rows."
@@ -89,16 +87,18 @@ _INCOMPLETE = (
     "Rows with a missing feature: error (stop), drop (leave their prediction empty) or impute. The default is impute for a "
     "model that was fitted with --missing impute, and error otherwise."
 )
-_OUT = "CSV or parquet file to write; - writes to standard output."
-_ERRORS = "CSV or parquet file for the errors."
 _FITTED_TO = "Table that the model was fitted to, or another table with the same columns."
+
+
+def _out(written: str) -> Any:
+    return typer.Option("--out", "-o", metavar="FILE", help=written)
 
 
 def fit(
     data: Data,
     task: TaskColumn,
     target: Target,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write.")] = Path("model.tailored"),
+    out: Annotated[Path, _out("Model file to write.")] = Path("model.tailored"),
     side_info: SideInfo = None,
     side_columns: SideColumns = None,
     features: Features = None,
@@ -121,7 +121,7 @@ def fit(
     """
     with report_user_errors():
         check_output(out, data, side_info)
-        check_inputs(missing, data=data, side_info=side_info)
+        check_inputs(data=data, side_info=side_info)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
@@ -131,8 +131,8 @@ def fit(
         if classes:
             learner = _classifier(learner)
             note(f"target {target!r} has {len(classes)} classes, so a classifier is fitted")
-        elif loss in LOSSES[:2] and (hint := hint_about_target(getattr(tasks, "y", ()))):
-            note(f"hint: {hint}")
+        elif loss in ("squared", "absolute") and (hint := hint_about_target(getattr(tasks, "y", ()))):
+            note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(out)
         result = {
@@ -153,7 +153,7 @@ def fit(
         if n := result["side_info"]:
             features += f", {n:,} group-level feature{'s' * (n != 1)}"
         n_rows = "" if rows is None else f", {len(rows):,} rows"
-        say(f"{result['tasks']:,} tasks{n_rows}, {features}.")
+        say(f"{(n := result['tasks']):,} task{'s' * (n != 1)}{n_rows}, {features}.")
         for line in (*_read_as(learner.encoding_), *result["text"], f"model: {out}"):
             say(line)
         side = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
@@ -165,17 +165,19 @@ def predict(
     data: Data,
     support: Support = None,
     side_info: SideInfo = None,
-    out: Annotated[str, typer.Option("--out", "-o", help=_OUT)] = STANDARD,
+    out: Annotated[str, _out("CSV or parquet file to write; - writes to standard output.")] = STANDARD,
     coverage: Coverage = 0.9,
-    missing: Annotated[str | None, typer.Option(help=_INCOMPLETE)] = None,
+    missing: Annotated[Treatment | None, typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
-    """Append predictions (by default means; see --loss of fit), lower and upper interval bounds, and std to a table.
+    """Append predictions, bounds of prediction intervals (lower, upper) and predictive std to a table.
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
+
+    Predictions are means of the target, unless --loss of fit said otherwise.
 
     Training tasks are predicted with the coefficients from fit.
 
@@ -184,14 +186,11 @@ def predict(
     with report_user_errors():
         if out != STANDARD and not as_json:
             check_output(out, model, data, support, side_info, endings=TABLES)
-        check_inputs(missing or "error", model=model, data=data, support=support, side_info=side_info)
+        check_inputs(model=model, data=data, support=support, side_info=side_info)
         learner = _load(model, trust_regressor)
         predictor = Predictor.of(learner, support, side_info, coverage, missing)
         tables = predictor.predict_file(data)
-        if as_json:
-            n_rows = print_json_lines(tables)
-        else:
-            n_rows = write_tables(out, tables)
+        n_rows = print_json_lines(tables) if as_json else write_tables(out, tables)
         note_dropped("data", n_rows, predictor.dropped.items(), "without a prediction")
         if out != STANDARD and not as_json:
             note(f"{n_rows - predictor.dropped.total():,} predictions: {out}")
@@ -217,17 +216,19 @@ def evaluate(
     coverage: Coverage = 0.9,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of the support rows.")] = 0,
     jobs: Jobs = -1,
-    out: Annotated[str | None, typer.Option("--out", "-o", help=_ERRORS)] = None,
+    out: Annotated[str | None, _out("CSV or parquet file to write the errors to.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Cross-validate over whole tasks: errors by number of support rows, compared with baselines.
+    """Estimate errors on new tasks by cross-validation, compared with baselines.
+
+    Support rows are the observed rows of a new task.  Errors are shown by their number.
 
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """
     with report_user_errors():
         if out is not None:
             check_output(out, data, side_info)
-        check_inputs(missing, data=data, side_info=side_info)
+        check_inputs(data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
@@ -237,20 +238,11 @@ def evaluate(
 
         tasks = read_tasks(data, columns, side_info, missing)
         has_classes = bool(_classes(tasks, loss))
-        result = evaluation.evaluate(
-            tasks,
-            {
-                **evaluation.usual_methods("bernoulli" if has_classes else loss),
-                "tailored": _classifier(learner) if has_classes else learner,
-            },
-            supports=supports,
-            n_folds=folds,
-            order=learner.order,
-            loss=loss,
-            coverage=coverage,
-            random_state=seed,
-            progress=sys.stderr.isatty(),
-        )
+        methods = evaluation.usual_methods("bernoulli" if has_classes else loss)
+        methods["tailored"] = _classifier(learner) if has_classes else learner
+        options: Any = {"supports": supports, "n_folds": folds, "order": learner.order, "loss": loss}
+        options |= {"coverage": coverage, "random_state": seed, "progress": sys.stderr.isatty()}
+        result = evaluation.evaluate(tasks, methods, **options)
         records = result.records()
         if out is not None:
             write_tables(out, [pa.Table.from_pylist(records)])
@@ -276,9 +268,9 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
 
 def report(
     model: Model,
-    data: Annotated[str, typer.Option(help=_FITTED_TO, show_default=False)],
+    data: Annotated[str, typer.Option(metavar="FILE", help=_FITTED_TO, show_default=False)],
     side_info: SideInfo = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, _out("HTML file to write.")] = Path("report.html"),
     missing: Missing = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -291,17 +283,18 @@ def report(
     """
     with report_user_errors():
         check_output(out, model, data, side_info)
-        check_inputs(missing, model=model, data=data, side_info=side_info)
+        check_inputs(model=model, data=data, side_info=side_info)
         from ..report import write_report
 
         learner = _load(model, trust_regressor)
         names = learner.columns_in_
         side = names["side_info"] if side_info is None else None
-        columns = Columns(names["task"], names["target"], side, _feature_columns(learner))
+        columns = Columns(learner.encoding_.task_columns, names["target"], side, _feature_columns(learner))
         missing = "impute" if missing == "error" and learner.encoding_.imputes else missing
         tasks = read_tasks(data, columns, side_info, missing, learner)
         note("cross-validating the model and baselines over tasks; this takes longer than fit")
-        write_report(learner, tasks, out, coverage=coverage, progress=sys.stderr.isatty())
+        options: Any = {"coverage": coverage, "progress": sys.stderr.isatty()}
+        write_report(learner, tasks, out, **options, csv_format=READ.get("data", (",", ".", "utf-8")))
         say(f"page: {out}")
 
 
@@ -317,7 +310,7 @@ class Columns(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        return [self.task] if isinstance(self.task, str) else list(self.task)
+        return self.task.split(",") if isinstance(self.task, str) else list(self.task)
 
     def check(self, table: Any, path: str) -> None:
         """Raise an error for columns that the table does not have."""
@@ -341,7 +334,8 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
     options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
-    tasks = TaskSet.from_frame(table, task=columns.task, target=columns.target, **options)
+    task = columns.labels if len(columns.labels) > 1 else columns.labels[0]
+    tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
     note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
     if tasks.encoding is not None and tasks.encoding.imputes:
         note_imputed("data", table, tasks.encoding, columns.target)
@@ -375,6 +369,8 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
     if side_info is not None:
         advice = "Join the side information to its rows, and name the columns with --side-columns."
         raise UsageError(f"--side-info: {batches}. {advice}")
+    if len(columns.labels) > 1:
+        raise UsageError(f"--task: {batches}, with one column of tasks. Join the labels in one column.")
     if missing != "error":
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.exposure is not None:
@@ -392,9 +388,7 @@ def _read_by_task(labels: TaskLabels, path: str, names: list[str], option: str) 
 
 def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs: int) -> Any:
     shared, order = "auto" if common else None, "first" if first_rows else "random"
-    if loss not in LOSSES:
-        raise UsageError(f"--loss: expected {' or '.join(LOSSES)}, got {loss!r}.")
-    if columns.exposure is not None and loss not in LOSSES[2:4]:
+    if columns.exposure is not None and loss not in ("poisson", "negative_binomial"):
         raise UsageError("--exposure: only counts have one. Add --loss poisson or --loss negative_binomial.")
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
@@ -406,7 +400,7 @@ def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
     """Return the classes of the target.  A numeric target has no classes unless the loss is "bernoulli"."""
     encoding = getattr(tasks, "encoding", None)
     classes = () if encoding is None else encoding.classes
-    return classes or (tuple(sorted(set(tasks.y.tolist()))) if loss == LOSSES[-1] else ())
+    return classes or (tuple(sorted(set(tasks.y.tolist()))) if loss == "bernoulli" else ())
 
 
 def _classifier(learner: Any) -> Any:
@@ -503,9 +497,8 @@ class Predictor(NamedTuple):
         missing = missing or ("impute" if learner.encoding_.imputes else "error")
         self = cls(learner, labels, columns, rows, side, coverage, missing, Counter())
         if missing == "impute" and not learner.encoding_.imputes:
-            raise UsageError(
-                "--missing: the model was fitted without --missing impute, so it has no means to impute."
-            )
+            fitted = "the model was fitted without --missing impute"
+            raise UsageError(f"--missing: {fitted}, so it has no means to impute.")
         if rows is not None and missing != "error":
             complete, dropped = self._complete(rows, learner.columns_in_["target"])
             note_dropped("--support", rows.num_rows, dropped)

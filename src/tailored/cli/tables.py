@@ -35,9 +35,8 @@ def set_csv_option(option: typer.CallbackParam, value: str | None) -> str | None
     try:
         codecs.lookup(value or "utf8" if option.name == "encoding" else "utf8")
     except LookupError:
-        raise typer.BadParameter(
-            f"{value!r} is not a known encoding. Use a name such as utf-8, latin-1 or cp1252."
-        ) from None
+        known = "Use a name such as utf-8, latin-1 or cp1252."
+        raise typer.BadParameter(f"{value!r} is not a known encoding. {known}") from None
     CSV[str(option.name)] = value
     return value
 
@@ -67,9 +66,8 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
             if any(str(kind) == "binary" for kind in table.schema.types):
                 raise OSError("it is not in UTF-8. Name its encoding with --encoding")
             # Spreadsheets may append columns that have neither a name nor values.
-            used = [
-                i for i, kind in enumerate(table.schema.types) if table.column_names[i] or str(kind) != "null"
-            ]
+            columns = enumerate(table.schema)
+            used = [i for i, column in columns if column.name or str(column.type) != "null"]
             table = _null_missing_strings(table.select(used), labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         # Arrow appends the content of a row with a wrong number of columns; remove it from the message.
@@ -106,9 +104,8 @@ def open_large(path: str, option: str, labels: Sequence[str] = ()) -> Any:
     file = existing_file(path, option)
     if is_parquet(file):
         return file
-    return dataset.dataset(
-        path, format=dataset.CsvFileFormat(**_csv_options(_read_head(file), labels, option))
-    )
+    options = _csv_options(_read_head(file), labels, option)
+    return dataset.dataset(path, format=dataset.CsvFileFormat(**options))
 
 
 def is_large(path: str) -> bool:
@@ -141,10 +138,8 @@ def existing_file(path: str, option: str) -> Path:
     return file
 
 
-def check_inputs(missing: str = "error", **files: str | None) -> None:
-    """Raise an error, before slow imports, for an invalid ``--missing`` or a file that does not exist."""
-    if missing not in ("error", "drop", "impute"):
-        raise UsageError(f"--missing: expected error, drop or impute, got {missing!r}.")
+def check_inputs(**files: str | None) -> None:
+    """Raise an error, before slow imports, for a file that does not exist."""
     for option, path in files.items():
         if path is not None and path != STANDARD:
             existing_file(path, option)
@@ -291,9 +286,8 @@ def _csv_bytes(table: Any, path: str, *, is_first: bool) -> bytes:
         elif pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
             text = compute.binary_join_element_wise('"', compute.replace_substring(text, '"', '""'), '"', "")
         columns.append(text)
-    lines = compute.binary_join_element_wise(
-        *columns, delimiter, null_handling="replace", null_replacement=""
-    )
+    nulls: Any = {"null_handling": "replace", "null_replacement": ""}
+    lines = compute.binary_join_element_wise(*columns, delimiter, **nulls)
     header = delimiter.join('"' + name.replace('"', '""') + '"' for name in table.column_names)
     result = "".join(f"{line}\n" for line in [header] * is_first + lines.to_pylist())
     encoder = codecs.getincrementalencoder("utf8" if path == STANDARD else encoding)()

@@ -311,7 +311,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y : arrays (n, d), (n,), optional
-            Rows of the task; without rows, the model is that of the prior.
+            Rows of the task; without rows, the model is that of the prior.  Here and in all methods, columns of a frame are
+            matched by name, and columns that were not in `fit` are ignored.
         side_info : optional
             Side information of the task, if the learner was fitted with side information.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
@@ -415,10 +416,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
             if side_info is None and self.n_side_info_in_:
-                missing = (
-                    "new tasks are predicted without side information, which the learner was fitted with"
-                )
-                warn(f"side_info: {missing}. Pass it.")
+                missing = "new tasks are predicted without side information, which `fit` had. Pass it."
+                warn(f"side_info: {missing}")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = reading.tasks_without_rows(X, labels, new, side_info)
             empty, covariances = reading.align_side_info(self, empty), needs_covariances(self.prior_, None)
@@ -449,7 +448,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         query : dataframe (pandas, polars, pyarrow) or TaskSet
-            Rows to predict.  Columns are matched by name; columns that were not in `fit` are ignored.
+            Rows to predict; columns that were not in `fit` are ignored.
         support : dataframe or TaskSet, optional
             Observed rows with targets.
         coverage : float or None, default=0.9

@@ -233,7 +233,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return self
 
     def _warn_about(self, tasks: TaskSet, names: Any = None) -> None:
-        for text in data_notes(tasks, names):
+        for text in data_notes(tasks, names, may_vary=self.varying is None):
             warn(f"fit: {text}")
 
     def partial_fit(

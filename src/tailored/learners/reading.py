@@ -91,7 +91,7 @@ def read_tasks(
             raise ValueError(WITHOUT_Y)
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
         frame = X if reset and is_frame(X) else None
-        X, y = validated(learner, X, y, reset=reset, **options)
+        X, y = validated(learner, X if reset else read[0], y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
             routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
             advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
@@ -176,10 +176,21 @@ def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float
 
 
 def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
-    """Return the encoded rows of a frame and their column names; other rows are returned unchanged, with None."""
+    """Return the encoded rows of a frame and their column names; without an encoding, the columns of `fit` and None."""
     encoding = learner.encoding_
-    rows = X if encoding is None else encoding.encode_rows(X)
+    if encoding is None:
+        return known_columns(X, getattr(learner, "feature_names_in_", None)), None
+    rows = encoding.encode_rows(X)
     return rows, None if rows is X else encoding.feature_names
+
+
+def known_columns(X: Any, names: Any) -> Any:
+    """Return X; if it is a frame that has other columns as well, return a frame of the columns ``names``."""
+    if names is None or not is_frame(X):
+        return X
+    frame = read_frame(X, "X")
+    has_more = len(frame.columns) > len(names) and set(names) <= set(frame.columns)
+    return frame.select(list(names)).to_native() if has_more else X
 
 
 def tasks_to_score(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) -> TaskSet:
@@ -191,7 +202,7 @@ def tasks_to_score(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) ->
         y = class_positions(native(learner.classes_), native(np.asarray(y)))
     side_info = side_by_rows(side_info, groups, X, y)
     if getattr(learner, "encoding_", None) is None:
-        return TaskSet(X, y, groups, side_info)
+        return TaskSet(known_columns(X, getattr(learner, "feature_names_in_", None)), y, groups, side_info)
     rows, names = encoded_rows(learner, X)
     return TaskSet(rows, y, groups, side_of_rows(learner, X, side_info)).replace(feature_names=names)
 
@@ -428,9 +439,7 @@ def read_table(
         n_rows = getattr(learner, "learners_", [learner])[0].task_posterior_.n_rows[at]
         if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
             found = f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows than in fit"
-            advice = (
-                "Add the rows of fit, or leave these tasks out of support. If they are new, relabel them."
-            )
+            advice = "Add the rows of fit, or leave these tasks out of support. Relabel new tasks."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warnings.warn(message, UserWarning, stacklevel=outside())
     return tasks, np.argsort(rows.grouping.codes, kind="stable")

@@ -34,7 +34,7 @@ from ..tasks.encoding import Encoding
 from ..tasks.rows import Array, Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import check_exposure, missing_exposure, validated, values_of_rows
+from .reading import check_exposure, known_columns, missing_exposure, validated, values_of_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -275,7 +275,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             if is_valid:
                 return X
         if self._support is None or type(X) is not np.ndarray:
-            X = validated(self, X)
+            X = validated(self, known_columns(X, getattr(self, "feature_names_in_", None)))
         else:
             # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
             options = {"ensure_min_samples": 0, "ensure_min_features": 0}

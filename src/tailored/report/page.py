@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -35,6 +36,8 @@ MAX_TASKS, MAX_EFFECTS, MAX_TASK_FIGURES = 150, 12, 40
 MAX_EVALUATED_TASKS, MAX_EVALUATED_ROWS = 1_000, 20_000
 #: Matches the start of strings that a spreadsheet would execute as a formula.
 _FORMULA = re.compile(r"^(?=[=@\t\r]|[-+](?![\d.]+$))")
+#: Delimiter, decimal mark and encoding of CSV files.
+_CSV_FORMAT = ContextVar("csv_format", default=(",", ".", "utf-8"))
 #: JavaScript that shows the figure selected in a list.  Without JavaScript the first figure is shown.
 _SCRIPT = """
 document.documentElement.classList.add("js");
@@ -54,6 +57,7 @@ def write_report(
     coverage: float = 0.9,
     random_state: int = 0,
     progress: bool = False,
+    csv_format: tuple[str, str, str] = (",", ".", "utf-8"),
 ) -> Path:
     """Write an HTML page about a fitted learner and its tasks.
 
@@ -79,12 +83,15 @@ def write_report(
         Seed for sampling tasks where not all of them are used.
     progress : bool, default=False
         Show a progress bar of the evaluation.
+    csv_format : tuple of str, default=(",", ".", "utf-8")
+        Delimiter, decimal mark and encoding of the CSV files.
 
     Returns
     -------
     Path
         ``out``.
     """
+    _CSV_FORMAT.set(csv_format)
     target, note = str(learner.columns_in_["target"] or "the target"), ""
     # A classifier has one learner for two classes, and one learner per class for more classes.
     models: Any = getattr(learner, "learners_", [learner])
@@ -97,10 +104,11 @@ def write_report(
         evaluation = evaluate(sample, methods, loss=loss, **options)
         if len(sample) < len(tasks):
             note = f" A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated."
+        if len(evaluation.labels) < len(sample):
+            note += f" Tasks with at most {evaluation.supports[-1]} rows were only used for fitting."
     drawn = tasks[np.sort(np.random.default_rng(random_state).permutation(len(tasks))[:MAX_TASKS])]
-    sampled = f"<p>A random sample of {len(drawn)} of the {len(tasks):,} tasks is drawn.</p>" * (
-        len(drawn) < len(tasks)
-    )
+    n_drawn = f"A random sample of {len(drawn)} of the {len(tasks):,} tasks is drawn."
+    sampled = f"<p>{n_drawn}</p>" if len(drawn) < len(tasks) else ""
     sections = [("predictions", "Predictions", _predictions(evaluation))]
     axes = _axes(1 + bool(np.isfinite(evaluation.covered[0]).all()))
     RowsDisplay.from_evaluation(evaluation, ax=axes)
@@ -203,15 +211,15 @@ def _accuracy(evaluation: Evaluation) -> str:
 
 def _ends(evaluation: Evaluation) -> list[str]:
     """Return the smallest and the largest number of support rows as text."""
-    return [
-        {0: "no rows", 1: "one row"}.get(n, f"{n} rows")
-        for n in (evaluation.supports[0], evaluation.supports[-1])
-    ]
+    few = {0: "no rows", 1: "one row"}
+    return [few.get(n, f"{n} rows") for n in (evaluation.supports[0], evaluation.supports[-1])]
 
 
 def _model(learner: Any, name: Any) -> str:
-    """Return the summary of a learner; ``name`` is its class if it belongs to a classifier."""
+    """Return the summary of a learner without its errors; ``name`` is its class if it belongs to a classifier."""
     summary = learner.summary()
+    # Errors in `fit` are those of other tasks and other numbers of support rows than the errors of the evaluation.
+    summary.tables.pop("errors", None)
     text = (escape(sentence.replace("the second class", str(name))) for sentence in summary.text)
     sentences = "".join(f"<li>{sentence}</li>" for sentence in text)
     return f"<ul>{sentences}</ul>" + "".join(_scroll(table) for table in summary.printed_tables)
@@ -219,9 +227,10 @@ def _model(learner: Any, name: Any) -> str:
 
 def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
     """Return a forest plot of the fixed effects of the features."""
-    table, scale = learner.summary().tables["effects"].columns, dense(tasks.X).std(axis=0)
-    columns = (table.get(name, scale * np.nan)[: len(scale)] for name in ("fixed effect", "std. error"))
-    effects, errors = (np.array(column) * scale for column in columns)
+    table = learner.summary().tables["effects"].columns
+    scales = dict(zip(names_of(learner), dense(tasks.X).std(axis=0), strict=False))
+    scale = np.array([scales.get(name, np.nan) for name in table["column"]])
+    effects, errors = (scale * table.get(name, np.nan) for name in ("fixed effect", "std. error"))
     known = np.flatnonzero(np.isfinite(effects))
     if not len(known):
         return "<p>The model has no fixed effects of features.</p>"
@@ -244,16 +253,11 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
 
     def panels() -> Iterator[tuple[str, str]]:
         for j in most_varying(learner, differences)[:n_shown]:
-            found, order = (
-                EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage),
-                np.argsort(differences[:, j], kind="stable"),
-            )
-            columns: Any = {"task": tasks.labels.astype(str)[order], "coefficient": found.effects[order]}
-            columns |= {
-                "lower": found.lower[order],
-                "upper": found.upper[order],
-                "prior mean": priors[order, j],
-            }
+            found = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
+            columns: Any = {"task": tasks.labels.astype(str), "coefficient": found.effects}
+            columns |= {"lower": found.lower, "upper": found.upper, "prior mean": priors[:, j]}
+            order = np.argsort(differences[:, j], kind="stable")
+            columns = {name: column[order] for name, column in columns.items()}
             numbers = _scroll(Table(names[j], columns, n_printed=len(tasks)))
             image = _image(found.figure_, f"Coefficient of {names[j]} for {len(tasks)} tasks")
             yield names[j], f"{image}<details><summary>Numbers</summary>{numbers}</details>"
@@ -269,9 +273,8 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
     """Return figures of single tasks against the column with the largest effect among columns with many values."""
     weights, X = learner.adapt_many(tasks).weights_[:, : tasks.n_features], dense(tasks.X)
     values, _, _, priors = effects_of(learner, tasks)
-    means = np.column_stack([task_means(x, tasks.offsets) for x in (*X.T, np.ones(len(X)))])[
-        :, : values.shape[1]
-    ]
+    columns = [*X.T, np.ones(len(X))][: values.shape[1]]
+    means = np.column_stack([task_means(x, tasks.offsets) for x in columns])
     surprise = np.abs(((values - priors) * np.nan_to_num(means)).sum(axis=1))
     extreme = np.argsort(np.where(tasks.sizes > 0, -surprise, np.inf), kind="stable")[:MAX_TASK_FIGURES]
     sizes = np.sqrt((weights**2).mean(axis=0)) * X.std(axis=0)
@@ -280,9 +283,8 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
     if not getattr(learner.loss_, "has_intervals", True):
         band = "Rows are at 0 and 1. "
     if len(tasks) > MAX_TASK_FIGURES:
-        band += (
-            f"The list has the {MAX_TASK_FIGURES} tasks that differ most from their prediction without rows. "
-        )
+        most = f"{MAX_TASK_FIGURES} tasks that differ most from their prediction without rows"
+        band += f"The list has the {most}. "
 
     def panels() -> Iterator[tuple[str, str]]:
         for label in tasks.labels[np.sort(extreme[tasks.sizes[extreme] > 0])]:
@@ -337,14 +339,14 @@ def _scroll(table: Table, numbers: Mapping[str, Sequence[Any]] | None = None) ->
 
 def _csv(title: str, columns: Mapping[str, Sequence[Any]]) -> str:
     """Return a link that saves the columns as a CSV file."""
-    file = io.StringIO(newline="")
+    file, (delimiter, decimal, encoding) = io.StringIO(newline=""), _CSV_FORMAT.get()
     for row in (list(columns), *zip(*columns.values(), strict=True)):
         # A spreadsheet would read a label such as "=1+1" as a formula.
-        csv.writer(file).writerow([_FORMULA.sub("'", v) if isinstance(v, str) else v for v in row])
-    name, data = (
-        re.sub(r"\W+", "-", title.lower()).strip("-"),
-        base64.b64encode(file.getvalue().encode()).decode(),
-    )
+        values = [_FORMULA.sub("'", v) if isinstance(v, str) else v for v in row]
+        values = [str(v).replace(".", decimal) if isinstance(v, float) else v for v in values]
+        csv.writer(file, delimiter=delimiter).writerow(values)
+    name = re.sub(r"\W+", "-", title.lower()).strip("-")
+    data = base64.b64encode(file.getvalue().encode(encoding, "replace")).decode()
     return f'<p><a download="{name}.csv" href="data:text/csv;base64,{data}">Download {name}.csv</a></p>'
 
 

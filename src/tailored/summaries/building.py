@@ -96,7 +96,10 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         which = "first" if sampling.in_order else "random"
         evaluated_on = f"tasks held out in fit, each with {share} of its rows as support ({which})"
         if errors:
-            evaluated_on += "; the model was selected on the same tasks, so its error is slightly optimistic"
+            evaluated_on += (
+                "; the model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
+                "predictive density (AIC with fewer than 40 tasks), so a baseline may have a lower error"
+            )
     else:
         errors = baseline_errors(prior, training, *split, learner.loss_, learner.n_jobs)
         evaluated_on = f"the given tasks, each with {format_share(sampling)} of its rows as support"
@@ -141,12 +144,12 @@ def effects_table(description: ModelDescription) -> Table:
     shared = description.prior.shared
     positions = [] if shared is None else [one.column for one in shared.levels]
     # Categorical columns with an effect for each value do not have a coefficient.
-    effects[positions] = deviations[positions] = errors[positions] = np.nan
+    shown = np.setdiff1d(np.arange(d), positions)
     columns: dict[str, Any] = {
-        "column": description.columns,
-        "fixed effect": effects.tolist(),
-        "std. error": errors.tolist(),
-        "random-effect std": deviations.tolist(),
+        "column": [description.columns[j] for j in shown],
+        "fixed effect": effects[shown].tolist(),
+        "std. error": errors[shown].tolist(),
+        "random-effect std": deviations[shown].tolist(),
     }
     at_mean = ", at the mean of the side information" if description.side_columns else ""
     caption = (
@@ -158,7 +161,8 @@ def effects_table(description: ModelDescription) -> Table:
     if training is not None and training.side is not None and description.mixture.side is not None:
         explained = training.side.coefficient_std[0]
         total = np.hypot(explained, deviations)
-        columns["R² of side info"] = (np.divide(explained, total, np.zeros(d), where=total > 0) ** 2).tolist()
+        r2 = np.divide(explained, total, np.zeros(d), where=total > 0) ** 2
+        columns["R² of side info"] = r2[shown].tolist()
         caption += (
             ", given the side information. R² of side info: fraction of the coefficient's variance between tasks that the "
             "side information explains"
@@ -171,12 +175,12 @@ def effects_table(description: ModelDescription) -> Table:
         caption += f". The coefficient of {names} is not its whole effect, because there are shared curves or products"
     if not estimated:
         caption += ". There are no standard errors because the selected prior mean is the overall mean of the targets"
-    elif np.isnan(np.delete(errors, positions)).any():
+    elif np.isnan(errors[shown]).any():
         caption += (
             ". No std. error: the rows identify the fixed effect only together with those of other columns"
         )
     # Coefficients of scaled columns are comparable, so sort by their size.
-    order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
+    order = np.argsort(-(centre**2 + np.diagonal(covariance))[shown], kind="stable").tolist()
     percent, order = ["R² of side info"], order if d > MAX_ROWS else None
     return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)
 
@@ -205,7 +209,7 @@ def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
     with np.errstate(over="ignore"):
         found = [np.exp(centre + sign * NormalDist().inv_cdf(0.975) * errors) for sign in signs]
     ends = (end.tolist() for end in found)
-    columns = dict(zip(("column", ratio, "lower", "upper"), (description.columns, *ends), strict=True))
+    columns = dict(zip(("column", ratio, "lower", "upper"), (effects.columns["column"], *ends), strict=True))
     caption = f"{ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval."
     return Table(f"{ratio.capitalize()}s", columns, caption, order=effects.order)
 

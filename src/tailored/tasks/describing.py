@@ -129,8 +129,8 @@ def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
         yield name, "side info", column.kind, text
 
 
-def data_notes(tasks: Any, names: Any = None) -> list[str]:
-    """Return notes about few tasks and about columns constant overall or within tasks; ``names`` are the columns of a frame X."""
+def data_notes(tasks: Any, names: Any = None, *, may_vary: bool = True) -> list[str]:
+    """Return notes on few tasks and on columns constant overall or, if slopes ``may_vary``, in tasks; ``names`` are those of X."""
     notes = []
     if len(tasks) < 3:
         one = "one task" if len(tasks) == 1 else "two tasks"
@@ -145,7 +145,7 @@ def data_notes(tasks: Any, names: Any = None) -> list[str]:
         constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
         if constant:
             notes.append(f"constant in all rows, so without effect: {list_some(titles[j] for j in constant)}")
-        if len(fixed) > len(constant) and in_task.any():
+        if may_vary and len(fixed) > len(constant) and in_task.any():
             chosen = [int(j) for j in fixed if j not in constant]
             read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
             columns = list(dict.fromkeys(read.get(titles[j], titles[j]) for j in chosen))

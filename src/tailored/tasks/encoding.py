@@ -24,7 +24,6 @@ from .._utils.frames import (
     factorize,
     is_frame,
     numeric_column,
-    other_columns,
     read_frame,
     require_columns,
 )
@@ -344,7 +343,7 @@ class Encoding(Record):
         return self, class_positions(self.classes, values, title)
 
     def encode_rows(self, X: Any) -> Any:
-        """Return the encoded features of a frame, which may also contain the task, the target and side information.
+        """Return the encoded features of a frame; columns that were not features are ignored.
 
         Data other than frames, and frames of encoded columns, are returned unchanged.
         """
@@ -354,13 +353,6 @@ class Encoding(Record):
         if list(frame.columns) == list(self.feature_names) and not self.levels and not self.imputes:
             return X
         values = self.encode_features(frame)
-        columns = [column.name for column in (*self.features, *self.side_info)]
-        columns += [getattr(self, role) for role in ROW_VALUES]
-        unused = other_columns(frame.columns, (*columns, self.target, *self.task_columns))
-        if unused:
-            known = f"the features are {name_some([column.name for column in self.features], 12)}. Drop it."
-            column = f"the column {name_some(unused)}, which was not a feature in training"
-            raise ValueError(f"X: the frame has {column}; {known}")
         check_finite(values, "X", columns=self.feature_names)
         return values
 

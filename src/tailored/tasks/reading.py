@@ -131,9 +131,8 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
     if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
-                raise ValueError(
-                    f"{name} has a missing label ({label!r}) in row {row}. Name each task, or drop the row."
-                )
+                missing = f"{name} has a missing label ({label!r}) in row {row}"
+                raise ValueError(f"{missing}. Name each task, or drop the row.")
     return grouping
 
 
