@@ -610,6 +610,10 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
     ("message", "expected"),
     [
         ("tasks: bad. Use smaller numbers in `supports`.", "data: bad. Use smaller numbers in --rows."),
+        ("coverage must be below 1", "--coverage must be below 1"),
+        ("features names the column 'a'", "--features names the column 'a'"),
+        ("Use decimal=',' (--decimal ,).", "Use --decimal ,."),
+        ("For rates, pass counts and exposure=.", "For rates, pass counts and --exposure."),
         ("X: column 'a' is large", "data: column 'a' is large"),
         ("y: Input y contains NaN", "--target: Input y contains NaN"),
         ("task 's' is taken twice", "task 's' is taken twice"),

@@ -80,7 +80,9 @@ def test_with_few_tasks_each_task_is_a_fold():
         ValueError, match=r"1 of 1 tasks have more than 0 rows, .* needs two. Use more tasks.$"
     ):
         evaluate(tasks[[0]], {"mean": TaskMean()}, supports=[0])
-    with pytest.raises(ValueError, match=r"0 of 3 tasks .* Use more tasks, or smaller numbers in `supports`."):
+    with pytest.raises(
+        ValueError, match=r"0 of 3 tasks .* Use more tasks, or smaller numbers in `supports`."
+    ):
         evaluate(tasks, {"mean": TaskMean()}, supports=[9])
 
 

@@ -281,7 +281,9 @@ def check_finite(
     if sp.issparse(values):
         row, column = int(np.searchsorted(values.indptr, row, "right")) - 1, [int(values.indices[row])]
     place = where(row) + "".join(f", column {j if columns is None else repr(columns[j])}" for j in column)
-    what = "NaN" if np.isnan(value) else "infinity or a value too large for dtype('float64')"
+    what = "NaN"
+    if not np.isnan(value):
+        what, advice = "infinity or a value too large for dtype('float64')", "Remove or replace these values."
     more = f" ({len(positions)} such values in all)" if len(positions) > 1 else ""
     raise ValueError(f"Input {name} contains {what}: {place}{more}. {advice}")
 

@@ -23,9 +23,10 @@ from .._utils.progress import printable
 INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
 _OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data") | {"y": "--target", "supports": "--rows"}
-for _name in ("features", "varying", "coverage", "exposure", "task", "loss", "common", "missing", "support"):
+_OPTIONS |= {"n_jobs": "--jobs", "random_state": "--seed", "side_columns": "--side-columns"}
+for _name in ("task", "target", "features", "varying", "coverage", "exposure", "loss", "common", "missing"):
     _OPTIONS[_name] = f"--{_name}"
-_OPTIONS |= {"side_info": "--side-info", "side_columns": "--side-columns", "n_jobs": "--jobs"}
+_OPTIONS |= {"side_info": "--side-info", "support": "--support"}
 #: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
 READ: dict[str, tuple[str, str, str]] = {}
 
@@ -152,9 +153,13 @@ def report_user_errors() -> Iterator[None]:
 def with_options(message: object) -> str:
     """Return a library message in one line, with names of options for arguments and line numbers for CSV rows."""
     text = re.sub(r"TaskSet\.from_frame\(\.\.\., (.*?)\)", r"\1", " ".join(str(message).split()))
-    text = re.sub(r"[\w.]+(\([^()]*\))? \((--.*?)\)", r"\2", text)  # Python (--option)
+    text = re.sub(r"\S+ \((--.*?)\)", r"\1", text)  # Python (--option)
     name = f"({'|'.join(_OPTIONS)})"
-    for pattern in (rf"^{name}()(?=:| has | is )", rf"`{name}()`", rf"\b{name}=(\[.*?\]|'.*?')"):
+    for pattern in (
+        rf"^{name}()(?=:| (?:has|is|must|names) )",
+        rf"`{name}()`",
+        rf"\b{name}=(\[.*?\]|'.*?'|)",
+    ):
         text = re.sub(pattern, _option, text)
     # Row 0 is line 2 of a CSV file, because the header is line 1.
     return re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", text) if READ else text

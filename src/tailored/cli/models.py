@@ -390,6 +390,8 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     shared, order = "auto" if common else None, "first" if first_rows else "random"
     if columns.exposure is not None and loss not in ("poisson", "negative_binomial"):
         raise UsageError("--exposure: only counts have one. Add --loss poisson or --loss negative_binomial.")
+    if common and loss not in ("squared", "absolute"):
+        raise UsageError("--common: not for classes or counts. Leave it out.")
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}

@@ -439,7 +439,7 @@ def read_table(
         n_rows = getattr(learner, "learners_", [learner])[0].task_posterior_.n_rows[at]
         if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
             found = f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows than in fit"
-            advice = "Add the rows of fit, or leave these tasks out of support. Relabel new tasks."
+            advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warnings.warn(message, UserWarning, stacklevel=outside())
     return tasks, np.argsort(rows.grouping.codes, kind="stable")

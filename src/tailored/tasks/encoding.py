@@ -548,7 +548,7 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
         is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)
     ):
         found = f"{title} holds numbers with a comma ({first(commas)}). Remove commas that separate thousands"
-        advice = "If they are decimal commas, use decimal=',' (pandas) or --decimal , (shell)."
+        advice = "If they are decimal commas, read the file with decimal=',' (--decimal ,)."
         raise ValueError(f"{found}. {advice}")
     other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
     if len(values) < MIN_NUMBERS or len(values) - sum(other) < SHARE_OF_NUMBERS * len(values):

@@ -538,7 +538,9 @@ class TaskSet(Fitted):
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
             labels = f"(support has {mine}, query {theirs})"
-            raise ValueError(f"support: none of its tasks is in query {labels}. Without support, pass None.")
+            raise ValueError(
+                f"support: none of its tasks is in query {labels}. Leave it out to predict without rows."
+            )
         return at
 
     def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
