@@ -257,6 +257,10 @@ def test_effects_in_other_units(described):
     np.testing.assert_allclose(b[:, 0, 0], 500.0 * a[:, 0, 0], rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(b[:, 0, 1], 500.0 * a[:, 0, 1], rtol=1e-4)
     np.testing.assert_allclose(b[:, 1, 0], 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0], rtol=1e-4, atol=0.05)
+    # R² of the intercept is at the mean 3 of x, where the tasks' variance is (3, 1) W (3, 1)ᵀ = 6.73.
+    r2 = [each.summary().tables["effects"].columns["R² of side info"][1] for each in (learner, again)]
+    assert r2[0] == pytest.approx(1.5**2 / (1.5**2 + 6.73), abs=0.1)
+    assert r2[1] == pytest.approx(r2[0], rel=1e-3)
 
 
 def test_r2_of_relevant_and_irrelevant_side_information(described):
@@ -454,7 +458,10 @@ def test_what_the_summary_says_about_shared_curves():
     summary = learner.summary()
     assert "a curve of x0 that differs by s0" in " ".join(summary.text)
     assert "Side information is not used" not in " ".join(summary.text)
-    assert "The coefficient of x0 is not its whole effect" in summary.tables["effects"].caption
+    assert (
+        "Shared curves or products, named above, add to the effects of x0."
+        in summary.tables["effects"].caption
+    )
 
 
 def test_baselines_of_classes_with_side_information():

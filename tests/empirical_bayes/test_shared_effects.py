@@ -1,5 +1,6 @@
 """Curves, products and many-valued categories that are the same in all tasks."""
 
+import re
 import warnings
 
 import numpy as np
@@ -191,9 +192,14 @@ def test_a_product_is_found():
     rng = np.random.default_rng(4)
     X, task = rng.normal(size=(600, 2)), np.repeat(np.arange(40), 15)
     y = X.sum(axis=1) + X.prod(axis=1) + rng.normal(size=40)[task] + rng.normal(size=600)
-    shared = EmpiricalBayesLearner().fit(X, y, groups=task).prior_.shared
+    learner = EmpiricalBayesLearner().fit(X, y, groups=task)
+    shared = learner.prior_.shared
     assert [effect.columns for effect in shared.effects] == [(0, 1)]
     assert shared.effects[0].coef == pytest.approx(1.0, abs=0.15)
+    found = re.search(
+        r"the product of x0 and x1 \(centred, coefficient (.*)\)\.", " ".join(learner.summary().text)
+    )
+    assert float(found[1]) == pytest.approx(shared.effects[0].coef, abs=0.01)
 
 
 def growth(loss="squared", seed=3):

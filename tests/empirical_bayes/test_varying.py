@@ -109,12 +109,13 @@ def test_a_description_moves_what_varies_alone():
     frame["score"] += 4.0 * (frame["school"] % 2) + 1.0 * (frame["school"] % 2) * frame["ses"]
     tasks = TaskSet.from_frame(frame, task="school", target="score", side_info=side)
     learner = EmpiricalBayesLearner(varying=["ses"]).fit(tasks)
-    assert learner.side_structure_ is not None
+    assert "that shift coefficients of ses, (intercept): kind." in " ".join(learner.summary().text)
     one, other = (learner.adapt(side_info={"kind": kind}) for kind in "ab")
     np.testing.assert_allclose(one.coef_[1:], other.coef_[1:], atol=1e-9)
     assert 3.0 < other.intercept_ - one.intercept_ < 6.0
     only = EmpiricalBayesLearner(varying=[]).fit(tasks)
     assert only.side_structure_["effect on"] == "intercept"
+    assert "that shift the intercept: kind." in " ".join(only.summary().text)
 
 
 def test_few_tasks_streams_and_no_intercept():

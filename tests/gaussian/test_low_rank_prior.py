@@ -150,6 +150,7 @@ def test_many_columns_are_learned_by_the_default_learner():
     new = TaskSet.from_tasks(zip(X[80:], y[80:] + 5.0, strict=True))
     learner = EmpiricalBayesLearner(random_state=0).fit(train)
     assert learner.structure_["kind"] == "low rank"
+    assert "of the coefficients plus independent variation (low rank)." in " ".join(learner.summary().text)
     assert learner.structure_["n_factors"] == 2
     error = np.linalg.norm(learner.adapt_many(new).coef_ - weights[80:], axis=1).mean()
     # The posterior mean with a known subspace.

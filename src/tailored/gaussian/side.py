@@ -220,7 +220,9 @@ def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: 
     assert tasks.side is not None
     values, vectors = np.linalg.eigh(W)
     every = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
-    every = np.where(np.diag(W)[:, None] > 0, every[:, values[::-1] > 1e-9 * values[-1]], 0.0)
+    every = np.where(
+        np.diag(W)[:, None] > 1e-14 * values[-1], every[:, values[::-1] > 1e-9 * values[-1]], 0.0
+    )
     intercept = np.eye(len(W))[:, -1:] * np.sqrt(W[-1, -1])
     by_key, out = {(group.column, group.curved): group for group in groups}, []
     for effect in effects:

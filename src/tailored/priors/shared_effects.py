@@ -61,7 +61,7 @@ class SharedProduct(Record):
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         i, j = self.columns
-        return f"the product of {names[i]} and {names[j]}"
+        return f"the product of {names[i]} and {names[j]} (centred, coefficient {self.coef:.3g})"
 
 
 @dataclass(frozen=True)

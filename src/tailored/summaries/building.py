@@ -14,6 +14,7 @@ from ..feature_maps import SideVector
 from ..gaussian.mixture import Mixture
 from ..losses import Loss, Pinball, error_name
 from ..priors.base import Prior
+from ..tasks.encoding import list_some
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .effects import INTERCEPT, coefficient_names
@@ -159,20 +160,22 @@ def effects_table(description: ModelDescription) -> Table:
     if description.prior.response is not None:
         caption = f"All coefficients are {RATIOS[description.prior.response.name][1]}. {caption}"
     if training is not None and training.side is not None and description.mixture.side is not None:
-        explained = training.side.coefficient_std[0]
-        total = np.hypot(explained, deviations)
+        explained, rest = training.side.coefficient_std[0], units.centred_deviations(covariance)
+        total = np.hypot(explained, rest)
         r2 = np.divide(explained, total, np.zeros(d), where=total > 0) ** 2
         columns["R² of side info"] = r2[shown].tolist()
         caption += (
             ", given the side information. R² of side info: fraction of the coefficient's variance between tasks that the "
             "side information explains"
         )
-        if ((deviations == 0) & (explained > 0)).any():
+        if units.shift.any():
+            caption += " (of the intercept: at the feature means)"
+        if ((rest == 0) & (explained > 0)).any():
             caption += "; it is 100 % where tasks with equal side information have the same coefficient"
     curved = [] if shared is None else {j for one in shared.effects for j in one.columns} - {*positions}
     if curved:
-        names = " and ".join(description.columns[j] for j in sorted(curved))
-        caption += f". The coefficient of {names} is not its whole effect, because there are shared curves or products"
+        names = list_some((description.columns[j] for j in sorted(curved)), MOST_NAMED)
+        caption += f". Shared curves or products, named above, add to the effects of {names}"
     if not estimated:
         caption += ". There are no standard errors because the selected prior mean is the overall mean of the targets"
     elif np.isnan(errors[shown]).any():
@@ -384,6 +387,7 @@ def _side_effects_table(description: ModelDescription, names: list[str]) -> Tabl
     columns = {title: list(values) for title, values in zip(titles, zip(*rows, strict=True), strict=True)}
     caption = "effect: change of the coefficient per unit of the side information, or from its first category to another; "
     caption += "std. error: as above, with the penalty as a Gaussian prior."
+    caption += " Columns with a nonlinear effect are not listed." * bool(curved)
     order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / max(rows[i][3], 1e-300))
     return Table("Effects of the side information", columns, caption, order=order)
 
@@ -430,9 +434,9 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     if kind == "factors plus diagonal":
         return f"Low-rank plus diagonal prior (for many columns): {form['rank']} factors."
     if kind == "low rank":
-        if form["n_components"] > 1:
-            return f"Mixture of {form['n_components']} linear mixed models with {form['rank']} common factor{'s' * (form['rank'] != 1)} each."
-        return f"Linear mixed model whose coefficients vary in {form['n_factors']} directions (low rank)."
+        n, k = form["n_components"], form["rank" if form["n_components"] > 1 else "n_factors"]
+        models = f"Mixture of {n} linear mixed models, each" if n > 1 else "Linear mixed model"
+        return f"{models} with {k} common factor{'s' * (k != 1)} of the coefficients plus independent variation (low rank)."
     gated = " whose mixing weights depend on the side information" if form.get("gate_penalty") else ""
     if kind == "atoms":
         atoms = f"{form['n_components']} narrow Gaussians with the same covariance, centred at the coefficients of training tasks"
@@ -463,24 +467,25 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     return text + "."
 
 
-def describe_side(
-    side_form: Mapping[str, Any] | None, form: Mapping[str, Any], names: Sequence[str], *, in_curves: bool
-) -> str:
-    """Describe the use of the side information in one sentence; ``names`` are the names of its columns."""
-    if side_form is None:
-        if in_curves:
+def _describe_side(learner: Any, description: ModelDescription) -> str:
+    """Describe the use of the side information in one sentence."""
+    form, names, shared = learner.side_structure_, description.side_columns, description.prior.shared
+    if form is None:
+        if shared is not None and shared.encoder is not None:
             return "Side information affects shared curves only."
-        if form.get("gate_penalty"):
+        if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return "Side information is not used: no column of it improved the predictions of held-out tasks."
-    coefficients = "the intercept" if side_form["effect on"] == "intercept" else "the coefficients"
-    columns = [
-        (names[j] if j < len(names) else f"s{j}") + " (nonlinear)" * (j in side_form["curved"])
-        for j in side_form["columns"][:MOST_NAMED]
+    columns, effects = description.columns, description.mixture.side
+    shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
+    text = f"coefficients of {list_some(shifted, MOST_NAMED)}"
+    if shifted in ([INTERCEPT], columns):
+        text = "the intercept" if shifted == [INTERCEPT] else "all coefficients"
+    chosen = [
+        (names[j] if j < len(names) else f"s{j}") + " (nonlinear)" * (j in form["curved"])
+        for j in form["columns"]
     ]
-    others = len(side_form["columns"]) - len(columns)
-    text = ", ".join(columns) + (f" and {others} others" if others else "")
-    return f"Columns of the side information that shift {coefficients}: {text}."
+    return f"Columns of the side information that shift {text}: {list_some(chosen, MOST_NAMED)}."
 
 
 def describe_prediction(loss: Loss) -> str:
@@ -516,9 +521,7 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         if description.prior.shared.levels:
             sentences[-1] += " Effects of values are in summary().to_frame('levels')."
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
-        in_curves = description.prior.shared is not None and description.prior.shared.encoder is not None
-        side = learner.side_structure_, structure, description.side_columns
-        sentences.append(describe_side(*side, in_curves=in_curves))
+        sentences.append(_describe_side(learner, description))
     if learner.bias_penalty_ is not None:
         sentences.append("Part of the prior mean was learned on query rows, not in the tables of summary().")
     sentences.append(describe_prediction(learner.loss_))

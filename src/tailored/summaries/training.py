@@ -29,8 +29,8 @@ TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed mo
 class SideSummary(Record):
     """Contribution of the side information.  Row 0 is for all m columns together, row 1 + j for column j alone."""
 
-    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units.  Variances
-    #: could overflow.
+    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units; that of the
+    #: intercept is at the feature means.  Variances could overflow.
     coefficient_std: Array
     #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in squared target units.
     row_variance: Array
@@ -92,7 +92,7 @@ def summarise_side(
             added = side[:, chosen] @ model.side[:, chosen].T
             covariance = np.atleast_2d(np.cov(added.T, bias=True))
             row_variance[i] = units.target**2 * float(np.sum(covariance * row_moment))
-            coefficient_std[i] = units.raw_deviations(covariance)
+            coefficient_std[i] = units.centred_deviations(covariance)
         if model.gates is not None:
             weights = np.exp(log_gates(model.gates[:, np.append(True, chosen)], side[:, chosen]))
             entropy = entr(weights.mean(axis=0)).sum()

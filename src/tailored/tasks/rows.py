@@ -390,6 +390,10 @@ class Scaling(Record):
         variances = np.maximum(np.diagonal(known, axis1=-2, axis2=-1), 0.0)
         return np.asarray(self.target * np.sqrt(np.where(unknown, np.nan, variances)))
 
+    def centred_deviations(self, covariance: Array) -> Array:
+        """Return the same standard deviations (d,), but that of the intercept at the shift of the columns."""
+        return np.asarray(self.target * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / self.columns)
+
     @cached_property
     def _back(self) -> Array:
         return self.back(np.arange(len(self.columns)))
