@@ -318,7 +318,7 @@ class TaskSet(Fitted):
         for value in values.values():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
-            elif sp.issparse(value):
+            elif value is not None and sp.issparse(value):
                 for array in (value.data, value.indices, value.indptr):
                     array.flags.writeable = False
 
