@@ -55,6 +55,7 @@ def test_one_training_range_outside(learner, way):
     assert messages(ways(learner, inside)[way]) == []
     (message,) = messages(ways(learner, far)[way])
     assert "column 0 has the value 7, more than one training range outside" in message
+    assert "(about " in message
     assert "2 to 4" in message
     (message,) = messages(ways(learner, np.array([[-0.01, 3.1]]))[way])
     assert "value -0.01" in message

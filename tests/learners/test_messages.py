@@ -222,6 +222,14 @@ def test_errors_name_the_argument(call, message):
         call(rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(4), 10))
 
 
+def test_constant_columns_of_arrays_are_those_of_fit():
+    """In a pipeline, fit gets other columns than the user passed."""
+    X, groups = np.random.default_rng(0).normal(size=(48, 2)), np.repeat(np.arange(8), 6)
+    X[:, 1] = groups
+    with pytest.warns(UserWarning, match=r"task: 1 \(columns of the X that reached fit\)\. .*X\[:, \[1\]\]"):
+        EmpiricalBayesLearner().fit(X, X[:, 0] + 1.0, groups=groups)
+
+
 @pytest.mark.parametrize(
     ("n_tasks", "columns", "message"),
     [

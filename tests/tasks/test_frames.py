@@ -261,3 +261,25 @@ def test_constant_columns_are_joined_with_the_table_of_side_information():
     assert (len(tasks.y), tasks.encoding.dropped) == (23, (("no 'x'", 1),))
     assert tasks.side_info[3].tolist()[0] == "a"
     assert np.isnan(tasks.side_info[3, 1])
+
+
+@pytest.mark.parametrize("role", ["features", "side_columns"])
+def test_a_part_of_the_label_can_have_a_second_role(role):
+    """The result is that of a copy of the column, without advice against it."""
+    frame = pd.DataFrame({"farm": list("aabbccdd") * 3, "plot": list("uv") * 12})
+    frame["x"], frame["y"] = np.arange(24) % 7, np.arange(24) % 5 + 1.0 * (frame["farm"] > "b")
+    names = ["x", "farm"] if role == "features" else ["farm"]
+    tasks = TaskSet.from_frame(frame, task=["farm", "plot"], target="y", **{"features": ["x"], role: names})
+    copied = [name.replace("farm", "copy") for name in names]
+    options = {"task": ["farm", "plot"], "target": "y", "features": ["x"], role: copied}
+    other = TaskSet.from_frame(frame.assign(copy=frame["farm"]), **options)
+    np.testing.assert_array_equal(tasks.X, other.X)
+    assert (tasks.side_info is None) == (role == "features")
+    if role == "side_columns":
+        assert tasks.side_info.tolist() == other.side_info.tolist()
+    assert tasks.describe().notes == ["each combination of farm and plot is one task"]
+    assert "not modelled" in " ".join(other.describe().notes)
+    again = TaskSet.from_frame(frame, task=["farm", "plot"], target="y", encoding=tasks.encoding)
+    np.testing.assert_array_equal(again.X, tasks.X)
+    with pytest.raises(ValueError, match="features names the column 'farm', which is the task's label"):
+        TaskSet.from_frame(frame, task="farm", target="y", features=["farm", "x"])

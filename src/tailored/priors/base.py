@@ -194,7 +194,7 @@ class Prior(Record, ABC):
         others = f" Columns that are far outside: {len(far)}." if len(far) > 1 else ""
         message = (
             f"X: column {name} has the value {value:.6g}, more than one training range outside of the training range "
-            f"{first:.6g} to {last:.6g}.{others} The prediction extrapolates linearly: check the unit of the column, "
+            f"(about {first:.6g} to {last:.6g}).{others} The prediction extrapolates linearly: check the unit of the column, "
             "clip it, or fit to rows with such values."
         )
         warn(message)

@@ -145,14 +145,16 @@ def data_notes(tasks: Any, names: Any = None, *, may_vary: bool = True) -> list[
         constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
         if constant:
             notes.append(f"constant in all rows, so without effect: {list_some(titles[j] for j in constant)}")
-        if may_vary and len(fixed) > len(constant) and in_task.any():
-            chosen = [int(j) for j in fixed if j not in constant]
-            read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
+        read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
+        parts = () if encoding is None else encoding.task_columns
+        chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]
+        if may_vary and chosen and in_task.any():
             columns = list(dict.fromkeys(read.get(titles[j], titles[j]) for j in chosen))
             advice = f"pass side_info=X[{f':, {chosen}' if names is None else columns}], and X without them"
             if encoding is not None and encoding.task_columns:
                 advice = f"use side_columns={columns}"
-            some = f"{list_some(columns)}. To make them side information, {advice}"
+            of_X = " (columns of the X that reached fit)" if names is None and encoding is None else ""
+            some = f"{list_some(columns)}{of_X}. To make them side information, {advice}"
             notes.append(f"constant within every task: {some}")
     return notes
 
@@ -163,20 +165,24 @@ def _notes(tasks: Any) -> list[str]:
     if tasks.encoding is None or not tasks.encoding.classes:
         notes += filter(None, [hint_about_target(tasks.y)])
     if tasks.encoding is not None and len(tasks.encoding.task_columns) > 1:
-        columns = tasks.encoding.task_columns
-        ignored = f"similarity between tasks with the same {columns[0]} is not modelled"
-        notes.append(f"each combination of {' and '.join(columns)} is one task; {ignored}")
+        columns, used = tasks.encoding.task_columns, (*tasks.encoding.features, *tasks.encoding.side_info)
+        ignored = f"; similarity between tasks with the same {columns[0]} is not modelled"
+        ignored *= columns[0] not in {column.name for column in used}
+        notes.append(f"each combination of {' and '.join(columns)} is one task{ignored}")
     return notes
 
 
 def hint_about_target(y: Any) -> str:
-    """Return a hint for targets 0 and 1, or for non-negative integers with many zeros, otherwise ""."""
+    """Return a hint for targets 0 and 1, or for targets that may be counts, with many zeros, otherwise ""."""
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""
     if y.max() == 1:
         return "all targets are 0 or 1: EmpiricalBayesClassifier (--loss bernoulli) predicts probabilities"
-    return "targets are counts with many zeros: EmpiricalBayesLearner(loss='poisson') (--loss poisson) models them"
+    values, numbers = np.unique(np.minimum(y, 1e9).astype(int), return_counts=True)
+    if np.gcd.reduce(values) > 1 or numbers[-1] >= MANY_ZEROS * len(y):
+        return ""  # grades
+    return "targets may be counts: EmpiricalBayesLearner(loss='poisson') (--loss poisson) models counts"
 
 
 def _range(values: Any) -> str:

@@ -578,8 +578,10 @@ class LongTable:
         for role, name in self._row_columns.items():
             require_columns(data, role, [name])
             roles = roles + check_columns(data, role, [name], roles)
-        side_names = check_columns(data, "side_columns", self._side_columns(data), roles)
-        names = self._feature_columns(data, roles, side_names)
+        # The parts of a label with several columns can also be features or side information.
+        taken = roles[len(task) :] if len(task) > 1 else roles
+        side_names = check_columns(data, "side_columns", self._side_columns(data), taken)
+        names = self._feature_columns(data, other_columns(data.columns, (*roles, *side_names)), taken)
         if self.encoding is None:
             for name in names:
                 refuse_numbers_as_text(data[name], f"Feature column {name!r}")
@@ -604,7 +606,9 @@ class LongTable:
             encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes)
             warn_second_grouping(data, encoding, grouping)
         elif self.missing == "impute" and not self.encoding.imputes:
-            raise ValueError("missing: the encoding has no means to impute. Use missing='impute' in fit.")
+            raise ValueError(
+                "missing: the encoding has no means to impute. Use missing='impute' for the training table."
+            )
         else:
             encoding, X = self.encoding, self.encoding.encode_features(data, "frame")
             encoding = replace(encoding, task=self.task, target=self.target)
@@ -630,14 +634,13 @@ class LongTable:
         named |= {role: name for role, name in self.row_columns.items() if name is not None}
         return {role: name for role, name in named.items() if name is not None}
 
-    def _feature_columns(self, data: Frame, roles: list[str], side_names: list[str]) -> list[str]:
+    def _feature_columns(self, data: Frame, others: list[str], taken: list[str]) -> list[str]:
         if self.encoding is not None:
             names = [column.name for column in self.encoding.features]
             if self.features is not None and list(self.features) != names:
                 raise ValueError("features: the encoding names the features; leave features out.")
             return names
-        others = other_columns(data.columns, (*roles, *side_names))
-        return check_columns(data, "features", others if self.features is None else self.features, roles)
+        return check_columns(data, "features", others if self.features is None else self.features, taken)
 
     def _side_columns(self, data: Frame) -> Sequence[str]:
         """Return the columns of side information; by default those of the encoding that `side_info` lacks."""
