@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -142,6 +143,21 @@ def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
         float(slope["fixed effect"])
         == learner.summary().to_frame().set_index("column").loc["hours", "fixed effect"]
     )
+
+
+def test_errors_are_those_of_one_set_of_tasks(tasks, learner, evaluation, page, tmp_path, monkeypatch):
+    """Errors of `fit` are left out, and the page says which tasks were not evaluated."""
+    text = page.read_text()
+    assert "Error on held-out tasks" in str(learner.summary())
+    assert "Error on held-out tasks" not in text
+    assert "only used for fitting" not in text
+    few = {"labels": evaluation.labels[:30], "errors": evaluation.errors[..., :30]}
+    part = replace(evaluation, groups=evaluation.groups % 30, **few)
+    monkeypatch.setattr(report_page, "evaluate", lambda *arguments, **options: part)
+    monkeypatch.setattr(report_page, "MAX_TASK_FIGURES", 1)
+    text = write_report(learner, tasks, tmp_path / "page.html").read_text()
+    assert "measured on 30 held-out tasks" in text
+    assert "Tasks with at most 5 rows were only used for fitting." in text
 
 
 def test_one_figure_of_each_kind_is_shown_without_a_script(page):

@@ -19,6 +19,7 @@ from tailored import (
     TaskSet,
 )
 from tailored.datasets import make_clusters
+from tailored.empirical_bayes.selection import FEW_TASKS
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.errors import mean_covariance, task_estimates
 from tailored.gaussian.mixture import Mixture
@@ -474,3 +475,4 @@ def test_baselines_of_classes_with_side_information():
     errors = EmpiricalBayesClassifier().fit(tasks).summary().tables["errors"]
     assert "pooled regression" not in errors.columns["method"]
     assert "task mean: mean of the support rows and one row at the training mean" in errors.caption
+    assert f"the log predictive density (AIC with fewer than {FEW_TASKS} tasks)" in errors.caption

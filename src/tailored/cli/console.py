@@ -67,24 +67,22 @@ class UsageError(ValueError):
     """Error for an argument or a file that cannot be used.  The message names it and says what to do."""
 
 
-class Command(TyperCommand):
-    """Command whose help shows flags without the type of their values."""
+class _PlainFlags:
+    """Part of a command whose help shows flags without the type of their values."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _plain_flags(super().get_params(ctx))
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for flag in (each for each in params if getattr(each, "is_flag", False)):
+            flag.metavar = ""
+        return params
 
 
-def _plain_flags(params: list[Any]) -> list[Any]:
-    for flag in (each for each in params if getattr(each, "is_flag", False)):
-        flag.metavar = ""
-    return params
+class Command(_PlainFlags, TyperCommand):
+    """Command of the command line."""
 
 
-class OneLineErrors(TyperGroup):
+class OneLineErrors(_PlainFlags, TyperGroup):
     """Command group that reports invalid options in one line."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _plain_flags(super().get_params(ctx))
 
     def main(self, *args: Any, **extra: Any) -> Any:
         if not extra.get("standalone_mode", True):

@@ -179,13 +179,14 @@ def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
     """Return the encoded rows of a frame and their column names; without an encoding, the columns of `fit` and None."""
     encoding = learner.encoding_
     if encoding is None:
-        return known_columns(X, getattr(learner, "feature_names_in_", None)), None
+        return known_columns(learner, X), None
     rows = encoding.encode_rows(X)
     return rows, None if rows is X else encoding.feature_names
 
 
-def known_columns(X: Any, names: Any) -> Any:
-    """Return X; if it is a frame that has other columns as well, return a frame of the columns ``names``."""
+def known_columns(learner: Any, X: Any) -> Any:
+    """Return X; if it is a frame that has the columns of `fit` and others, return a frame without the others."""
+    names = getattr(learner, "feature_names_in_", None)
     if names is None or not is_frame(X):
         return X
     frame = read_frame(X, "X")
@@ -202,7 +203,7 @@ def tasks_to_score(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) ->
         y = class_positions(native(learner.classes_), native(np.asarray(y)))
     side_info = side_by_rows(side_info, groups, X, y)
     if getattr(learner, "encoding_", None) is None:
-        return TaskSet(known_columns(X, getattr(learner, "feature_names_in_", None)), y, groups, side_info)
+        return TaskSet(known_columns(learner, X), y, groups, side_info)
     rows, names = encoded_rows(learner, X)
     return TaskSet(rows, y, groups, side_of_rows(learner, X, side_info)).replace(feature_names=names)
 
@@ -268,12 +269,9 @@ def align_side_info(learner: Any, tasks: TaskSet) -> TaskSet:
     known, names = learner.columns_in_["side_info"], tasks.side_names
     if known is None or names is None or names == known or tasks.side_info is None:
         return tasks
-    missing = [name for name in known if name not in names]
-    unknown = [name for name in names if name not in known]
-    if missing or unknown:
-        parts = [f"no column {name_some(missing)}"] * bool(missing)
-        parts += [f"the unknown column {name_some(unknown)}"] * bool(unknown)
-        raise ValueError(f"side_info: it has {' and '.join(parts)}; in fit it had {name_some(known, 12)}")
+    if missing := [name for name in known if name not in names]:
+        found = f"it has no column {name_some(missing)}, but {name_some(names, 12)}"
+        raise ValueError(f"side_info: {found}; in fit it had {name_some(known, 12)}")
     order = [names.index(name) for name in known]
     return tasks.replace(side_info=tasks.side_info[:, order], side_names=known)
 

@@ -275,7 +275,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             if is_valid:
                 return X
         if self._support is None or type(X) is not np.ndarray:
-            X = validated(self, known_columns(X, getattr(self, "feature_names_in_", None)))
+            X = validated(self, known_columns(self, X))
         else:
             # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
             options = {"ensure_min_samples": 0, "ensure_min_features": 0}

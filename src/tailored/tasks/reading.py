@@ -367,7 +367,7 @@ def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.nd
     here, there = native(values[list(rows)])
     label = native(grouping.labels)[grouping.codes[rows[0]]]
     found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
-    advice = "Give one row per task in `side_info`."
+    advice = "Pass one row per task in `side_info`."
     raise ValueError(f"side information must be constant within a task, but {found}. {advice}")
 
 
