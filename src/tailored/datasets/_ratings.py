@@ -130,19 +130,17 @@ def fetch_movielens(
         if (outside := (ratings < 1) | (ratings > 5)).any():
             row = int(np.argmax(outside))
             raise ValueError(f"line {row + 1} has the rating {ratings[row]}, outside 1 to 5")
+    X, y, users, item_ids = _one_hot(files, users, items, ratings, n_items, min_ratings, sparse)
     with files.reading("u.user"):
         people = {
             int(number): {"age": float(age), "sex": sex, "occupation": occupation}
             for number, age, sex, occupation, _ in _split(files.files["u.user"])
         }
-    with files.reading("u.item"):
-        titles = {int(fields[0]): fields[1] for fields in _split(files.files["u.item"])}
-    # 18 titles have two ids, but column names must be unique, so the id is appended.
-    times = Counter(titles.values())
-    X, y, users, item_ids = _one_hot(files, users, items, ratings, n_items, min_ratings, sparse)
-    with files.reading("u.user"):
         side_info = {label: people[label] for label in np.unique(users).tolist()}
     with files.reading("u.item"):
+        titles = {int(fields[0]): fields[1] for fields in _split(files.files["u.item"])}
+        # 18 titles have two ids, but column names must be unique, so the id is appended.
+        times = Counter(titles.values())
         names = [titles[i] + (f" [{i}]" if times[titles[i]] > 1 else "") for i in item_ids.tolist()]
     return files.bunch(
         TaskSet(X, y, users, side_info=side_info),

@@ -38,10 +38,7 @@ LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
 
 class ModelDisplay:
-    """Base class of displays, which follow scikit-learn's convention.
-
-    ``from_estimator`` computes the arrays, stores them as attributes and draws them.  ``plot`` draws them again.
-    """
+    """Base class of displays, which follow scikit-learn's convention."""
 
     size: ClassVar[tuple[float, float]] = (5.2, 3.8)
     ax_: Any

@@ -292,9 +292,8 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
         ],
     }
     if training is not None and training.side is not None and training.side.component_means is not None:
-        side_means = training.side.component_means
-        for j, name in enumerate(description.side_columns[: side_means.shape[1]]):
-            columns[f"mean of {name}"] = side_means[:, j].tolist()
+        side_means = zip(description.side_columns, training.side.component_means.T.tolist(), strict=False)
+        columns |= {f"mean of {name}": values for name, values in side_means}
     caption = (
         "proportion: fraction of all tasks. higher, lower: mean coefficient of the component minus that of all tasks, in "
         "random-effect std; wider, narrower: random-effect std of the component, divided by that of all tasks."

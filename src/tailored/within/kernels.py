@@ -342,12 +342,10 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
     """Set a by reweighted least squares, with at most rank(Z) variables inside their bounds, and w = -Z'a/n."""
     box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
-    weights, z, sizes = np.zeros(n), np.zeros(n), np.zeros(n)
+    weights, z, sizes = np.zeros(n), offset.copy(), np.zeros(n)
     for iteration in range(2):
-        for k in range(r):
-            w[k] = 0.0
+        w[:] = 0.0
         for i in range(n):
-            z[i] = offset[i] if iteration == 0 else z[i]
             weights[i] = 1.0 if iteration == 0 else 1.0 / (sizes[i] + box.kink)
             _add_row(Z, i, weights[i] * (box.linear[i] - offset[i]), w)
         if not _solve_weighted(Z, weights, w):
@@ -362,8 +360,7 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
             m += sizes[j] > 0.0 and sizes[j] <= sizes[i]
         if m > r:
             width = min(width, sizes[i])
-    for k in range(r):
-        w[k] = 0.0
+    w[:] = 0.0
     for i in range(n):
         a[i] = _box_terms(box, i, z[i], 0.0)[0]
         if 0.0 < sizes[i] < width:
@@ -586,11 +583,7 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
             shared, order = _semidefinite_root(theta)
         if by_gram:  # factor X theta X' = ZZ', because factoring theta would cost more
             images = _product(rows, theta)
-            columns = np.zeros((d, n))
-            for i in range(n):
-                for k in range(d):
-                    columns[k, i] = rows[i, k]
-            Z, order = _semidefinite_root(_product(images, columns))
+            Z, order = _semidefinite_root(_product(images, rows.T.copy()))
         else:
             Z = _product(rows, shared)
         r = Z.shape[1]
