@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant
+from tailored.representation.conditioning import Constant, Index
 from tailored.solvers import StepSizes
 from tailored.solvers.projected import RunningMean, Trajectory
 from tailored.tasks.rows import Rows
@@ -37,10 +36,12 @@ class TraceBall(Constant):
         super().__init__(C, n_side)
         self.radius = radius
 
-    def _step_C(self, gradient: Array, step: float, columns: NDArray[np.intp] | None) -> None:
-        if not np.isfinite(step * gradient).all():
+    def step(
+        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
+    ) -> None:
+        if not np.isfinite(step_C * gradient).all():
             raise OverflowError("the iterate C is no longer finite")
-        self.C = project_trace_ball(self.C - step * gradient, self.radius)
+        self.C = project_trace_ball(self.C - step_C * gradient, self.radius)
 
 
 class TraceConstrainedLearner(SearchedLearner):

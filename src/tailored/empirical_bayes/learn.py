@@ -253,7 +253,9 @@ def _learn_mixture(
         )
         seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
         with single_threaded_blas():
-            calibration = calibrate(held_out, seed, settings.arrival, settings.n_jobs)
+            calibration = calibrate(
+                held_out, seed, settings.arrival, settings.n_jobs, fitted.noise / growth[1]
+            )
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)

@@ -388,7 +388,7 @@ class Prior(Record, ABC):
             X = all_rows[rows]
             centre = products(X, posterior.weights, task, self.scaling.fit_intercept)
             errors[rows] = (residual[rows] - centre) / self.scaling.target
-            variances[rows] = self.variances(posterior, X, task)
+            variances[rows] = np.maximum(self.variances(posterior, X, task), 0.0)
             squares[start:stop] = posterior.squares
 
         each_block(self, len(query), work, n_jobs)

@@ -163,7 +163,7 @@ class Errors(NamedTuple):
     def deviations(self, noise: float, noise_rows: float) -> Array:
         """Return the standard deviations of the errors that the posterior implies."""
         own = noise_variances(self.squares, self.n_rows, noise, noise_rows)[self.task]
-        return np.asarray(np.sqrt(own * (1.0 + np.maximum(self.variances, 0.0))))
+        return np.asarray(np.sqrt(own * (1.0 + self.variances)))
 
 
 def calibrate(
@@ -171,11 +171,13 @@ def calibrate(
     seed: list[int],
     sampling: SupportSampling,
     n_jobs: int | None = None,
+    noise: float | None = None,
 ) -> Calibration | None:
     """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no task has rows.
 
     Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other rows are predicted.  All
-    priors have the same scaling.  Priors of cross-validation folds were fitted to fewer tasks than the final prior, so their
+    priors have the same scaling.  ``noise`` is the noise variance of the final prior, if the priors are `MixturePrior` with
+    noise variances of their own.  Priors of cross-validation folds were fitted to fewer tasks than the final prior, so their
     errors are larger, and the intervals are slightly too wide.
     """
     pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
@@ -185,7 +187,11 @@ def calibrate(
     def errors(n_support: int, i: int) -> Errors:
         tasks, prior = pairs[i]
         episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats, query_all=True)
-        return prior.query_errors(episodes.support, episodes.query, n_jobs)
+        found = prior.query_errors(episodes.support, episodes.query, n_jobs)
+        if noise is None:
+            return found
+        # With few rows per task the noise of the folds differs by orders of magnitude; the sum with W hardly differs.
+        return found._replace(variances=prior.model.noise / noise * (1.0 + found.variances) - 1.0)
 
     levels = [(n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)]
     return calibration_of(levels, n_repeats) if any(len(found.errors) for found in levels[-1][1]) else None
