@@ -19,8 +19,7 @@ from .tables import (
     TABLES,
     TaskLabels,
     check_columns,
-    check_inputs,
-    check_output,
+    check_files,
     is_large,
     open_large,
     print_json_lines,
@@ -120,8 +119,7 @@ def fit(
     Files of 1 GB or more are read in batches.
     """
     with report_user_errors():
-        check_output(out, data, side_info)
-        check_inputs(data=data, side_info=side_info)
+        check_files(out, data=data, side_info=side_info)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
@@ -184,9 +182,8 @@ def predict(
     New tasks are predicted from their support rows and side information; without either, from the prior alone.
     """
     with report_user_errors():
-        if out != STANDARD and not as_json:
-            check_output(out, model, data, support, side_info, endings=TABLES)
-        check_inputs(model=model, data=data, support=support, side_info=side_info)
+        files = {"model": model, "data": data, "support": support, "side_info": side_info}
+        check_files(None if as_json else out, endings=TABLES, **files)
         learner = _load(model, trust_regressor)
         predictor = Predictor.of(learner, support, side_info, coverage, missing)
         tables = predictor.predict_file(data)
@@ -226,9 +223,7 @@ def evaluate(
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """
     with report_user_errors():
-        if out is not None:
-            check_output(out, data, side_info)
-        check_inputs(data=data, side_info=side_info)
+        check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
@@ -259,7 +254,7 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
     Example: tailored summary model.tailored
     """
     with report_user_errors():
-        check_inputs(model=model)
+        check_files(None, model=model)
         from .. import load
 
         result = load(model, trust_regressor=trust_regressor).summary()
@@ -282,8 +277,7 @@ def report(
     Example: tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
     """
     with report_user_errors():
-        check_output(out, model, data, side_info)
-        check_inputs(model=model, data=data, side_info=side_info)
+        check_files(out, model=model, data=data, side_info=side_info)
         from ..report import write_report
 
         learner = _load(model, trust_regressor)

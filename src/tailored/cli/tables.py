@@ -138,13 +138,6 @@ def existing_file(path: str, option: str) -> Path:
     return file
 
 
-def check_inputs(**files: str | None) -> None:
-    """Raise an error, before slow imports, for a file that does not exist."""
-    for option, path in files.items():
-        if path is not None and path != STANDARD:
-            existing_file(path, option)
-
-
 def check_columns(table: Any, names: Iterable[str], option: str, path: str) -> None:
     """Raise an error for the first name that is not a column; suggest a similar column if there is one."""
     columns, source = table.column_names, "standard input" if path == STANDARD else path
@@ -223,8 +216,13 @@ def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
     return table.slice(0, n_rows)
 
 
-def check_output(path: Path | str, *inputs: str | None, endings: Sequence[str] = ()) -> None:
-    """Raise an error, before a long computation, if ``path`` cannot be written or is one of the inputs."""
+def check_files(path: Path | str | None, *, endings: Sequence[str] = (), **inputs: str | None) -> None:
+    """Raise an error, before slow imports, if an input does not exist, or ``path`` cannot be written or is an input."""
+    files = {option: file for option, file in inputs.items() if file is not None and file != STANDARD}
+    for option, file in files.items():
+        existing_file(file, option)
+    if path is None or path == STANDARD:
+        return
     try:
         folder = check_target(Path(path)).parent
     except (OSError, ValueError) as error:
@@ -233,9 +231,8 @@ def check_output(path: Path | str, *inputs: str | None, endings: Sequence[str] =
         raise UsageError(f"--out: the folder {folder} is not writable.")
     if endings and Path(path).suffix.lower() not in endings:
         raise UsageError(f"--out: {path} must end with {', '.join(endings[:-1])} or {endings[-1]}.")
-    for each in inputs:
-        if each and os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
-            raise UsageError(f"--out: {path} is an input and would be overwritten. Choose another name.")
+    if os.path.exists(path) and any(os.path.samefile(path, file) for file in files.values()):
+        raise UsageError(f"--out: {path} is an input and would be overwritten. Choose another name.")
 
 
 def write_tables(path: str, tables: Iterable[Any]) -> int:
