@@ -119,11 +119,14 @@ class Iterate(Conditioning):
 
         G is the gradient of the objective in θ, restricted to ``columns`` if these are given.
         """
-        if step_C != 0:
-            moved = self.C.copy()
-            moved[... if columns is None else np.ix_(columns, columns)] -= step_C * gradient
-            self.C = finite(project_psd(finite(moved, "C")), "C")
+        self._step_C(gradient, step_C, columns)
         self._step_H(gradient, phi, step_H, columns)
+
+    def _step_C(self, gradient: Array, step: float, columns: Index | None) -> None:
+        if step != 0:
+            moved = self.C.copy()
+            moved[... if columns is None else np.ix_(columns, columns)] -= step * gradient
+            self.C = finite(project_psd(finite(moved, "C")), "C")
 
 
 class Constant(Iterate):
