@@ -162,9 +162,8 @@ class TrainingData:
     @cached_property
     def groups(self) -> list[Group]:
         """Groups of side features that are selected together."""
-        if not self.has_side:
+        if self.side is None or not self.has_side:
             return []
-        assert self.side is not None
         return self.side.groups(self.side(self.tasks))
 
     def without(self, effects: SharedEffects) -> TrainingData:

@@ -129,8 +129,11 @@ class ColumnEncoding(Record):
             codes, distinct = _coded(column)
             days = _days_of_strings(codes, distinct)
             categories = categories or tuple(sorted(distinct))
-            if days is None:
-                _check_categories(categories, len(codes), title)
+            n, n_rows = len(categories), len(codes)
+            if days is None and n > MANY_CATEGORIES and (n > MAX_CATEGORIES or 2 * n > n_rows):
+                found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
+                advice = "Identifiers do not predict new rows: list the other columns in `features`."
+                raise ValueError(f"{found}. {advice}")
         if days is not None:
             first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
             return cls(name, "date", origin=float(first), has_zone=_has_zone(column.drop_nulls().head(1)))
@@ -623,14 +626,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value)
-
-
-def _check_categories(categories: tuple[str, ...], n_rows: int, title: str) -> None:
-    n = len(categories)
-    if n <= MANY_CATEGORIES or (n <= MAX_CATEGORIES and 2 * n <= n_rows):
-        return
-    found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
-    raise ValueError(f"{found}. Identifiers do not predict new rows: list the other columns in `features`.")
 
 
 def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str) -> None:
