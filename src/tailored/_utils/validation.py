@@ -41,16 +41,11 @@ def check_real(
     number = float(value)
     inside = low < number < high if strict else low <= number <= high
     if not (math.isfinite(number) and inside):
-        raise ValueError(f"{name} must be a finite number{_interval(low, high, strict)}; got {value!r}.")
+        bounds = f" {'>' if strict else '>='} {low:g}" if low > -math.inf else ""
+        if high < math.inf:
+            bounds = f" in {'(' if strict else '['}{low:g}, {high:g}{')' if strict else ']'}"
+        raise ValueError(f"{name} must be a finite number{bounds}; got {value!r}.")
     return number
-
-
-def _interval(low: float, high: float, strict: bool) -> str:
-    if high < math.inf:
-        return f" in {'(' if strict else '['}{low:g}, {high:g}{')' if strict else ']'}"
-    if low > -math.inf:
-        return f" {'>' if strict else '>='} {low:g}"
-    return ""
 
 
 def check_positive(name: str, value: Any) -> float:

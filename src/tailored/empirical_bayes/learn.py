@@ -223,13 +223,8 @@ def _learn_mixture(
     best = selection.best
     stage.begin("fit to all tasks")
     with single_threaded_blas():
-        fitter = StructureFitter.of(
-            data.statistics,
-            data.seed(Draw.STRUCTURE_STARTS),
-            selection.side,
-            data.groups,
-            data.settings.fit_intercept,
-        )
+        parts = data.statistics, data.seed(Draw.STRUCTURE_STARTS), selection.side, data.groups
+        fitter = StructureFitter.of(*parts, data.settings.fit_intercept)
         if len(data) >= MANY_TASKS:
             # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
             fitter.starts = selection.starts

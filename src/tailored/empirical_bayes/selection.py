@@ -177,11 +177,8 @@ def select(
             candidates = _repeat(data, candidates, chains, state_of, stage)
             if data.may_have_low_rank and data.settings.varying is None and len(data) > 1:
                 candidates += _low_rank(data, folds)
-    best = (
-        decide_by_aic(data, candidates, side)
-        if few
-        else decide(candidates, N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0)
-    )
+    n_errors = N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0
+    best = decide_by_aic(data, candidates, side) if few else decide(candidates, n_errors)
     with single_threaded_blas():
         atoms = _atoms(data, folds, best, candidates) if known is None else []
     candidates += atoms
@@ -295,14 +292,9 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     out = []
     with single_threaded_blas():
         for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
-            structure = Structure(
-                "low rank",
-                selected.n_components,
-                learn_mean=True,
-                n_factors=selected.n_factors,
-                rank=selected.rank,
-                calibration=selected.calibration,
-            )
+            options: dict[str, Any] = {"n_factors": selected.n_factors, "rank": selected.rank}
+            options |= {"learn_mean": True, "calibration": selected.calibration}
+            structure = Structure("low rank", selected.n_components, **options)
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
             out.append(_join(folds, [_score(data, fold, structure, fit) for fold, fit in fits]))

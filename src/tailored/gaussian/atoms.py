@@ -40,15 +40,8 @@ def first_atoms(tasks: Moments, start: Mixture) -> Mixture:
         gates[:, 0] -= np.log(K)
     means, covariance = expected.mean[:K], expected.mixture_covariance().mean(axis=0, keepdims=True)
     covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
-    return Mixture(
-        np.full(K, 1.0 / K),
-        means,
-        covariance,
-        start.noise,
-        gates=gates,
-        parents=start.covariances,
-        parent_shares=expected.shares[:K],
-    )
+    parents = {"parents": start.covariances, "parent_shares": expected.shares[:K]}
+    return Mixture(np.full(K, 1.0 / K), means, covariance, start.noise, gates=gates, **parents)
 
 
 def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:

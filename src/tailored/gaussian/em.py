@@ -110,9 +110,8 @@ def em(
             return fit
         start = fit.mixture
         if start.n_components == 1:
-            diagonal = (
-                restrict is not None and not np.triu(restrict(np.ones_like(start.covariances))[0], 1).any()
-            )
+            ones = np.ones_like(start.covariances)
+            diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
             return EMResult(*Scoring(source, learn_mean, diagonal, shrinkage)(start, max_iter))
     totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0

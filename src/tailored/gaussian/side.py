@@ -114,12 +114,8 @@ def select_side(
     kinds = [True] * has_intercept
     if not has_intercept or model.covariances[0, :-1].any():
         kinds.append(False)  # otherwise only the intercept differs between tasks
-    effects = [
-        Effect(g.column, g.curved, only)
-        for g in groups
-        if g.root.shape[1] <= LARGEST_EFFECT
-        for only in kinds
-    ]
+    small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
+    effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
     candidates = [term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()]
     least, kept = _least_gain(groups), list[Term]()
     for _ in range(ROUNDS):

@@ -63,12 +63,8 @@ def fit_mixture(
     groupings = [lines] * n_starts + [directions]
     if tasks.side is not None:
         groupings.append(tasks.side)
-    repeated = Mixture(
-        np.full(n_components, 1.0 / n_components),
-        np.repeat(single.means, n_components, axis=0),
-        np.repeat(single.covariances, n_components, axis=0),
-        single.noise,
-    )
+    means, W = (np.repeat(part, n_components, axis=0) for part in (single.means, single.covariances))
+    repeated = Mixture(np.full(n_components, 1.0 / n_components), means, W, single.noise)
     runs: list[EMResult] = []
     for grouping in groupings:
         groups = _group(grouping, n_components, rng)

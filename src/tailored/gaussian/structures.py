@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -86,15 +87,8 @@ class Structure:
     @property
     def family(self) -> tuple[Any, ...]:
         """Key of the family of this structure; members of a family differ only in the amount of shrinkage."""
-        return (
-            self.kind,
-            self.covariance,
-            bool(self.origin),
-            self.n_components,
-            self.learn_mean,
-            bool(self.gate_penalty),
-            self.atoms,
-        )
+        flags = self.learn_mean, self.atoms, bool(self.origin), bool(self.gate_penalty)
+        return self.kind, self.covariance, self.n_components, *flags
 
     def restrict(self, covariances: Array) -> Array:
         """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
@@ -168,13 +162,8 @@ def all_structures(
     if n_components > 1:
         mixture = Structure("mixture", n_components, learn_mean=learn_mean)
         penalties = (0.0, *GATE_PENALTIES) if has_side else (0.0,)
-        out.append(
-            [
-                replace(mixture, truncation=threshold, gate_penalty=penalty)
-                for penalty in penalties
-                for threshold in TRUNCATIONS
-            ]
-        )
+        pairs = product(penalties, TRUNCATIONS)
+        out.append([replace(mixture, gate_penalty=penalty, truncation=t) for penalty, t in pairs])
     return out
 
 

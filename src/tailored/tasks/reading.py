@@ -772,10 +772,7 @@ def prediction_frame(
     for label in task:
         if label in columns:
             raise ValueError(f"task: the column {label!r} has the name of a column of predictions; rename it")
-    frame = read_frame(query, "query")
-    series = []
-    for name, values in columns.items():
-        in_order = np.empty(len(values))
-        in_order[order] = values
-        series.append(nw.new_series(name, in_order, native_namespace=nw.get_native_namespace(frame)))
+    frame, back = read_frame(query, "query"), np.argsort(order)
+    options = {"native_namespace": nw.get_native_namespace(frame)}
+    series = [nw.new_series(name, values[back], **options) for name, values in columns.items()]
     return frame.select(list(task)).with_columns(*series).to_native()
