@@ -55,10 +55,8 @@ class FactorSelection:
         self.rows = self._rows(data.tasks)
         self.train = [self.rows.take(fold.train) for fold in data.folds]
         self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
-        arrival, draw = data.settings.arrival, Draw.HELD_OUT_ROWS
-        self.episodes = [
-            arrival.episodes(data.tasks[f.held_out], data.seed(draw, f.number)) for f in data.folds
-        ]
+        sets = ((data.tasks[f.held_out], data.seed(Draw.HELD_OUT_ROWS, f.number)) for f in data.folds)
+        self.episodes = [data.settings.arrival.episodes(*pair) for pair in sets]
 
     def _rows(self, tasks: TaskSet) -> FactorRows:
         side = None if self.data.side is None else self.data.side(tasks)

@@ -255,10 +255,8 @@ def _learn_mixture(
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
     errors, warning = shifts[-1].errors if shifts else best.errors, None
-    if selection.better_baseline is not None:
-        warning = (
-            f"X: held-out tasks are predicted worse than by {selection.better_baseline}; {likely_cause(data)}"
-        )
+    if (baseline := selection.better_baseline) is not None:
+        warning = f"X: held-out tasks are predicted worse than by {baseline}; {likely_cause(data)}"
     with single_threaded_blas():
         summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
     structure = best.structure

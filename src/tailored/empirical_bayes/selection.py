@@ -152,10 +152,9 @@ def select(
                 chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, ends)]
             elif data.is_wide:
                 # The search for low-rank structures follows; a full covariance has too many parameters.
-                plain = (
-                    Structure("mixed model", learn_mean=True, covariance=c) for c in ("none", "diagonal")
-                )
-                chains = [ridge_structures(), *([each] for each in plain)]
+                kinds = "none", "diagonal"
+                plain = [[Structure("mixed model", learn_mean=True, covariance=kind)] for kind in kinds]
+                chains = [ridge_structures(), *plain]
             else:
                 stage.begin("number of components")
                 n_components, learn_mean = count_components(data, state_of)
@@ -165,10 +164,8 @@ def select(
             if data.response is not None:
                 # Non-Gaussian targets are not centred, so a prior without a mean would be centred at f = 0.
                 # Their fits take longer, so truncation and shrinkage to common factors are not tried.
-                chains = [
-                    [s for s in each if s.learn_mean and not (s.truncation or s.n_factors)] for each in chains
-                ]
-                chains = [each for each in chains if each]
+                kept = ([s for s in c if s.learn_mean and not (s.truncation or s.n_factors)] for c in chains)
+                chains = [each for each in kept if each]
         stage.begin("structures")
         folds = _prepare(data, data.folds, chains, state_of)
         candidates = _score_chains(data, folds, chains, stage)
@@ -184,9 +181,7 @@ def select(
     candidates += atoms
     if atoms and significant(_most_likely(atoms).density - best.density - LEAST_GAIN, N_ERRORS):
         best = _most_likely(atoms)
-    results: list[dict[str, Any]] = [
-        {**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in candidates
-    ]
+    results = [{**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in candidates]
     task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
     baselines = {"the mean of their own rows": task_means}
     for pooled in (c for c in candidates if c.structure.covariance == "none"):
@@ -252,9 +247,8 @@ def _repeat(
             structures.add(c.structure)
     close = [c for c in candidates if c.structure in structures]
     kept = [some for some in ([s for s in each if s in structures] for each in chains) if some]
-    repeats = [
-        _score_chains(data, _prepare(data, folds, kept, state_of), kept, stage) for folds in partitions
-    ]
+    prepared = (_prepare(data, folds, kept, state_of) for folds in partitions)
+    repeats = [_score_chains(data, states, kept, stage) for states in prepared]
     averaged = {}
     for same in zip(close, *repeats, strict=True):
         averaged[same[0].structure] = replace(same[0], density=np.mean([c.density for c in same], axis=0))
@@ -365,9 +359,8 @@ def _best_ridge(data: TrainingData) -> Structure:
     """Return the structure of independent tasks with the ridge of highest evidence."""
     fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS))
     with single_threaded_blas():
-        return max(
-            ridge_structures(), key=lambda s: data.statistics.posterior(fitter.fit(s)).log_evidence.sum()
-        )
+        fits = {structure: fitter.fit(structure) for structure in ridge_structures()}
+        return max(fits, key=lambda s: data.statistics.posterior(fits[s]).log_evidence.sum())
 
 
 def _select_side(data: TrainingData) -> SideStructure | None:

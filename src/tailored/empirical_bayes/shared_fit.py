@@ -55,9 +55,8 @@ class Term(NamedTuple):
     """
 
     values: Array
-    effect: (
-        Callable[[float, Array, Array, float], SharedEffect] | None
-    )  # None if it only competes with others
+    #: None if the term only competes with others.
+    effect: Callable[[float, Array, Array, float], SharedEffect] | None
     kind: str
 
 
@@ -111,9 +110,8 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
                 terms += [Term(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric]
     if not terms:
         return None
-    nothing = SharedEffects(
-        tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items()), encoder
-    )
+    levels = tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items())
+    nothing = SharedEffects(levels, encoder)
     with single_threaded_blas():
         return _fit(data.without(nothing), tasks, terms, nothing)
 
@@ -172,9 +170,8 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
 
     def effect(scale: float, u: Array, *_: Any) -> SharedProduct:
         coef = float(u[0] / size)
-        return SharedProduct(
-            columns, (float(centre[0]), float(centre[1])), scale * coef, scale * (level * coef)
-        )
+        first, second = centre.tolist()
+        return SharedProduct(columns, (first, second), scale * coef, scale * (level * coef))
 
     return Term(((values - level) / size)[:, None], effect, "product")
 
@@ -196,9 +193,8 @@ def _fit(
         left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
         on_mean = np.linalg.solve(left, H[:d, d:])
         projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
-        kept, u = _select(
-            projected, terms, parts, LEAST_GAIN if len(data) >= ENOUGH_TASKS else LEAST_GAIN_OF_FEW
-        )
+        least_gain = LEAST_GAIN if len(data) >= ENOUGH_TASKS else LEAST_GAIN_OF_FEW
+        kept, u = _select(projected, terms, parts, least_gain)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
         # Predictions use the variance of u given b, because the errors of b and u cancel.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)

@@ -267,9 +267,8 @@ class Moments(TaskStatistics):
             slopes, packed = mean, (2.0 - twice) - R.reshape(T, r * r).take(i * r + j, axis=1)
         else:
             R = np.tile(np.eye(r), (T, 1, 1))
-            R[:, :p] = np.concatenate(
-                [found.covariances, found.covariances @ gram[:, :p, p:] / -noise], axis=2
-            )
+            across = found.covariances @ gram[:, :p, p:] / -noise
+            R[:, :p] = np.concatenate([found.covariances, across], axis=2)
             slopes, packed = times(R.transpose(0, 2, 1), cross) / noise, (gram @ R / noise)[:, i, j]
             mean = np.hstack([mean, np.zeros((T, r - p))])
         shares = np.concatenate([slopes, packed, np.ones((T, 1))], axis=1) @ table.T

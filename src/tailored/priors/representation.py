@@ -137,9 +137,8 @@ class RepresentationPrior(Prior):
             # The warning was already issued when the task was first solved.
             warnings.simplefilter("ignore", ConvergenceWarning)
             offset = X @ self.bias(phi) if self.bias.moves else None
-            solution = solving.solve(
-                X, support.y, self.conditioning(phi), offset=offset, **self.task_settings
-            )
+            theta = self.conditioning(phi)
+            solution = solving.solve(X, support.y, theta, offset=offset, **self.task_settings)
         return solution.gap, solution.n_iter
 
 

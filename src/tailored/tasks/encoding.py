@@ -149,11 +149,10 @@ class ColumnEncoding(Record):
         """Return the encoded values (n, k) of a column, with NaN for missing values, and its unknown categories."""
         if self.kind in ("number", "boolean"):
             values = numeric_column(column, title, advice)[:, None]
-            if (
-                self.kind == "boolean"
-                and (other := values[(values != 0) & (values != 1) & ~np.isnan(values)]).size
-            ):
-                raise ValueError(f"{title} held booleans in the training table and has {other[0]:g} now.")
+            if self.kind == "boolean":
+                other = values[(values != 0) & (values != 1) & ~np.isnan(values)]
+                if other.size:
+                    raise ValueError(f"{title} held booleans in the training table and has {other[0]:g} now.")
             return values, []
         if self.kind == "date":
             kind, _ = declared_kind(column)
@@ -547,9 +546,8 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
 
     values = [value.strip() for value in distinct]
     commas = [_DECIMAL_COMMA.fullmatch(value) is not None for value in values]
-    if any(commas) and all(
-        is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)
-    ):
+    numbers = [is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)]
+    if any(commas) and all(numbers):
         found = f"{title} holds numbers with a comma ({first(commas)}). Remove commas that separate thousands"
         advice = "If they are decimal commas, read the file with decimal=',' (--decimal ,)."
         raise ValueError(f"{found}. {advice}")

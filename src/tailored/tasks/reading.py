@@ -619,10 +619,8 @@ class LongTable:
         y = np.zeros(len(data))
         if self.target is not None:
             encoding, y = encoding.encode_target(data[self.target], self.encoding is None)
-        row_values = {
-            role: check_row_values(role, numeric_column(data[name], role), len(data))
-            for role, name in self._row_columns.items()
-        }
+        given = {role: numeric_column(data[name], role) for role, name in self._row_columns.items()}
+        row_values = {role: check_row_values(role, values, len(data)) for role, values in given.items()}
         encoding = replace(encoding, dropped=dropped, **self._row_columns)
         return TaskRows(X, y, grouping, side, encoding.feature_names, encoding, row_values)
 

@@ -623,9 +623,8 @@ class TaskSet(Fitted):
         order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
         if side is not None:
             names = list(map(repr, joined.side_names or range(side.shape[1])))
-            side = np.column_stack(
-                [constant_values(column, grouping, name) for column, name in zip(side.T, names, strict=True)]
-            )
+            pairs = zip(side.T, names, strict=True)
+            side = np.column_stack([constant_values(column, grouping, name) for column, name in pairs])
         offsets = offsets_of(np.bincount(task, weights=joined.sizes))
         return joined.replace(**joined.rows(order), offsets=offsets, side_info=side)
 
