@@ -288,16 +288,9 @@ class StructureFitter:
             return fit_mixture(tasks, single, structure.n_components, seed=self.seed, start=known, **options)
         if structure.covariance == "diagonal":
             known = self.fitted.get(replace(structure, covariance="full"), known)
-        return fit_mixed_model(
-            tasks,
-            covariance=structure.covariance,
-            origin=structure.origin,
-            varying=structure.varying,
-            max_iter=self.steps(few=100, many=40),
-            tol=self.tol if self._few else 1e-6,
-            start=known,
-            **options,
-        )
+        options |= {name: getattr(structure, name) for name in ("covariance", "origin", "varying")}
+        options |= {"max_iter": self.steps(few=100, many=40), "tol": self.tol if self._few else 1e-6}
+        return fit_mixed_model(tasks, start=known, **options)
 
     def with_gates(self, start: Mixture, penalty: float, **options: Any) -> Mixture:
         """Estimate mixing weights that depend on the relevant side information, if any."""

@@ -60,21 +60,19 @@ class Description:
         """Return the columns as a pandas DataFrame, or as a structured array without pandas."""
         return as_frame({name: [column[name] for column in self.columns] for name in _HEADER})
 
-    def _head(self) -> list[str]:
+    def __str__(self) -> str:
         task = f" ({self.task})" if self.task else ""
         target = f", target {self.target}" if self.target else ""
         low, median, high = (_number(self.rows_per_task[name]) for name in ("min", "median", "max"))
         n_features = sum(column["role"] == "feature" for column in self.columns)
         dropped = ", ".join(f"{count:,} rows with {reason}" for reason, count in self.dropped.items())
-        return [
+        head = [
             f"{self.n_tasks:,} tasks{task}, {self.n_rows:,} rows{target}",
             f"rows per task: {low} to {high}, median {median}",
             f"columns: {n_features} feature{'s' * (n_features != 1)}, {len(self.columns) - n_features} of side information",
             f"dropped: {dropped or 'nothing'}",
         ]
-
-    def __str__(self) -> str:
-        lines = [line for part in self._head() for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
+        lines = [line for part in head for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
         shown = self.columns[:MAX_LISTED]
         if shown:
             width = min(max(len(column["column"]) for column in (*shown, {"column": "column"})), NAME_WIDTH)
