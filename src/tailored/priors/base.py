@@ -192,9 +192,9 @@ class Prior(Record, ABC):
         assert self.feature_range is not None
         first, last = self.feature_range[:, j]
         others = f" Columns that are far outside: {len(far)}." if len(far) > 1 else ""
-        limit = f"more than one training range outside of the training range (about {first:.6g} to {last:.6g})"
+        found = f"X: column {name} has the value {value:.6g}, more than one training range outside"
         advice = "The prediction extrapolates linearly: check the unit of the column, or clip it."
-        warn(f"X: column {name} has the value {value:.6g}, {limit}.{others} {advice}")
+        warn(f"{found} of the training range (about {first:.6g} to {last:.6g}).{others} {advice}")
 
     def check_support(self, support: Support) -> None:
         """Raise ValueError if rows of one task from a file do not match this prior."""
