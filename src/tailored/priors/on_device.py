@@ -1,4 +1,4 @@
-"""Computation of the weights of many tasks on a GPU, from tensors of rows; imports torch."""
+"""Computation of the weights of many tasks on a GPU, from tensors of rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
-from .mixture import interpolation
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
@@ -20,6 +18,8 @@ BLOCK_TASKS = 1 << 20
 
 def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
     """Return the weights (T, d) in the user's units, for a `MixturePrior`; an intercept is last."""
+    import torch
+
     if prior.needs_rows:
         raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
     starts = range(0, len(tasks), BLOCK_TASKS)
@@ -28,26 +28,30 @@ def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
 
 
 def _weights(prior: Any, tasks: TensorTasks) -> Any:
+    import torch
+
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
     statistics = CudaMoments.of(tasks, prior.scaling, side)
-    shares, means = statistics.posterior(prior.model)
-    weights = torch.einsum("tk,tkd->td", shares, means)
+    posterior = statistics.posterior(prior.model)
+    weights = torch.einsum("tk,tkd->td", posterior.shares, posterior.means)
     if all(shift.B is None for shift in prior.shifts):
         return weights
     shift = _mean_shifts(prior, weights, *statistics.dense(), statistics.sizes)
     # For prior means shifted by δ, posterior means are δ plus those for the targets y − Xδ.  Responsibilities are kept.
     shifted = replace(statistics, products=statistics.products.double()).shifted(shift)
-    return shift + torch.einsum("tk,tkd->td", shares, shifted.posterior(prior.model)[1])
+    return shift + torch.einsum("tk,tkd->td", posterior.shares, shifted.posterior(prior.model).means)
 
 
 def _tensor(value: Any, like: Any) -> Any:
+    import torch
+
     return torch.tensor(np.asarray(value), dtype=torch.float64, device=like.device)
 
 
 def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
     total = 0.0 * w
-    heights = _tensor(interpolation(prior.shifts, sizes.cpu().numpy()), w)
+    heights = _tensor(prior.shift_factors(sizes.cpu().numpy()), w)
     for shift, height in zip(prior.shifts, heights, strict=True):
         if shift.B is not None and shift.summary is not None:
             psi, B = _summary(shift.summary, w, gram, cross, square, sizes), _tensor(shift.B, w)
@@ -57,6 +61,7 @@ def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: 
 
 def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return ψ(s) as `TaskSummary` does."""
+    import torch
 
     def squared_residuals(weights: Any) -> Any:
         fitted = (gram @ weights[..., None])[..., 0]
