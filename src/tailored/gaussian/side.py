@@ -215,10 +215,8 @@ def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: 
     """Return a term for each effect; W is the covariance of the coefficients without side information."""
     assert tasks.side is not None
     values, vectors = np.linalg.eigh(W)
-    every = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
-    every = np.where(
-        np.diag(W)[:, None] > 1e-14 * values[-1], every[:, values[::-1] > 1e-9 * values[-1]], 0.0
-    )
+    varies, kept = np.diag(W) > 1e-14 * values[-1], values[::-1] > 1e-9 * values[-1]
+    every = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, kept] * varies[:, None]
     intercept = np.eye(len(W))[:, -1:] * np.sqrt(W[-1, -1])
     by_key, out = {(group.column, group.curved): group for group in groups}, []
     for effect in effects:

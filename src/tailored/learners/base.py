@@ -216,9 +216,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         side_info = side_by_rows(side_info, groups, X, y)
         columns = columns_to_encode(X) if reset and y is not None else []
         if columns and groups is None:
-            advice = (
-                "Pass groups= with the task label of each row; other columns than numbers are then encoded."
-            )
+            advice = "Pass groups= with the task label of each row; categories are then encoded."
             raise ValueError(f"groups is None, and column {columns[0]!r} of X is not numeric. {advice}")
         if columns:
             X = TaskSet.from_columns(X, y, groups, side_info, **row_values)

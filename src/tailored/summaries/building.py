@@ -480,10 +480,8 @@ def _describe_side(learner: Any, description: ModelDescription) -> str:
     text = f"coefficients of {list_some(shifted, MOST_NAMED)}"
     if shifted in ([INTERCEPT], columns):
         text = "the intercept" if shifted == [INTERCEPT] else "all coefficients"
-    chosen = [
-        (names[j] if j < len(names) else f"s{j}") + " (nonlinear)" * (j in form["curved"])
-        for j in form["columns"]
-    ]
+    curved = dict.fromkeys(form["curved"], " (nonlinear)")
+    chosen = [(names[j] if j < len(names) else f"s{j}") + curved.get(j, "") for j in form["columns"]]
     return f"Columns of the side information that shift {text}: {list_some(chosen, MOST_NAMED)}."
 
 

@@ -72,7 +72,6 @@ class Task(_Fields):
     side_names: list[str] | None = None
 
 
-#: Advice for frames with missing values.
 MISSING_ADVICE = "Use TaskSet.from_frame(..., missing='drop') to drop such rows, or missing='impute' for the training table to impute."
 
 
@@ -537,10 +536,8 @@ class TaskSet(Fitted):
         at = positions_of(query.labels, self.labels)
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
-            labels = f"(support has {mine}, query {theirs})"
-            raise ValueError(
-                f"support: none of its tasks is in query {labels}. Leave it out to predict without rows."
-            )
+            found = f"none of its tasks is in query (support has {mine}, query {theirs})"
+            raise ValueError(f"support: {found}. Leave it out to predict without rows.")
         return at
 
     def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
