@@ -32,14 +32,14 @@ def _weights(prior: Any, tasks: TensorTasks) -> Any:
 
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
     statistics = CudaMoments.of(tasks, prior.scaling, side)
-    posterior = statistics.posterior(prior.model)
-    weights = torch.einsum("tk,tkd->td", posterior.shares, posterior.means)
+    shares, means = statistics.posterior(prior.model)
+    weights = torch.einsum("tk,tkd->td", shares, means)
     if all(shift.B is None for shift in prior.shifts):
         return weights
     shift = _mean_shifts(prior, weights, *statistics.dense(), statistics.sizes)
     # For prior means shifted by δ, posterior means are δ plus those for the targets y − Xδ.  Responsibilities are kept.
     shifted = replace(statistics, products=statistics.products.double()).shifted(shift)
-    return shift + torch.einsum("tk,tkd->td", posterior.shares, shifted.posterior(prior.model).means)
+    return shift + torch.einsum("tk,tkd->td", shares, shifted.posterior(prior.model)[1])
 
 
 def _tensor(value: Any, like: Any) -> Any:
