@@ -153,9 +153,7 @@ class SideFeatures(Record):
         curves: list[Curve] = []
         if encoder.needs_side_info and not encoder.needs_rows:
             # Imputed values must not affect the knots.
-            known = (
-                encoder.known(tasks) if isinstance(encoder, SideVector) else np.ones_like(linear, dtype=bool)
-            )
+            known = encoder.known(tasks) if isinstance(encoder, SideVector) else np.ones_like(linear, bool)
             found = (Curve.fit(linear[known[:, j], j], j) for j in np.flatnonzero(~indicator).tolist())
             curves = [curve for curve in found if curve is not None]
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])

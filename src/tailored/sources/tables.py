@@ -183,10 +183,8 @@ def _iterable(frames: Iterable[Any]) -> Iterator[Batch]:
 
                 frame = pa.Table.from_batches([frame])
             if not is_frame(frame):
-                kind = type(frame).__name__
-                raise TypeError(
-                    f"data: item {i} of the iterable is a {kind}, not a dataframe; expected {ACCEPTED}"
-                )
+                found = f"item {i} of the iterable is a {type(frame).__name__}, not a dataframe"
+                raise TypeError(f"data: {found}; expected {ACCEPTED}")
             yield frame
 
     return _with_positions(tables(), "data")

@@ -179,9 +179,7 @@ def effects_table(description: ModelDescription) -> Table:
     if not estimated:
         caption += ". There are no standard errors because the selected prior mean is the overall mean of the targets"
     elif np.isnan(errors[shown]).any():
-        caption += (
-            ". No std. error: the rows identify the fixed effect only together with those of other columns"
-        )
+        caption += ". No std. error: the rows identify the fixed effect only jointly with other columns"
     # Coefficients of scaled columns are comparable, so sort by their size.
     order = np.argsort(-(centre**2 + np.diagonal(covariance))[shown], kind="stable").tolist()
     percent, order = ["R² of side info"], order if d > MAX_ROWS else None
@@ -304,9 +302,7 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
         "mean coefficient": means.ravel().tolist(),
         "random-effect std": deviations.ravel().tolist(),
     }
-    about = (
-        "mean coefficient: of the component's tasks; random-effect std: their standard deviation around it."
-    )
+    about = "mean coefficient: of the component's tasks; random-effect std: their std around it."
     n_printed = 0 if K * d > MAX_ROWS else K * d
     return {
         "components": Table("Components", columns, caption, ["proportion"], sentences=["main differences"]),
@@ -460,9 +456,7 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
         plural = "s" * (form["pseudo_tasks"] != 1)
         text += f"; random-effect correlations are shrunk towards {towards} (weight: {form['pseudo_tasks']:g} pseudo-task{plural})"
     if not form.get("learn_mean") and len(names) > 1:
-        text += (
-            "; the fixed effects of the features are zero, because they did not lower the validation error"
-        )
+        text += "; the fixed effects of the features are zero: they did not lower the validation error"
     return text + "."
 
 
