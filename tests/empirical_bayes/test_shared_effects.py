@@ -159,6 +159,19 @@ def test_the_dispersion_is_not_explained_by_many_effects_of_categories(std):
     assert deviation == pytest.approx(std, abs=0.07)
 
 
+def test_effects_of_categories_do_not_bias_means_of_counts():
+    """The log-likelihood of a Poisson model with an intercept is largest where the means add up to the counts."""
+    rng = np.random.default_rng(0)
+    groups, items = np.repeat(np.arange(40), 8), rng.integers(60, size=320)
+    rates = np.exp(0.5 + rng.normal(0.0, 0.4, 40)[groups] + rng.normal(0.0, 0.5, 60)[items])
+    frame = pd.DataFrame({"group": groups, "item": [f"i{i}" for i in items], "x": rng.normal(size=320)})
+    counted = frame.assign(y=rng.poisson(rates))
+    learner = EmpiricalBayesLearner(loss="poisson", varying=[])
+    learner.fit(TaskSet.from_frame(counted, task="group", target="y"))
+    found = learner.predict_tasks(frame, support=counted)["prediction"]
+    assert np.mean(found) == pytest.approx(counted["y"].mean(), rel=5e-3)
+
+
 def test_rare_values_have_wider_intervals():
     frame = table(n_tasks=40, n_items=60, curve=0.0)[0]
     frame = frame.drop(frame.index[(frame["item"] == "i07")][2:])

@@ -168,7 +168,7 @@ class TrainingData:
 
     def without(self, effects: SharedEffects) -> TrainingData:
         """Return the data after subtracting shared effects."""
-        tasks = effects.residual_tasks(self.tasks, is_response=self.response is not None)
+        tasks = effects.residual_tasks(self.tasks, self.response)
         side = self.side
         if side is not None and side.encoder.needs_rows:
             side = SideFeatures.fit(deepcopy(side.encoder), tasks)

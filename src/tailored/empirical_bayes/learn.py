@@ -30,6 +30,7 @@ from ..gaussian.structures import StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
 from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
+from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks.episodes import Episodes
@@ -96,9 +97,9 @@ def learn(
         with single_threaded_blas():
             fitted = fit_effects(data)
         if fitted is None:
-            return _learn_mixture(data, stage, source_in, selected)
+            return _learn_mixture(_with_dispersion(data), stage, source_in, selected)
         effects, mean_errors, growth = fitted
-        rest, rest_in = data.without(effects), source_in and partial(source_in, effects=effects)
+        rest, rest_in = _with_dispersion(data, effects), source_in and partial(source_in, effects=effects)
         learned = _learn_mixture(rest, stage, rest_in, selected, growth)
     clip, rate = data.settings.clip, data.largest_rate
     prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
@@ -193,17 +194,20 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
             raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
 
 
-def _with_dispersion(data: TrainingData) -> TrainingData:
-    """Return the data with a negative binomial response if counts are overdispersed despite random intercepts."""
+def _with_dispersion(data: TrainingData, effects: SharedEffects | None = None) -> TrainingData:
+    """Subtract the effects; use a negative binomial response if counts are overdispersed despite random intercepts."""
+    rest = data if effects is None else data.without(effects)
+    if not isinstance(data.response, Poisson):
+        return rest
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    covariance = "intercept" if data.settings.fit_intercept else "diagonal"
-    evidence = []
+    more = more if effects is None else more.without(effects)
+    evidence, covariance = [], "intercept" if data.settings.fit_intercept else "diagonal"
     with single_threaded_blas():
-        for each in (data, more):
+        for each in (rest, more):
             some = each.statistics.take(slice(None, None, 1 + (len(data) - 1) // MOST_TASKS))
             model = fit_mixed_model(some, covariance=covariance, max_iter=30, tol=1e-6)
             evidence.append(some.posterior(model).log_evidence.sum())
-    return more if evidence[1] - evidence[0] > LEAST_GAIN else data
+    return more if evidence[1] - evidence[0] > LEAST_GAIN else rest
 
 
 def _learn_mixture(
@@ -214,8 +218,6 @@ def _learn_mixture(
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
     """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
-    if isinstance(data.response, Poisson):
-        data = _with_dispersion(data)
     if data.response is not None:
         growth = growth[0], data.response.noise(growth[1])
     known = None if selected is None else (selected.structure, selected.side)

@@ -179,12 +179,12 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
 def _fit(
     data: TrainingData, tasks: TaskSet, terms: list[Term], effects: SharedEffects
 ) -> FittedEffects | None:
-    is_response, encoder, scale = data.response is not None, effects.encoder, data.scaling.target
+    encoder, scale = effects.encoder, data.scaling.target
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
     for _ in range(ROUNDS):
-        rest = effects.residual_tasks(tasks, is_response=is_response)
+        rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
         part = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0))
@@ -215,8 +215,7 @@ def _fit(
     growth = (1.0, 1.0)
     if effects.levels:
         # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
-        has_dispersion = data.response is not None and data.response.has_dispersion
-        noise = model.noise * (rows.roots**2 if has_dispersion else np.ones(len(rows.y)))
+        noise = model.noise * rows.roots ** (2 if getattr(data.response, "has_dispersion", False) else 0)
         growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
     return FittedEffects(effects, errors, growth)
 

@@ -343,7 +343,7 @@ class EmpiricalBayesLearner(MetaLearner):
                     # The residuals of a task in the sample come from the regressor that was fitted without it.
                     folds = shared.folds_of(positions_of(tasks.labels, ordered.labels))
                     tasks = shared.regressor.residual_tasks(tasks, folds)
-                return tasks if effects is None else effects.residual_tasks(tasks, is_response=False)
+                return tasks if effects is None else effects.residual_tasks(tasks)
 
             changed = shared is not None or effects is not None
             return source.statistics(Reader(scaling, side, residuals if changed else None))

@@ -345,7 +345,7 @@ class Prior(Record, ABC):
         if self.regressor is not None:
             tasks = self.regressor.residual_tasks(tasks, folds)
         if self.shared is not None:
-            tasks = self.shared.residual_tasks(tasks, is_response=self.response is not None)
+            tasks = self.shared.residual_tasks(tasks, self.response)
         return tasks
 
     def shared_inputs(self, tasks: TaskSet) -> Array:
