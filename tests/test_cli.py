@@ -405,6 +405,13 @@ def test_tables_of_spreadsheets(folder, numeric_models):
     predicted = run("predict", numeric_models["padded"], data, "-o", folder / "commas.csv")
     assert predicted.exit_code == 0
     assert pd.read_csv(folder / "commas.csv", sep=";", decimal=",")["prediction"].dtype == float
+    # The points of dates are not decimal marks.
+    data.write_text(
+        "school;hours;day;sent\n" + "b;0,5;15.04.1983;1.10.24 8:15\nc;3;15.04.1983;2.10.24 9:15\n"
+    )
+    assert read_table(str(data), "data")["hours"].to_pylist() == [0.5, 3.0]
+    data.write_text("school;hours;share;day\nb;1.25;2.5;15.04.1983\nc;2.5;1,5;15.04.1983\n")
+    assert read_table(str(data), "data")["hours"].to_pylist() == [1.25, 2.5]
     for content, message in (
         (b"PK\3\4" + bytes(200), "is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8"),
         (b"Results of 2024\n" + rows.encode(), r"line 1 does not look like a header \('Results of 2024'\)"),
@@ -429,6 +436,8 @@ def test_tables_of_spreadsheets(folder, numeric_models):
             done = run("predict", numeric_models["whole"], *options, code=2)
             found = f"error: {name}Feature column 'hours' is not numeric (it has {cell!r} in line 32). It was numeric"
             assert done.stderr.startswith(found)
+            advice = "If commas are decimal marks, read the file with --decimal ,."
+            assert done.stderr.endswith(f" {advice}\n") == (cell == "1,234")
     frame.assign(hours="1", school=frame["school"].mask(frame.index == 30)).to_csv(data, index=False)
     done = run("fit", data, *ROLES, code=2)
     assert done.stderr.startswith("error: The task column 'school' has a missing label (None) in line 32.")

@@ -26,6 +26,8 @@ _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
 _INDEX = re.compile(r"__index_level_\d+__")
 #: Matches a number in decimal or scientific notation.
 PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.ASCII | re.I)
+DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+", re.ASCII)
+DECIMAL_ADVICE = "If commas are decimal marks, read the file with decimal=',' (--decimal ,)."
 
 
 def is_frame(data: Any) -> bool:
@@ -115,8 +117,10 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
         except OverflowError:
             raise ValueError(f"{title} has a number beyond 1e308. Use another unit.") from None
     texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
-    found = (f"it has {text!r} in row {row}" for row, text in texts if not PLAIN_NUMBER.fullmatch(text))
-    raise ValueError(f"{title} is not numeric ({next(found, f'it is {column.dtype}')}). {advice}")
+    row, text = next((each for each in texts if not PLAIN_NUMBER.fullmatch(each[1])), (None, ""))
+    found = f"it is {column.dtype}" if row is None else f"it has {text!r} in row {row}"
+    advice += f" {DECIMAL_ADVICE}" * bool(DECIMAL_COMMA.fullmatch(text.strip()))
+    raise ValueError(f"{title} is not numeric ({found}). {advice}")
 
 
 def as_floats(column: Column) -> np.ndarray:

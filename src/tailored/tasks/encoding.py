@@ -17,6 +17,8 @@ import narwhals.stable.v1 as nw
 import numpy as np
 
 from .._utils.frames import (
+    DECIMAL_ADVICE,
+    DECIMAL_COMMA,
     PLAIN_NUMBER,
     Column,
     Frame,
@@ -51,7 +53,6 @@ Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 _DAY = 86_400.0 * 1e6  # in microseconds
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _NUMBER = int | float | np.number
-_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+", re.ASCII)
 #: Matches a number that may have a decimal comma, thousands separators or a percent sign.
 _WRITTEN_NUMBER = re.compile(
     r"[-+]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)(e[-+]?\d+)?\s?%?", re.ASCII | re.I
@@ -545,12 +546,11 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
         return f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
 
     values = [value.strip() for value in distinct]
-    commas = [_DECIMAL_COMMA.fullmatch(value) is not None for value in values]
+    commas = [DECIMAL_COMMA.fullmatch(value) is not None for value in values]
     numbers = [is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)]
     if any(commas) and all(numbers):
         found = f"{title} holds numbers with a comma ({first(commas)}). Remove commas that separate thousands"
-        advice = "If they are decimal commas, read the file with decimal=',' (--decimal ,)."
-        raise ValueError(f"{found}. {advice}")
+        raise ValueError(f"{found}. {DECIMAL_ADVICE}")
     other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
     if len(values) < MIN_NUMBERS or len(values) - sum(other) < SHARE_OF_NUMBERS * len(values):
         return
