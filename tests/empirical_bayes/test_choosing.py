@@ -181,3 +181,14 @@ def test_a_callable_may_read_the_description(few_steps, with_side):
     table = some.side_info
     standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
     np.testing.assert_allclose(learner.prior_.side(some), standardised, atol=1e-12)
+
+
+def test_a_structure_whose_means_explode_is_not_selected():
+    """Most tasks have no events, and some have many: log rates vary so much that their means are enormous."""
+    rng, T, n = np.random.default_rng(1), 160, 6
+    happens = (rng.random((T, n)) < 0.3) & (rng.random(T) < 0.6)[:, None]
+    rates = np.exp(1.0 + 0.6 * np.arange(n) + 1.5 * rng.normal(size=(T, 1)))
+    y = np.where(happens, rng.negative_binomial(0.5, 0.5 / (0.5 + rates)), 0).ravel().astype(float)
+    X = np.tile(np.eye(n)[:, 1:], (T, 1))
+    learner = EmpiricalBayesLearner(loss="negative_binomial").fit(X, y, groups=np.repeat(np.arange(T), n))
+    assert learner.adapt().predict(X).mean() == pytest.approx(y.mean(), rel=0.1)  # it was 200 times as large

@@ -85,8 +85,8 @@ def test_effects_are_found(fitted):
     assert [type(effect).__name__ for effect in linear.prior_.shared.effects] == ["SharedLevels"]
     assert "a curve of x" in str(fitted.summary())
     errors = fitted.summary().tables["errors"]
-    assert errors.columns["method"] == ["this learner"]
-    assert "Baselines are not fitted with effects that all tasks share" in errors.caption
+    assert errors.columns["method"] == ["this learner", "mixed model", "pooled regression"]
+    assert "All methods have the effects that all tasks share" in errors.caption
     assert fitted.summary().to_frame("effects")["column"].tolist() == ["x", "(intercept)"]
     assert "25 values of item (std " in " ".join(str(fitted.summary()).split())
     # The table has the differences between predictions of rows that differ in their item alone.

@@ -32,7 +32,7 @@ from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
-from ..summaries.training import OWN, TrainingSummary
+from ..summaries.training import MIXED_MODEL, OWN, POOLED, TrainingSummary
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
@@ -105,7 +105,8 @@ def learn(
     prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
-    errors = {OWN: summary.errors[OWN]} if summary.errors else {}
+    # The other baselines would be of the residuals.
+    errors = {name: e for name, e in summary.errors.items() if name in (OWN, POOLED, MIXED_MODEL)}
     return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
 
 

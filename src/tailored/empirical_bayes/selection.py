@@ -57,6 +57,8 @@ COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
+#: Structures for classes and counts with more than this multiple of the least error are not selected.
+MOST_ERROR = 1.5
 #: Minimum number of training tasks for atoms.
 LEAST_ATOMS = 100
 #: Minimum number of held-out tasks for a comparison with baselines.
@@ -174,8 +176,13 @@ def select(
             candidates = _repeat(data, candidates, chains, state_of, stage)
             if data.may_have_low_rank and data.settings.varying is None and len(data) > 1:
                 candidates += _low_rank(data, folds)
+    usable = candidates
+    if data.response is not None:
+        # Predictions are means, which explode if the log rates vary much, however likely the counts are.
+        least = min(c.error for c in candidates)
+        usable = [c for c in candidates if c.error <= MOST_ERROR * least] or candidates
     n_errors = N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0
-    best = decide_by_aic(data, candidates, side) if few else decide(candidates, n_errors)
+    best = decide_by_aic(data, usable, side) if few else decide(usable, n_errors)
     with single_threaded_blas():
         atoms = _atoms(data, folds, best, candidates) if known is None else []
     candidates += atoms

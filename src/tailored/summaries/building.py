@@ -107,9 +107,9 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
     loss = training.loss if training is not None and split is None else learner.loss_.name
     n_evaluated = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
     caption = f"error: mean {error_name(loss)} over {n_evaluated:,} {evaluated_on}."
-    if len(errors) == 1 and getattr(prior, "shared", None) is not None and split is None:
-        caption += " Baselines are not fitted with effects that all tasks share; tailored.evaluation.evaluate fits them."
     if len(errors) > 1:
+        if getattr(prior, "shared", None) is not None and split is None:
+            caption += " All methods have the effects that all tasks share."
         caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
         texts = dict(_BASELINES)
         if prior.response is not None:
