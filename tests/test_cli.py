@@ -567,6 +567,23 @@ def test_summary(model):
     assert json.loads(run("summary", model, "--json").stdout)["effects"]["column"][0] == "hours"
 
 
+def test_summary_of_three_classes(folder):
+    pupils, out = pd.read_csv(folder / "pupils.csv"), folder / "grade.tailored"
+    pupils["grade"] = pd.qcut(pupils.pop("score"), 3, labels=["low", "fair", "good"])
+    pupils.to_csv(folder / "grade.csv", index=False)
+    roles = ("--task", "school", "--target", "grade", "--features", "hours", "--jobs", 1)
+    run("fit", folder / "grade.csv", *roles, "-o", out)
+    text, by_class = run("summary", out).stdout, json.loads(run("summary", out, "--json").stdout)
+    assert re.findall(r"^Class (\S+) against", text, re.M) == ["'fair'", "'good'", "'low'"]
+    learner = tailored.load(out)
+    for name, one in zip(("fair", "good", "low"), learner.learners_, strict=True):
+        assert f"Predictions are probabilities of '{name}'." in " ".join(text.split())
+        effects = one.summary().tables["effects"].columns["fixed effect"]
+        assert by_class[name]["effects"]["fixed effect"] == pytest.approx(list(effects))
+    assert "second class" not in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_report(folder, model, monkeypatch):
     """Tasks are read as by fit, and passed on with the coverage."""
     calls = []

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
@@ -257,8 +258,19 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
         check_files(None, model=model)
         from .. import load
 
-        result = load(model, trust_regressor=trust_regressor).summary()
-        say(json.dumps(result.to_dict(), default=str) if as_json else str(result))
+        learner = load(model, trust_regressor=trust_regressor)
+        if len(getattr(learner, "learners_", ())) < 2:
+            result = learner.summary()
+            say(json.dumps(result.to_dict(), default=str) if as_json else str(result))
+            return
+        results = {}  # of the model of each class
+        for name, one in zip(map(str, learner.classes_), learner.learners_, strict=True):
+            result = one.summary()
+            title = f"Class {name!r} against the other classes. {result.title}"
+            text = tuple(sentence.replace("the second class", repr(name)) for sentence in result.text)
+            results[name] = replace(result, title=title, text=text)
+        by_class = {name: result.to_dict() for name, result in results.items()}
+        say(json.dumps(by_class, default=str) if as_json else "\n\n\n".join(map(str, results.values())))
 
 
 def report(
