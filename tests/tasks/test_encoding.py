@@ -205,8 +205,13 @@ def test_missing_values_are_named_or_left_out(library):
     plain |= {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "w": ["u", "v", None, "u", "v", "u"]}
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     whole = {name: [values[i] for i in (0, 2, 4, 5)] for name, values in plain.items()}
-    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w=v'"):
+    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. "):
         TaskSet.from_frame(make(whole), task="g", target="y")
+    # Cells are counted, and not the two indicators of "w".
+    more = {"g": list("aabab"), "y": [1.0, 2.0, 3.0, 4.0, 5.0], "x": [1.0, None, 3.0, 4.0, 5.0]}
+    more |= {"w": ["u", None, None, "t", "v"], "z": ["u", "v", None, "v", "u"]}
+    with pytest.raises(ValueError, match=r"row 1, column 'x' \(4 such values in all\)"):
+        TaskSet.from_frame(make(more), task="g", target="y")
     tasks = TaskSet.from_frame(make(plain), task="g", target="y", missing="drop")
     assert tasks.labels.tolist() == ["a", "b"]
     np.testing.assert_array_equal(tasks.y, [1.0, 5.0, 4.0])

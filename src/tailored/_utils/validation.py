@@ -262,6 +262,7 @@ def check_finite(
     """Raise ValueError if an array (n,) or (n, d), dense or CSR, has NaN or infinity; the error gives the first position.
 
     ``where`` returns the description of a row from its index.  ``columns`` are column names; the default is their numbers.
+    Columns with the same name are indicators of one column, whose cells are counted.
     """
     flat = values.data if sp.issparse(values) else values
     # A finite sum shows that all values are finite, without a boolean copy of the array.
@@ -279,6 +280,10 @@ def check_finite(
     what = "NaN"
     if not np.isnan(value):
         what, advice = "infinity or a value too large for dtype('float64')", "Remove or replace these values."
+    if columns is not None and column and not sp.issparse(values):
+        number = {name: j for j, name in enumerate(columns)}
+        positions[:, 1] = np.array([number[name] for name in columns])[positions[:, 1]]
+        positions = np.unique(positions, axis=0)
     more = f" ({len(positions)} such values in all)" if len(positions) > 1 else ""
     raise ValueError(f"Input {name} contains {what}: {place}{more}. {advice}")
 

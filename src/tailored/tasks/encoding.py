@@ -356,7 +356,7 @@ class Encoding(Record):
         if list(frame.columns) == list(self.feature_names) and not self.levels and not self.imputes:
             return X
         values = self.encode_features(frame)
-        check_finite(values, "X", columns=self.feature_names)
+        check_finite(values, "X", columns=self.source_names)
         return values
 
     @property
@@ -367,6 +367,11 @@ class Encoding(Record):
     def feature_names(self) -> np.ndarray:
         """Names of the encoded columns, such as "ses" and "sector=Public"."""
         return np.array([name for column in self.features for name in column.names], dtype=object)
+
+    @property
+    def source_names(self) -> list[str]:
+        """Names of the table columns of the encoded columns, such as "ses" and "sector"."""
+        return [column.name for column in self.features for _ in column.names]
 
     @property
     def levels(self) -> dict[int, int]:
@@ -390,8 +395,7 @@ class Encoding(Record):
 
     def positions(self, name: str) -> list[int]:
         """Return the positions of the encoded columns for a table column, or of the encoded column with that name."""
-        columns = [column.name for column in self.features for _ in column.names]
-        found = [j for j, each in enumerate(columns) if each == name]
+        found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
 
     def with_side_info(self, side: SideInfo, types: Declared) -> Encoding:

@@ -206,7 +206,7 @@ class TaskSet(Fitted):
         """Read a frame of features as `from_frame` does; targets and labels are separate arguments."""
         frame = read_frame(X, "X")
         encoding, values = Encoding.of(frame, frame.columns, None, None)
-        check_finite(values, "X", columns=encoding.feature_names, advice=MISSING_ADVICE)
+        check_finite(values, "X", columns=encoding.source_names, advice=MISSING_ADVICE)
         tasks = cls(values, y, groups, side_info, **row_values)
         return tasks.replace(encoding=encoding, feature_names=encoding.feature_names)
 
@@ -291,7 +291,7 @@ class TaskSet(Fitted):
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
         advice = "Drop those rows, or fill the values in." if names is None else MISSING_ADVICE
-        check_finite(X, "X", where, names, advice)
+        check_finite(X, "X", where, names if encoding is None else encoding.source_names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
         values = [(row_values or {}).get(name) for name in ROW_VALUES]
