@@ -68,7 +68,7 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
             # (the squares of the ridge are zero; columns below 1e-70 are not scaled, so that without an intercept the
             # products with them are zero)
             and not (
-                drawn.classes["scale"] == "subnormal"
+                drawn.classes["scale"] in ("subnormal", "beyond 1e±150")
                 and (name == "ridge per task" or (name == "empirical Bayes" and not learner.fit_intercept))
             )
             # (squares of targets of 1e-200 are zero, in the units of the paper's learners)
@@ -202,7 +202,8 @@ def fit_two_units(rng: Rng, seen: dict[str, str]) -> None:
     drawn = draw_shape(rng, "usual" if exact else "many rows", None, None)
     drawn.parts, drawn.labels = drawn.parts[:5], drawn.labels[:5]
     m = drawn.n_features + 1 + (len(drawn.parts[0][2]) if drawn.has_side else 0)
-    factors = 2.0 ** rng.integers(-200, 201, m) if exact else 10.0 ** rng.integers(-60, 61, m)
+    # Curves need columns with a range between 1e-50 and 1e50.
+    factors = 2.0 ** rng.integers(-150, 151, m) if exact else 10.0 ** rng.integers(-45, 46, m)
     seen.update(
         call="fit in two units",
         learner="empirical Bayes",
