@@ -93,9 +93,9 @@ def test_page_is_well_formed_and_self_contained(page):
 
 
 def test_figures_are_valid_svg_without_external_resources(page):
-    """Four of the evaluation, a forest plot, two caterpillar plots, five tasks; special characters are drawn."""
+    """Four of the evaluation, a forest plot, three caterpillar plots, five tasks; special characters are drawn."""
     images = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', page.read_text())
-    assert len(images) == 12
+    assert len(images) == 13
     for image in images:
         root = ElementTree.fromstring(base64.b64decode(image))
         links = [v for node in root.iter() for name, v in node.attrib.items() if name.endswith("href")]
@@ -161,10 +161,30 @@ def test_errors_are_those_of_one_set_of_tasks(tasks, learner, evaluation, page, 
 
 
 def test_one_figure_of_each_kind_is_shown_without_a_script(page):
-    for kind, n in (("effect", 2), ("task", 5)):
+    for kind, n in (("effect", 3), ("task", 5)):
         panels = re.findall(rf'<figure data-{kind}="\d+"( hidden)?>', page.read_text())
         assert len(panels) == n
         assert panels.count("") == 1
+
+
+def test_tasks_are_first_ranked_at_the_feature_means(tasks, learner, page):
+    text = page.read_text()
+    options = re.findall(r"<option[^>]*>([^<]*)</option>", text)
+    assert options[0] == "level at the feature means"
+    assert set(options[1:3]) == {"hours", "(intercept)"}
+    (data,) = re.findall(r'"level-at-the-feature-means.csv" href="data:text/csv;base64,([^"]*)"', text)
+    rows = list(csv.DictReader(io.StringIO(base64.b64decode(data).decode())))
+    effects = learner.effects(tasks).set_index(["task", "column"])
+    mean = np.asarray(tasks.X)[:, 0].mean()
+    plain = [row for row in rows if re.fullmatch(r"s\d+", row["task"])]
+    assert (len(rows), len(plain)) == (40, 34)
+    for row in plain:
+        slope, intercept = effects.loc[(row["task"], "hours")], effects.loc[(row["task"], "(intercept)")]
+        assert float(row["level"]) == pytest.approx(intercept["effect"] + mean * slope["effect"])
+        assert float(row["prior mean"]) == pytest.approx(intercept["prior"] + mean * slope["prior"])
+    differences = [float(row["level"]) - float(row["prior mean"]) for row in rows]
+    assert differences == sorted(differences)
+    assert "The (intercept) is the level where all features are 0." in text
 
 
 def test_page_has_the_numbers_of_the_evaluation_and_the_effects(tasks, learner, evaluation, page):

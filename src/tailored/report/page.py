@@ -251,22 +251,39 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     # Coefficients without random effects are in the tables of the model.
     n_shown = np.clip((differences.std(axis=0) / scale > 1e-9).sum(), 1, MAX_EFFECTS)
 
+    means = np.append(dense(tasks.X).mean(axis=0), 1.0)[: values.shape[1]]
+    level_note = (
+        " To compare tasks as a whole, use the level at the feature means, which is drawn without intervals: the intercept "
+        "plus all coefficients times the means of their columns. The (intercept) is the level where all features are 0."
+    ) * bool(n_shown > 1)
+
+    def panel(name: str, display: EffectsDisplay, prior: Any, **columns: Any) -> tuple[str, str]:
+        columns = {"task": tasks.labels.astype(str), **columns, "prior mean": prior}
+        order = np.argsort(display.effects - prior, kind="stable")
+        columns = {name: column[order] for name, column in columns.items()}
+        numbers = _scroll(Table(name, columns, n_printed=len(tasks)))
+        image = _image(display.figure_, f"{name} for {len(tasks)} tasks")
+        return name, f"{image}<details><summary>Numbers</summary>{numbers}</details>"
+
     def panels() -> Iterator[tuple[str, str]]:
+        if n_shown > 1:  # else it is the same as the only coefficient
+            name, level, prior = "level at the feature means", values @ means, priors @ means
+            unknown = np.full(len(level), np.nan)
+            display = EffectsDisplay(
+                name, tasks.labels, level, unknown, unknown, None, coverage, prior
+            ).plot()
+            display.ax_.set_xlabel(f"{name} minus prior mean")
+            yield panel(name, display, prior, level=level)
         for j in most_varying(learner, differences)[:n_shown]:
-            found = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
-            columns: Any = {"task": tasks.labels.astype(str), "coefficient": found.effects}
-            columns |= {"lower": found.lower, "upper": found.upper, "prior mean": priors[:, j]}
-            order = np.argsort(differences[:, j], kind="stable")
-            columns = {name: column[order] for name, column in columns.items()}
-            numbers = _scroll(Table(names[j], columns, n_printed=len(tasks)))
-            image = _image(found.figure_, f"Coefficient of {names[j]} for {len(tasks)} tasks")
-            yield names[j], f"{image}<details><summary>Numbers</summary>{numbers}</details>"
+            display = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
+            bounds = {"lower": display.lower, "upper": display.upper}
+            yield panel(names[j], display, priors[:, j], coefficient=display.effects, **bounds)
 
     return (
         "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from the lowest to the highest. If "
         "side information changes the prior mean of a coefficient, the figure shows differences to the prior mean of each task. "
-        f"Bars are {100 * coverage:g} % intervals.</p>"
-    ) + _choice("effect", "Coefficient of", panels())
+        f"Bars are {100 * coverage:g} % intervals.{level_note}</p>"
+    ) + _choice("effect", "Coefficient", panels())
 
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
