@@ -117,6 +117,18 @@ def test_headline_says_how_good_on_what_and_compared_with_what(evaluation, page)
     assert opening.count("<img ") == 1
 
 
+@pytest.mark.parametrize("common", [None, "auto"])
+@pytest.mark.parametrize(("factor", "loss"), [(0.9, "squared"), (1.1, "squared"), (0.9, "poisson")])
+def test_headline_advises_a_shared_regressor(factor, loss, common, evaluation):
+    errors = evaluation.errors.copy()
+    errors[evaluation.methods.index("pooled boosting")] = factor * errors[0]
+    axes = report_page._axes(1)
+    found = replace(evaluation, errors=errors, loss=loss)
+    opening = report_page._opening(found, "score", "", axes[0], common is None)
+    advice = "Pooled boosting is better: try <code>--common</code> (<code>common='auto'</code> in Python)."
+    assert (advice in opening) == (common is None and factor < 1 and loss == "squared")
+
+
 def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
     """Every table has a link with all its rows, and the predictions have one."""
     links = dict(re.findall(r'download="([^"]*)" href="data:text/csv;base64,([^"]*)"', page.read_text()))

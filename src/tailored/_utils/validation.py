@@ -280,11 +280,9 @@ def check_finite(
     what = "NaN"
     if not np.isnan(value):
         what, advice = "infinity or a value too large for dtype('float64')", "Remove or replace these values."
-    if columns is not None and column and not sp.issparse(values):
-        number = {name: j for j, name in enumerate(columns)}
-        positions[:, 1] = np.array([number[name] for name in columns])[positions[:, 1]]
-        positions = np.unique(positions, axis=0)
-    more = f" ({len(positions)} such values in all)" if len(positions) > 1 else ""
+    named = columns is not None and positions.shape[1] == 2
+    count = len({(i, columns[j]) for i, j in positions.tolist()} if named else positions)  # type: ignore[index]
+    more = f" ({count} such values in all)" if count > 1 else ""
     raise ValueError(f"Input {name} contains {what}: {place}{more}. {advice}")
 
 

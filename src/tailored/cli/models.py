@@ -265,8 +265,7 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
             return
         results = {}  # of the model of each class
         for name, one in zip(map(str, learner.classes_), learner.learners_, strict=True):
-            result = one.summary()
-            title = f"Class {name!r} against the other classes. {result.title}"
+            title = f"Class {name!r} against the other classes. {(result := one.summary()).title}"
             text = tuple(sentence.replace("the second class", repr(name)) for sentence in result.text)
             results[name] = replace(result, title=title, text=text)
         by_class = {name: result.to_dict() for name, result in results.items()}

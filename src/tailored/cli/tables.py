@@ -182,8 +182,7 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
         title = f"line 1 does not look like a header ({lines[0][:40]!r})"
         raise UsageError(f"{option}: {title}. Delete the lines above the names of the columns.")
     # A date such as 15.04.1983 is not a number with a decimal point.
-    numbers = (rf"(?<![\d{mark}])\d+{mark}\d+(?![\d{mark}])" for mark in (",", r"\."))
-    commas, points = (len(re.findall(number, text)) for number in numbers)
+    commas, points = (len(re.findall(rf"(?<![\d{m}])\d+{m}\d+(?![\d{m}])", text)) for m in (",", r"\."))
     has_commas = delimiter != "," and (commas > points or (delimiter == ";" and not points))
     decimal = CSV["decimal"] or ("," if has_commas else ".")
     READ[option] = delimiter, decimal, "utf-8-sig" if head.startswith(codecs.BOM_UTF8) else encoding

@@ -128,7 +128,7 @@ def write_report(
         ("model", "Model", "".join(_model(*each) for each in zip(models, names, strict=True))),
         ("data", "Data", f"<pre>{escape(str(tasks.describe()))}</pre>"),
     ]
-    opening = _opening(evaluation, target, note, axes[0])
+    opening = _opening(evaluation, target, note, axes[0], getattr(learner, "common", "") is None)
     title = title or f"{len(tasks):,} tailored models of {target}"
     write_atomically(out, _page(title, opening, sections).encode())
     return Path(out)
@@ -142,7 +142,7 @@ def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
     return tasks if n >= len(tasks) else tasks[np.sort(order[:n])]
 
 
-def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
+def _opening(evaluation: Evaluation, target: str, note: str, ax: Any, no_common: bool) -> str:
     """Return the error on new tasks, the data it was measured on, the comparison with baselines, and a figure."""
     mean, (first, last) = evaluation.mean, _ends(evaluation)
     text = (
@@ -160,6 +160,9 @@ def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
             f"{format_number(mean[best, -1])}: tailored is {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
             f"{', which is within two standard errors' * bool(abs(gain) <= 2.0 * error)}."
         )
+        boosting = dict(zip(evaluation.methods, mean[:, -1], strict=True)).get("pooled boosting", np.inf)
+        if no_common and evaluation.loss in ("squared", "absolute") and boosting < mean[0, -1]:
+            text += " Pooled boosting is better: try <code>--common</code> (<code>common='auto'</code> in Python)."
     caption = "<p><small>The band is one standard error. Errors far above the others are only in the table.</small></p>"
     return f"{text}</p>{_figure([ax], 'Error by number of support rows')}{caption}"
 
