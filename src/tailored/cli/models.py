@@ -496,8 +496,7 @@ class Predictor(NamedTuple):
         cls, learner: Any, support: str | None, side_info: str | None, coverage: float, missing: str | None
     ) -> Self:
         """Read the tables of support rows and side information.  By default, ``missing`` is the setting of `fit`."""
-        task = learner.columns_in_["task"]
-        columns = [task] if isinstance(task, str) else list(task)
+        columns = list(learner.encoding_.task_columns)
         labels = TaskLabels(getattr(learner, "task_labels_", None))
         rows = None if support is None else _read_by_task(labels, support, columns, "--support")
         side = None if side_info is None else _read_by_task(labels, side_info, columns, "--side-info")
@@ -542,7 +541,7 @@ class Predictor(NamedTuple):
                 raise UsageError(f"data: {reasons}. Use --missing impute, or --missing drop.")
             self.dropped.update(dict(dropped))
             query = table.filter(complete)
-        support = self._support_of(query) if in_batches else self.support
+        support = self._support_of(query) if in_batches and self.support is not None else self.support
         # Classes have probabilities, not intervals.
         options = {} if hasattr(self.learner, "classes_") else {"coverage": self.coverage}
         side = [column.name for column in self.learner.encoding_.side_info]
@@ -579,8 +578,6 @@ class Predictor(NamedTuple):
 
     def _support_of(self, query: Any) -> Any:
         """Return the support rows of the tasks in a batch."""
-        if self.support is None:
-            return None
         from pyarrow import compute
 
         name = self.columns[0]

@@ -162,8 +162,8 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
     """Return options for Arrow's CSV reader: encoding, delimiter, decimal mark, and labels as strings.
 
     The delimiter is the most frequent candidate in the header.  Unless set by options, the encoding is Latin-1 if the file
-    is not UTF-8, and the decimal mark is the comma if commas occur between digits more often than points, or if columns
-    are separated by semicolons and there are no decimal numbers.
+    is not UTF-8, and the decimal mark is the comma if commas occur between digits more often than points (other than those
+    of dates such as 15.04.1983), or if columns are separated by semicolons and there are no decimal numbers.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -181,7 +181,6 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
     if filled[0] == 1 < filled[-1] and not lines[0].startswith(delimiter):
         title = f"line 1 does not look like a header ({lines[0][:40]!r})"
         raise UsageError(f"{option}: {title}. Delete the lines above the names of the columns.")
-    # A date such as 15.04.1983 is not a number with a decimal point.
     commas, points = (len(re.findall(rf"(?<![\d{m}])\d+{m}\d+(?![\d{m}])", text)) for m in (",", r"\."))
     has_commas = delimiter != "," and (commas > points or (delimiter == ";" and not points))
     decimal = CSV["decimal"] or ("," if has_commas else ".")

@@ -223,9 +223,8 @@ def _model(learner: Any, name: Any) -> str:
     summary = learner.summary()
     # Errors in `fit` are those of other tasks and other numbers of support rows than the errors of the evaluation.
     summary.tables.pop("errors", None)
-    text = (escape(sentence.replace("the second class", str(name))) for sentence in summary.text)
-    sentences = "".join(f"<li>{sentence}</li>" for sentence in text)
-    return f"<ul>{sentences}</ul>" + "".join(_scroll(table) for table in summary.printed_tables)
+    text = "".join(f"<li>{escape(each.replace('the second class', str(name)))}</li>" for each in summary.text)
+    return f"<ul>{text}</ul>" + "".join(_scroll(table) for table in summary.printed_tables)
 
 
 def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
@@ -249,38 +248,33 @@ def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
 
 def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     """Return caterpillar plots and tables of the coefficients that vary most."""
-    names, (values, _, _, priors) = names_of(learner), effects_of(learner, tasks)
+    values, _, _, priors = effects_of(learner, tasks)
     differences, scale = values - priors, np.abs(values).mean(axis=0) + 1e-300
     # Coefficients without random effects are in the tables of the model.
     n_shown = np.clip((differences.std(axis=0) / scale > 1e-9).sum(), 1, MAX_EFFECTS)
-
     means = np.append(dense(tasks.X).mean(axis=0), 1.0)[: values.shape[1]]
     level_note = (
         " To compare tasks as a whole, use the level at the feature means, which is drawn without intervals: the intercept "
         "plus all coefficients times the means of their columns. The (intercept) is the level where all features are 0."
     ) * bool(n_shown > 1)
 
-    def panel(name: str, display: EffectsDisplay, prior: Any, **columns: Any) -> tuple[str, str]:
+    def panel(display: EffectsDisplay, prior: Any, **columns: Any) -> tuple[str, str]:
+        name, order = display.column, np.argsort(display.effects - prior, kind="stable")
         columns = {"task": tasks.labels.astype(str), **columns, "prior mean": prior}
-        order = np.argsort(display.effects - prior, kind="stable")
-        columns = {name: column[order] for name, column in columns.items()}
-        numbers = _scroll(Table(name, columns, n_printed=len(tasks)))
+        numbers = Table(name, {key: column[order] for key, column in columns.items()}, n_printed=len(tasks))
         image = _image(display.figure_, f"{name} for {len(tasks)} tasks")
-        return name, f"{image}<details><summary>Numbers</summary>{numbers}</details>"
+        return name, f"{image}<details><summary>Numbers</summary>{_scroll(numbers)}</details>"
 
     def panels() -> Iterator[tuple[str, str]]:
         if n_shown > 1:  # else it is the same as the only coefficient
-            name, level, prior = "level at the feature means", values @ means, priors @ means
-            unknown = np.full(len(level), np.nan)
-            display = EffectsDisplay(
-                name, tasks.labels, level, unknown, unknown, None, coverage, prior
-            ).plot()
-            display.ax_.set_xlabel(f"{name} minus prior mean")
-            yield panel(name, display, prior, level=level)
+            level, prior, unknown = values @ means, priors @ means, np.full(len(tasks), np.nan)
+            name, labels = "level at the feature means", tasks.labels
+            found = EffectsDisplay(name, labels, level, unknown, unknown, None, coverage, prior).plot()
+            found.ax_.set_xlabel(f"{name} minus prior mean")
+            yield panel(found, prior, level=level)
         for j in most_varying(learner, differences)[:n_shown]:
-            display = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
-            bounds = {"lower": display.lower, "upper": display.upper}
-            yield panel(names[j], display, priors[:, j], coefficient=display.effects, **bounds)
+            found = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
+            yield panel(found, priors[:, j], coefficient=found.effects, lower=found.lower, upper=found.upper)
 
     return (
         "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from the lowest to the highest. If "

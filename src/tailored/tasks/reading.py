@@ -27,15 +27,7 @@ from .._utils.frames import (
     read_frame,
     require_columns,
 )
-from .._utils.validation import (
-    check_choice,
-    is_missing,
-    label_array,
-    name_some,
-    native,
-    refuse_masked,
-    warn,
-)
+from .._utils.validation import check_choice, is_missing, label_array, name_some, native, refuse_masked, warn
 from ..exceptions import SecondGroupingWarning
 from .encoding import (
     MANY_CATEGORIES,
