@@ -475,4 +475,7 @@ def test_baselines_of_classes_with_side_information():
     errors = EmpiricalBayesClassifier().fit(tasks).summary().tables["errors"]
     assert "pooled regression" not in errors.columns["method"]
     assert "task mean: mean of the support rows and one row at the training mean" in errors.caption
-    assert f"the log predictive density (AIC with fewer than {FEW_TASKS} tasks)" in errors.caption
+    assert (
+        f"the log predictive density of all rows of a task (AIC with fewer than {FEW_TASKS} tasks)"
+        in errors.caption
+    )

@@ -394,7 +394,7 @@ def task_scorer(
     scoring : str
         Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
     n_support : float or int, default=0.5
-        Fraction or number of support rows of each task.
+        Fraction or number of support rows of each task; small tasks have fewer, because one row is always scored.
     order : {"random", "first"}, default="random"
         Whether the support rows are random rows, or the first rows of a task.
     random_state : int, RandomState or None, default=0

@@ -192,3 +192,16 @@ def test_a_structure_whose_means_explode_is_not_selected():
     X = np.tile(np.eye(n)[:, 1:], (T, 1))
     learner = EmpiricalBayesLearner(loss="negative_binomial").fit(X, y, groups=np.repeat(np.arange(T), n))
     assert learner.adapt().predict(X).mean() == pytest.approx(y.mean(), rel=0.1)  # it was 200 times as large
+
+
+def test_standard_errors_of_coefficients_in_a_mixture():
+    """Components do not know a slope that all tasks share better than the data do: se = σ / √(Σ within-task squares)."""
+    rng, T = np.random.default_rng(9), 45
+    groups, x = np.repeat(np.arange(T), 6), np.tile(np.arange(-25.0, 26.0, 10.0), T)
+    own = np.where(rng.random(T) < 0.3, 8.0, -3.0) + 2.0 * rng.normal(size=T)
+    tasks = TaskSet(x[:, None], 0.158 * x + own[groups] + 4.5 * rng.normal(size=6 * T), groups)
+    learner = EmpiricalBayesLearner().fit(tasks)
+    assert learner.structure_["n_components"] > 1
+    found = learner.effects(tasks)
+    std = found.loc[found["column"] == "x0", "std"]
+    assert std.min() > 0.9 * 4.5 / np.sqrt(x @ x)  # it was a third of this

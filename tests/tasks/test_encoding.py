@@ -527,6 +527,18 @@ def with_holes(seed=0, n=80):
     return frame
 
 
+def test_few_missing_values_have_no_indicator():
+    """The coefficient of an indicator of nine rows could be anything."""
+    frame = with_holes()
+    frame.loc[:8, "whole"] = np.nan
+    tasks = TaskSet.from_frame(frame, task="g", target="y", missing="impute")
+    assert "whole=missing" not in tasks.feature_names
+    at = list(tasks.feature_names).index("whole")
+    assert np.isclose(tasks.X[:, at], frame["whole"].mean(), rtol=1e-12).sum() == 9
+    frame.loc[9, "whole"] = np.nan
+    assert "whole=missing" in TaskSet.from_frame(frame, task="g", target="y", missing="impute").feature_names
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_missing_features_are_imputed_by_their_means(library):
     frame = with_holes()

@@ -492,7 +492,10 @@ def likely_cause(data: TrainingData) -> str:
     sizes = np.sqrt(squares[statistics.sizes > 0])
     if d and T > 1 and len(sizes):
         middle = np.median(sizes, axis=0)
-        ratios = sizes.max(axis=0) / np.where(middle > 0, middle, np.inf)
+        encoding = data.tasks.encoding
+        named = () if encoding is None else [column.name for column in encoding.features]
+        is_own = [named == () or name in named for name in data.tasks.feature_names or range(d)]
+        ratios = np.where(is_own, sizes.max(axis=0) / np.where(middle > 0, middle, np.inf), 0.0)
         worst = int(ratios.argmax())
         if ratios[worst] > UNUSUAL:
             names = data.tasks.feature_names

@@ -125,14 +125,16 @@ def mean_covariance(
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
     """Return the estimated coefficients of each task (T, d) and the covariances of their errors (T, d, d).
 
-    For a mixture these are the posterior covariances; errors of the component means are neglected.
+    They include the errors of the prior mean, which are larger for small components.
     """
     expected = tasks.posterior(model, Want(means=True, covariances=True))
-    if model.n_components > 1 or mean is None:
+    if mean is None:
         return expected.mean, expected.mixture_covariance()
     R = influence(*with_gaussian_rows(tasks, model), expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
-    return expected.mean, np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))
+    if len(model.covariances) > 1:
+        errors *= (expected.shares / np.maximum(model.proportions, 1e-3)).sum(axis=1)[:, None, None]
+    return expected.mean, expected.mixture_covariance() + R @ errors @ R.transpose(0, 2, 1)
 
 
 def _inverse(information: Array) -> Array:

@@ -464,8 +464,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         dataframe of the query's library, or structured array
             One row per query row, in the same order (with the same pandas index): the label of the task (``"task"`` in an
             array), ``"prediction"`` (a mean of the target if the loss is "squared", a median if it is "absolute"),
-            ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage`` and
-            without calibration (`calibrate_intervals`).
+            ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and
+            for numbers without calibration (`calibrate_intervals`).
         """
         check_is_fitted(self, "prior_")
         if coverage is not None:
@@ -682,8 +682,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         pandas data frame, or structured array if pandas is not installed
             One row per task and column, with the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
             the coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
-            error, given the estimated noise and covariances; with one component it includes the uncertainty of the
-            fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the
+            error, given the estimated noise and covariances; it includes the uncertainty of the fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the
             coefficient given the side information of the task; ``effect - prior`` is the random effect).  The values are
             those of the mixed model of `EmpiricalBayesLearner`.  If a shift of the prior mean was learned on query rows
             (``bias_penalty_``), models of `adapt` have other coefficients, which predict better.  For other learners, and for

@@ -63,7 +63,7 @@ class EmpiricalBayesLearner(MetaLearner):
         "posterior" ignores it.
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
-        q-quantiles (`TaskRegressor.predict`).  The model is selected by the same error on held-out tasks.  Medians are
+        q-quantiles (`TaskRegressor.predict`).  The model is selected by its log predictive density on held-out tasks.  Medians are
         posterior means plus a shift of the prior mean, which is learned on query rows with the absolute loss.  The shift is
         omitted if it does not lower the held-out error, or with fewer than 50 tasks.  "poisson" gives means of counts, with
         the log link; overdispersed counts get a dispersion parameter, which "negative_binomial" always has.

@@ -300,7 +300,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
         The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
-        calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.
+        calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.  Intervals of counts
+        are those of the model; they are too wide if counts vary less than the model says.
 
         Parameters
         ----------

@@ -99,7 +99,7 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         if errors:
             evaluated_on += (
                 "; the model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
-                "predictive density (AIC with fewer than 40 tasks), so a baseline may have a lower error"
+                "predictive density of all rows of a task (AIC with fewer than 40 tasks), so a baseline may have a lower error"
             )
     else:
         errors = baseline_errors(prior, training, *split, learner.loss_, learner.n_jobs)

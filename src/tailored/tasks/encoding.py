@@ -33,6 +33,8 @@ from .._utils.records import Record
 from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, native, warn
 from ..exceptions import UnknownCategoryWarning
 
+#: Minimum number of missing values for an indicator; with fewer, its coefficient could be anything.
+LEAST_MISSING = 10
 #: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
 #: A feature with more categories is stored as one column of category codes instead of indicators.  If most of its
@@ -188,10 +190,10 @@ class ColumnEncoding(Record):
         if missing.all():
             raise ValueError(f"column {self.name!r} has no values to impute from. Leave it out.")
         means = self.means if self.categories else (float(values[~missing].mean()),)
-        return replace(self, means=means, has_missing=bool(missing.any()))
+        return replace(self, means=means, has_missing=bool(missing.sum() >= LEAST_MISSING))
 
     def impute(self, values: np.ndarray) -> np.ndarray:
-        """Impute missing encoded values, and append their indicator if values were missing in training."""
+        """Impute missing encoded values, and append their indicator if enough values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
         return np.column_stack([values, missing]) if self.has_missing else values
