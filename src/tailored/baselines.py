@@ -54,7 +54,7 @@ SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
 SIDE_ROUNDS = 20
 #: `MixedModel` does not fit interactions if it would have more fixed effects than this.
 MOST_FIXED_EFFECTS = 300
-#: `PooledBoosting`: learning rate, number of random sets of other rows per row, fraction of held-out tasks.
+#: `PooledBoosting`: learning rate, number of random draws of support rows for each row, and fraction of held-out tasks.
 LEARNING_RATE, N_DRAWS, HELD_OUT = 0.05, 5, 0.2
 #: Probabilities are clipped to at least this value, so that no row has an infinite log loss.
 SMALLEST_PROBABILITY = 1e-6

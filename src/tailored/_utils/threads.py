@@ -20,7 +20,7 @@ MAX_SINGLE_THREAD = 5_000
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
     """Return the BLAS libraries whose thread limit is per process, and those whose limit is per thread (OpenMP)."""
-    # The search takes a millisecond; the libraries do not change after NumPy is imported.
+    # Cached, because the search takes a millisecond and the libraries do not change after NumPy is imported.
     blas = ThreadpoolController().select(user_api="blas").lib_controllers
     openmp = [lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"]
     return [lib for lib in blas if lib not in openmp], openmp

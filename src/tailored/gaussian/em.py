@@ -53,7 +53,7 @@ class Source(Protocol):
         """Return the sums over rows that do not depend on a model."""
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        """Return the expected sufficient statistics; components with negligible earlier ``shares`` may be skipped."""
+        """Return the expected sufficient statistics.  Components whose previous ``shares`` are negligible may be skipped."""
 
 
 @dataclass(frozen=True)

@@ -316,7 +316,10 @@ def _move_columns(model: FactorModel, sums: FactorSums) -> FactorModel:
 
 
 def _one_hot_noise(before: FactorModel, model: FactorModel, sums: FactorSums) -> FactorModel:
-    """Update the noise variance D_j + σ² of each column.  D and σ² are not identified, so the minimum is taken as σ²."""
+    """Update the noise variance D_j + σ² of each column.
+
+    Only these sums are identified, so σ² is set to the smallest of them.
+    """
     moves = model.columns - before.columns
     change = np.einsum("ja,jab,jb->j", moves, sums.precision, moves)
     change -= 2.0 * np.einsum("ja,ja->j", moves, sums.gradient)

@@ -237,7 +237,7 @@ def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
     images = np.matmul(inverses, np.matmul(tasks.y[:, None, :], B).transpose(0, 2, 1))
     right = np.einsum("tmd,tm->d", weighted, tasks.y) - np.matmul(C, images)[:, :, 0].sum(axis=0)
     n, variance = d - tasks.has_intercept, model.mean_variance
-    # Eliminate the intercept; in the eigenvectors, the remaining system is diagonal for any γ.
+    # Eliminate the intercept.  In the basis of eigenvectors, the remaining system is diagonal for any γ.
     lever = np.linalg.solve(left[n:, n:], left[n:])
     e, vectors = np.linalg.eigh(left[:n, :n] - left[:n, n:] @ lever[:, :n])
     scores = vectors.T @ (right[:n] - right[n:] @ lever[:, :n])

@@ -146,7 +146,7 @@ def all_structures(
     has_side: bool = False,
     shrunk: bool = True,
 ) -> list[list[Structure]]:
-    """Return all structures, simplest first, in chains; each fit starts from the one before in its chain.
+    """Return lists of structures, simplest first.  Within a list, each fit starts from the previous one.
 
     Without ``shrunk``, structures with covariances that are shrunk to few factors are left out.
     """

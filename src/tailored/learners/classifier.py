@@ -231,7 +231,8 @@ class EmpiricalBayesClassifier(_Classifier):
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
             try:
-                assert_all_finite(labels, input_name="y")
+                with np.errstate(over="ignore", invalid="ignore"):  # it adds the labels
+                    assert_all_finite(labels, input_name="y")
             except ValueError as error:  # which does not name y if the labels are objects
                 raise ValueError(str(error).replace("Input contains", "Input y contains")) from None
         if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:

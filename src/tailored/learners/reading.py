@@ -323,7 +323,7 @@ def tasks_without_rows(
 
 
 def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
-    """Warn if tasks of a stream are numbered from zero again, which is the default of `TaskSet.from_tasks`."""
+    """Warn if a later batch of a stream repeats the labels 0, 1, .., which are the default of `TaskSet.from_tasks`."""
     n = len(batch)
     counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
     if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):

@@ -331,7 +331,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_std")
-        # The standard deviation does not depend on the coverage, and quantiles near the median always exist.
+        # The standard deviation does not depend on the coverage. The bounds of a small coverage are always finite.
         return self._predicted(*inputs, 0.01).std
 
     def _predicted(self, X: Any, exposure: Array | None, coverage: float | None) -> Predicted:

@@ -118,7 +118,7 @@ class _Range:
 
 @cache
 def _zero(size: int) -> _Range:
-    """Return H = 0.  All iterates use the same object, so that they can share their first step."""
+    """Return H = 0.  All iterates use the same object, so that they share its cache of steps."""
     return _Range(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
 
 

@@ -167,7 +167,7 @@ class Trajectory:
         return self.mean.conditioning(self.iterate)
 
     def advance(self, batch: TaskBatch, objective: Objective, callback: Callback | None = None) -> Trajectory:
-        """Take one projected step per task of ``batch``, in place; return self, for use across processes."""
+        """Take one projected step per task of ``batch``, in place.  Return self, because a worker process updates a copy."""
         if self.failure is None:
             try:
                 with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):

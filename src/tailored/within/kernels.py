@@ -303,7 +303,7 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
 
 @njit(**_LEAF)
 def _mark(task: Task, a: Floats, sides: Floats) -> int:
-    """Set sides for the dual point a; return the number of free variables."""
+    """Set ``sides`` to the sign of each free dual variable, and to 0 for the others. Return the number of free variables."""
     box = task.loss
     n_free = 0
     for i in range(len(a)):
