@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load
+from tailored.evaluation import task_scorer
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -193,3 +194,10 @@ def test_arrays_with_targets_need_exposures_too(short_fits_in_module):
         with pytest.raises(ValueError, match=r"exposure: fit had exposures, and .* each row\. Ones mean"):
             learner.adapt(rows, Y[:4])
     learner.fit(X, Y, groups=GROUPS).adapt(X[:4], Y[:4])
+
+
+def test_a_scorer_reads_the_exposure_column(learner):
+    score = task_scorer("neg_mean_squared_error", n_support=2)
+    tasks = TaskSet.from_frame(FRAME, encoding=learner.encoding_, task="g", target="y", exposure="time")
+    found = score(learner, FRAME[["x", "time"]], FRAME["y"], groups=FRAME["g"])
+    assert found == pytest.approx(score(learner, tasks))

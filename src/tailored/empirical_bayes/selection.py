@@ -179,8 +179,9 @@ def select(
     usable = candidates
     if data.response is not None:
         # Predictions are means, which explode if the log rates vary much, however likely the counts are.
-        least = min(c.error for c in candidates)
-        usable = [c for c in candidates if c.error <= MOST_ERROR * least] or candidates
+        known_means = [c for c in candidates if np.isfinite(c.mean_density)] or candidates
+        least = min(c.error for c in known_means)
+        usable = [c for c in known_means if c.error <= MOST_ERROR * least] or candidates
     n_errors = N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0
     best = decide_by_aic(data, usable, side) if few else decide(usable, n_errors)
     with single_threaded_blas():
@@ -493,8 +494,9 @@ def likely_cause(data: TrainingData) -> str:
     if d and T > 1 and len(sizes):
         middle = np.median(sizes, axis=0)
         encoding = data.tasks.encoding
-        named = () if encoding is None else [column.name for column in encoding.features]
-        is_own = [named == () or name in named for name in data.tasks.feature_names or range(d)]
+        is_own = (
+            np.ones(d, dtype=bool) if encoding is None else encoding.feature_names == encoding.source_names
+        )
         ratios = np.where(is_own, sizes.max(axis=0) / np.where(middle > 0, middle, np.inf), 0.0)
         worst = int(ratios.argmax())
         if ratios[worst] > UNUSUAL:

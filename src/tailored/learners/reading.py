@@ -204,8 +204,10 @@ def tasks_to_score(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) ->
     side_info = side_by_rows(side_info, groups, X, y)
     if getattr(learner, "encoding_", None) is None:
         return TaskSet(known_columns(learner, X), y, groups, side_info)
+    row_values = values_of_rows(learner.encoding_, X, **dict.fromkeys(ROW_VALUES))
     rows, names = encoded_rows(learner, X)
-    return TaskSet(rows, y, groups, side_of_rows(learner, X, side_info)).replace(feature_names=names)
+    side_info = side_of_rows(learner, X, side_info)
+    return TaskSet(rows, y, groups, side_info, **row_values).replace(feature_names=names)
 
 
 def _has_no_rows(X: Any, n_features: int, y: Any) -> bool:

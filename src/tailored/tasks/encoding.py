@@ -82,7 +82,7 @@ class ColumnEncoding(Record):
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
-    replace unknown categories, and missing values if these are imputed. `has_missing` is whether values of the feature were
+    replace unknown categories, and missing values if these are imputed. `has_missing` is whether `LEAST_MISSING` values were
     missing in training and imputed; the last column then indicates missing values. `has_zone` is whether dates have a time
     zone.
     """
