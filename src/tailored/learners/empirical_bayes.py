@@ -283,7 +283,11 @@ class EmpiricalBayesLearner(MetaLearner):
             return
         held_out = self._check_held_out(tasks, validation)
         self._stream, _ = Stream.begin(seed).take(tasks, held_out)
-        learned, known = self._learn(tasks, held_out, self._clip(tasks.y))
+        try:
+            learned, known = self._learn(tasks, held_out, self._clip(tasks.y))
+        except np.linalg.LinAlgError as error:
+            advice = "columns, targets, weights or exposures differ too much in size. Rescale them."
+            raise ValueError(f"X, y: the fit is not finite; {advice}") from error
         self._store(learned, positions_of(tasks.labels, known.labels), tasks)
 
     def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
