@@ -559,7 +559,7 @@ class Predictor(NamedTuple):
         for name in names:
             values = predicted[name].combine_chunks()
             if complete is not None:
-                # Incomplete rows stay in their position, without a prediction.
+                # Incomplete rows keep their position but have no prediction.
                 values = values.take(pa.array(complete.cumsum() - 1, mask=~complete))
             result = result.append_column(name, values)
         return result

@@ -74,7 +74,7 @@ class RowsDisplay(ModelDisplay):
             width = 1.3 if i else 2.0
             ax.plot(self._x, mean, label=shortened(name), markersize=5, linewidth=width, **line_style(i))
         ax.fill_between(self._x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0)
-        # Baselines with very large errors for few rows must not compress the other lines.
+        # Limit the axis, so that baselines with very large errors at few rows do not flatten the other lines.
         top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])
         if others:
             top = min(top, 2.5 * np.median([own, *others]))

@@ -442,7 +442,7 @@ def _check_union(value: Any, members: Sequence[Any], place: str, finite: bool) -
         except Invalid as problem:
             if member is not type(None):
                 problems.append(problem)
-    # An error inside the value is more specific than a wrong type of the whole value.
+    # Report the error inside the value, which is more specific than its type.
     inside = next((problem for problem in problems if problem.place != place), None)
     raise inside or Invalid(place, "; or ".join(problem.reason for problem in problems))
 

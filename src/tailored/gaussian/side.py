@@ -255,7 +255,7 @@ def _fit(
 
 
 def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the posterior mean and covariance of (b, z): b has a flat prior, the parameters z of the terms are N(0, I)."""
+    """Return the posterior mean and covariance of (b, z); the priors are flat and N(0, I)."""
     left, right = normal_equations(tasks, model, terms)
     d = tasks.n_features
     prior = np.ones(len(left))

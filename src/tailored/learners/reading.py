@@ -335,7 +335,7 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:
-    """Return the tasks with the weight of each row as its target; with `groups`, weights are in its order."""
+    """Return the tasks with the sample weights as targets.  If ``groups`` is given, the weights are in its order."""
     refuse_masked("sample_weight", sample_weight)
     values = np.array(sample_weight, dtype=float)
     if values.shape != tasks.y.shape:

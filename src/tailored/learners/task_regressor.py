@@ -339,7 +339,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
             with warnings.catch_warnings():
-                # The same problem was solved before, with the same warning.
+                # The warning was already given when the same problem was solved before.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._posterior = self._prior.adapt(self._support, covariances=True)
         with single_threaded_products(*X.shape):

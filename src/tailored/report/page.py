@@ -284,7 +284,7 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
 
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
-    """Return figures of single tasks against the column with the largest effect among columns with many values."""
+    """Return figures of single tasks; the x-axis is the column with the largest effect among those with many values."""
     weights, X = learner.adapt_many(tasks).weights_[:, : tasks.n_features], dense(tasks.X)
     values, _, _, priors = effects_of(learner, tasks)
     columns = [*X.T, np.ones(len(X))][: values.shape[1]]

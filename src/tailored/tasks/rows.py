@@ -54,7 +54,7 @@ class Rows(NamedTuple):
         return Rows(self.X[span], self.y[span], offsets - offsets[0])
 
     def columns(self) -> list[Index]:
-        """Return the non-zero columns of each task of sparse rows."""
+        """Return the positions of the columns with non-zero values in each task, for sparse rows."""
         pointers = self.X.indptr[self.offsets]
         return [np.unique(self.X.indices[a:b]).astype(np.intp) for a, b in pairwise(pointers)]
 
