@@ -68,7 +68,7 @@ class UsageError(ValueError):
 
 
 class _PlainFlags:
-    """Part of a command whose help shows flags without the type of their values."""
+    """Mixin for commands whose help shows flags without a value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -78,7 +78,7 @@ class _PlainFlags:
 
 
 class Command(_PlainFlags, TyperCommand):
-    """Command of the command line."""
+    """A command whose help shows flags without a value."""
 
 
 class OneLineErrors(_PlainFlags, TyperGroup):

@@ -50,7 +50,7 @@ _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
 _VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. Selected by default."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = "Also fit boosting and a forest to all tasks together; keep one if it lowers the error. Not for classes or counts."
+_COMMON = "Also fit boosting and a forest to all tasks together; keep those that lower the error. Not for classes or counts."
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
@@ -219,7 +219,7 @@ def evaluate(
 ) -> None:
     """Estimate errors on new tasks by cross-validation, compared with baselines.
 
-    Support rows are the observed rows of a new task.  Errors are shown by their number.
+    Support rows are the observed rows of a new task.  There is one error for each number of support rows.
 
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """

@@ -105,7 +105,7 @@ def learn(
     prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
-    # The other baselines would be of the residuals.
+    # The other baselines were evaluated on the residuals, so their errors are not comparable.
     errors = {name: e for name, e in summary.errors.items() if name in (OWN, POOLED, MIXED_MODEL)}
     return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
 

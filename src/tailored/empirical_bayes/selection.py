@@ -317,8 +317,9 @@ def _atoms(
         return []
     single = _most_likely([c for c in candidates if c.structure.kind == "mixed model"])
     for start in {c.structure: c for c in (best, single)}.values():
+        # Ridge fits have no effects of side information; a pooled regression has the same coefficients for all tasks.
         if start.structure.kind == "independent" or start.structure.covariance == "none":
-            continue  # it has no effects of side information, or the same coefficients for all tasks
+            continue
         structure, scored = replace(start.structure, atoms=True), []
         for fold, fit in zip(folds, start.fits, strict=True):
             fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
