@@ -155,7 +155,6 @@ ENVIRONMENT = (
     r"\\begin\{(equation|align|theorem|lemma|proposition|corollary|remark|assumption|figure|algorithm)\}"
     r"|\\begin\{restatable\}(?:\[[^]]*\])?\{(theorem|proposition)\}"
 )
-SECTION = re.compile(r"\\(?:sub)?section\{(?:[^{}]|\{[^{}]*\})*\}\s*\\label\{(.+?)\}")
 STATEMENTS = {"theorem", "lemma", "proposition", "corollary"}
 
 
@@ -165,14 +164,13 @@ def numbered(source: str) -> dict[str, tuple[str, int]]:
     A label in an environment without a number has the number of the statement around it, as in LaTeX.
     """
     counts = dict.fromkeys(LAST, 0)
-    sections = {match[1] for match in SECTION.finditer(source)}
     found: dict[str, tuple[str, int]] = {}
     current: list[tuple[str, int, int]] = []  # counter, number, end of the environment
     for match in re.finditer(rf"{ENVIRONMENT}|\\label\{{(.+?)\}}", source):
         name = match[1] or match[2]
         if name is None:
             inside = [c for c in current if match.start() < c[2]]
-            if match[3] not in sections and inside:
+            if inside:  # labels of sections are outside of all environments
                 found[match[3]] = inside[-1][:2]
             continue
         end = source.index(rf"\end{{{'restatable' if match[2] else name}}}", match.end())

@@ -21,7 +21,7 @@ from scipy.stats import binom
 import reference as ref
 from studies.theory.environment import Environment
 from studies.theory.risks import RiskEstimate, excess_risk, task_excess, task_risk
-from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
+from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.losses import get_loss
 from tailored.representation.conditioning import Dense
 from tailored.solvers import ProjectedSGD
@@ -234,9 +234,12 @@ def test_surrogate_is_convex_in_H_and_C_with_kronecker_subgradients(seed):
     for share in (0.1, 0.5, 0.8):
         middle = at(*(share * a + (1 - share) * b for a, b in zip(*ends, strict=True)))[0]
         assert middle <= share * values[0] + (1 - share) * values[1] + 1e-9
-    value, in_H, in_C = at(*ends[0])
     (H, C), (other_H, other_C) = ends
-    assert value + np.sum(in_H * (other_H - H)) + np.sum(in_C * (other_C - C)) <= values[1] + 1e-9
+    value, in_H, in_C = at(H, C)
+    slope = np.sum(in_H * (other_H - H)) + np.sum(in_C * (other_C - C))
+    assert value + slope <= values[1] + 1e-9
+    near = at(H + 1e-5 * (other_H - H), C + 1e-5 * (other_C - C))[0]
+    assert near - value == pytest.approx(1e-5 * slope, rel=1e-3)
 
 
 def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
@@ -252,6 +255,19 @@ def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
     found = Surrogate(get_loss("absolute"), 1.0, inner="online")(rows, None, theta[None], None)
     np.testing.assert_allclose(found.theta(0, X), printed, atol=1e-10)
     assert np.abs(found.left).max() > 1e-2
+
+
+def test_independent_learning_solves_each_task_with_the_identity():
+    """Section 5: ITL is the inner algorithm with θ = I."""
+    tasks = random_environment(7).sample(3, 5, 0).tasks
+    learner = IndependentLearner(inner="online", fit_intercept=False).fit(tasks)
+    identity = np.eye(tasks.n_features)
+    np.testing.assert_array_equal(
+        learner.representation(tasks), np.broadcast_to(identity, (3, *identity.shape))
+    )
+    for task, weights in zip(tasks, learner.adapt_many(tasks).weights_, strict=True):
+        expected = ref.online(task.X, task.y, identity, ref.absolute().subgradient).w
+        np.testing.assert_allclose(weights, expected, atol=1e-12)
 
 
 # --- Monte-Carlo over random environments
