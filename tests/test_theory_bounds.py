@@ -36,6 +36,7 @@ from tailored.theory import (
     gradient_norm,
     independent_learning,
     learned_function,
+    surrogate,
     theory_step,
     trace_constrained_oracle,
     unconditional_optimum,
@@ -240,6 +241,21 @@ def test_surrogate_is_convex_in_H_and_C_with_kronecker_subgradients(seed):
     assert value + slope <= values[1] + 1e-9
     near = at(H + 1e-5 * (other_H - H), C + 1e-5 * (other_C - C))[0]
     assert near - value == pytest.approx(1e-5 * slope, rel=1e-3)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_surrogate_of_one_task_is_that_of_the_transcription(rank):
+    """Eqs. 22 and 108, at invertible and singular θ; the gradient in H is (I ⊗ φ) G (I ⊗ φᵀ)."""
+    rng = np.random.default_rng([18, rank])
+    F = rng.standard_normal((3, rank))
+    theta, X, y, phi = F @ F.T, rng.standard_normal((6, 3)), rng.standard_normal(6), rng.standard_normal(2)
+    found = surrogate(theta, X, y)
+    assert found.value == pytest.approx(ref.surrogate(theta, X, y, ref.absolute(), 1.0), rel=1e-9)
+    alpha = ref.exact(X, y, theta, ref.absolute()).alpha
+    np.testing.assert_allclose(found.gradient, ref.surrogate_gradient(X, alpha, 1.0), atol=1e-8)
+    lift = ref.lift(3, phi)
+    in_H = lift @ found.gradient @ lift.T
+    np.testing.assert_allclose(np.kron(found.gradient, np.outer(phi, phi)), in_H, atol=1e-12)
 
 
 def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
