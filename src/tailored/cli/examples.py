@@ -22,7 +22,7 @@ BAYES = "Bayes (cluster and variances known)"
 EXPLANATION = f"""\
 The side information of a task is its cluster. IndependentLearner, UnconditionalLearner and ConditionalLearner have
 the paper's settings with fit_intercept=True. Their step sizes are selected on {N_VALIDATION} further tasks.
-tau=oracle minimises the paper's bound. The error of Bayes is the lowest that any method can expect."""
+tau=oracle minimises the paper's bound. Bayes is the method of lowest expected error."""
 #: Methods whose curves are drawn, with colour and dashes.
 CURVES = {INDEPENDENT: ("#d55e00", "--"), ALGORITHM_1: ("#009e73", "-."), OURS: ("#0072b2", "-")}
 
@@ -89,54 +89,46 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     from ..tasks.task_set import TaskSet
     from ..theory import oracle_representation
 
-    rng, d = np.random.default_rng(seed), len(COEFFICIENTS)
-    n_known = n_train + N_VALIDATION
-    n_tasks = n_known + N_TEST
-    side_info = np.eye(d)[rng.integers(d, size=n_tasks)]
-    weights = COEFFICIENT_STD * rng.standard_normal((n_tasks, 1)) * side_info
-    X = basis(rng.uniform(-1.0, 1.0, (n_tasks, 2 * N_ROWS)))
-    y = np.einsum("tnd,td->tn", X, weights) + NOISE * rng.standard_normal(X.shape[:2])
-    label = np.repeat(np.arange(n_tasks), 2 * N_ROWS)
+    rng, d, n_known = np.random.default_rng(seed), len(COEFFICIENTS), n_train + N_VALIDATION
+    clusters = np.eye(d)[rng.integers(d, size=n_known + N_TEST)]  # one-hot encoded
+    coefficient = COEFFICIENT_STD * rng.standard_normal((len(clusters), 1))
+    X = basis(rng.uniform(-1.0, 1.0, (len(clusters), 2 * N_ROWS)))
+    own = np.einsum("tnd,td->tn", X, clusters)  # the input that the task's coefficient belongs to
+    y = coefficient * own + NOISE * rng.standard_normal(own.shape)
+    groups = np.repeat(np.arange(len(clusters)), 2 * N_ROWS)
     # The learners add the constant input.
-    tasks = TaskSet(X[..., :-1].reshape(-1, d - 1), y.ravel(), label, side_info=dict(enumerate(side_info)))
+    tasks = TaskSet(X[..., :-1].reshape(-1, d - 1), y.ravel(), groups, side_info=dict(enumerate(clusters)))
     support, query = tasks.support_query(N_ROWS, shuffle=False)
-    train, validation = support[:n_train], tasks[n_train:n_known]
-    new, predicted = support[n_known:], query[n_known:]
-
-    covariances = COEFFICIENT_STD**2 * np.eye(d)[:, :, None] * np.eye(d)[:, None, :]  # W(s) of each cluster
+    train, new, predicted = support[:n_train], support[n_known:], query[n_known:]
+    covariances = [COEFFICIENT_STD**2 * np.diag(cluster) for cluster in np.eye(d)]
     oracle = np.array([oracle_representation(W, np.eye(d), n=N_ROWS, L=1.0) for W in covariances])
     settings: Any = {"fit_intercept": True, "n_jobs": n_jobs}
-    algorithm_1 = ConditionalLearner.paper(feature_map="vector", **settings)
     methods: dict[str, Any] = {
         INDEPENDENT: IndependentLearner.paper(**settings),
         "UnconditionalLearner": UnconditionalLearner.paper(**settings),
-        ALGORITHM_1: algorithm_1,
+        ALGORITHM_1: ConditionalLearner.paper(feature_map="vector", **settings),
         ORACLE: IndependentLearner.paper(tau=lambda s: oracle[np.argmax(s)], **settings),
         "MixedModel": MixedModel(),
         OURS: EmpiricalBayesLearner(loss="absolute", n_jobs=n_jobs),
     }
-    errors, coefficients = {}, {}
+    errors = {}
     for name, method in methods.items():
         note(f"fitting {name}")
-        selects = isinstance(method, ConditionalLearner | UnconditionalLearner)
-        method.fit(train, **({"validation": validation} if selects else {}))
+        has_steps = isinstance(method, ConditionalLearner | UnconditionalLearner)
+        method.fit(train, **({"validation": tasks[n_train:n_known]} if has_steps else {}))
         errors[name] = method.task_errors(new, predicted)
-        coefficients[name] = np.asarray(method.adapt_many(new))
-    # The posterior mean given the cluster, its covariance and the noise has the lowest expected error.
-    X, y, W = X[n_known:], y[n_known:, :, None], covariances[side_info[n_known:].argmax(axis=1)]
-    given, gain = X[:, :N_ROWS], W @ X[:, :N_ROWS].swapaxes(1, 2)
-    posterior = gain @ np.linalg.solve(given @ gain + NOISE**2 * np.eye(N_ROWS), y[:, :N_ROWS])
-    errors[BAYES] = np.abs(X[:, N_ROWS:] @ posterior - y[:, N_ROWS:]).mean(axis=(1, 2))
+    # The posterior mean given the cluster and both variances has the lowest expected error.
+    own, y, old = own[n_known:], y[n_known:], slice(N_ROWS)
+    precision = (own[:, old] ** 2).sum(axis=1) + (NOISE / COEFFICIENT_STD) ** 2
+    posterior = (own[:, old] * y[:, old]).sum(axis=1) / precision
+    errors[BAYES] = np.abs(posterior[:, None] * own - y)[:, N_ROWS:].mean(axis=1)
     # Draw the task of each cluster whose coefficient is at the upper quartile of its absolute value.
-    size = np.abs(weights[n_known:])
-    shown = [np.argsort(each)[-(np.count_nonzero(each) // 4) - 1] for each in size.T]
-    learned = np.array([algorithm_1.representation(side_info=s) for s in np.eye(d)])
-    return DemoResult(
-        errors,
-        [(new[[i]], predicted[[i]]) for i in shown],
-        {name: each[shown] for name, each in coefficients.items()},
-        {"learned": learned, "oracle": oracle},
-    )
+    sizes = np.abs(coefficient * clusters)[n_known:]
+    shown = [int(np.argsort(each)[-(np.count_nonzero(each) // 4) - 1]) for each in sizes.T]
+    weights = {name: np.asarray(methods[name].adapt_many(new))[shown] for name in CURVES}
+    learned = np.array([methods[ALGORITHM_1].representation(side_info=each) for each in np.eye(d)])
+    drawn = [(new[[i]], predicted[[i]]) for i in shown]
+    return DemoResult(errors, drawn, weights, {"learned": learned, "oracle": oracle})
 
 
 def draw_demo(result: DemoResult) -> Any:
@@ -160,35 +152,26 @@ def draw_demo(result: DemoResult) -> Any:
             draw_points(ax, points, "o", "black", markersize=3.5, label="observed", zorder=4)
             draw_points(ax, new, "o", "0.6", filled=False, markersize=3.5, label="not yet observed")
             for name, (color, dashes) in CURVES.items():
-                curve = basis(x) @ result.weights[name][i]
-                ax.plot(x, curve, dashes, color=color, linewidth=1.8, label=name)
+                ax.plot(x, basis(x) @ result.weights[name][i], dashes, color=color, linewidth=1.8, label=name)
             ax.set(title=f"new task of cluster {i + 1}: tasks differ in {COEFFICIENTS[i]}", ylabel="y")
-            for ax, (source, each) in zip(grid[i], result.representations.items(), strict=True):
-                image = ax.imshow(each[i], cmap=colors, vmin=-limit, vmax=limit)
-                ax.set_title(f"cluster {i + 1}, {source}", fontsize=9)
-                ax.spines[:].set_visible(True)
-        ax.set_xticks(range(len(COEFFICIENTS)), COEFFICIENTS)
-        ax.set_yticks(range(len(COEFFICIENTS)), COEFFICIENTS)
+            for cell, (source, each) in zip(grid[i], result.representations.items(), strict=True):
+                image = cell.imshow(each[i], cmap=colors, vmin=-limit, vmax=limit)
+                cell.set_title(f"cluster {i + 1}, {source}", fontsize=9)
+                cell.spines[:].set_visible(True)
+        cell.set_xticks(range(len(COEFFICIENTS)), COEFFICIENTS)
+        cell.set_yticks(range(len(COEFFICIENTS)), COEFFICIENTS)
         axes[-1].set_xlabel("x")
-        left.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2, columnspacing=1.0
-        )
-        middle.colorbar(
-            image, ax=grid, orientation="horizontal", shrink=0.8, aspect=30, label="entry of τ(s)"
-        )
+        left.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
+        middle.colorbar(image, ax=grid, location="bottom", shrink=0.8, aspect=30, label="entry of τ(s)")
         ax, rows = right.subplots(), [row for row in result.rows() if row[0] != BAYES]
         for at, (name, mean, error) in enumerate(rows[::-1]):
-            color = CURVES.get(name, ("0.35",))[0]
-            ax.errorbar(mean, at, xerr=2.0 * error, fmt="o", color=color, capsize=3)
+            ax.errorbar(mean, at, xerr=2.0 * error, fmt="o", color=CURVES.get(name, ["0.35"])[0], capsize=3)
         best, top = result.errors[BAYES].mean(), ax.get_xaxis_transform()
         ax.axvline(best, color="0.35", linestyle="--", linewidth=1.0, zorder=0)
         ax.text(best, 1.01, BAYES, color="0.35", transform=top, ha="center", fontsize=8)
         ax.set_yticks(range(len(rows)), [name.replace(" (", "\n(") for name, *_ in rows[::-1]])
-        ax.set(
-            xlim=(0.0, None),
-            ylim=(-0.4, len(rows) - 0.6),
-            xlabel="mean absolute error\n(± 2 standard errors)",
-        )
+        ax.margins(y=0.08)
+        ax.set(xlim=(0.0, None), xlabel="mean absolute error\n(± 2 standard errors)")
     return figure
 
 
