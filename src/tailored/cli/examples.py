@@ -99,7 +99,8 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     # The learners add the constant input.
     tasks = TaskSet(X[..., :-1].reshape(-1, d - 1), y.ravel(), groups, side_info=dict(enumerate(clusters)))
     support, query = tasks.support_query(N_ROWS, shuffle=False)
-    train, new, predicted = support[:n_train], support[n_known:], query[n_known:]
+    train, validation = support[:n_train], (support[n_train:n_known], query[n_train:n_known])
+    new, predicted = support[n_known:], query[n_known:]
     covariances = [COEFFICIENT_STD**2 * np.diag(cluster) for cluster in np.eye(d)]
     oracle = np.array([oracle_representation(W, np.eye(d), n=N_ROWS, L=1.0) for W in covariances])
     settings: Any = {"fit_intercept": True, "n_jobs": n_jobs}
@@ -115,7 +116,7 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     for name, method in methods.items():
         note(f"fitting {name}")
         has_steps = isinstance(method, ConditionalLearner | UnconditionalLearner)
-        method.fit(train, **({"validation": tasks[n_train:n_known]} if has_steps else {}))
+        method.fit(train, **({"validation": validation} if has_steps else {}))
         errors[name] = method.task_errors(new, predicted)
     # The posterior mean given the cluster and both variances has the lowest expected error.
     own, y, old = own[n_known:], y[n_known:], slice(N_ROWS)
