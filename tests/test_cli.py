@@ -795,7 +795,8 @@ def test_demo_writes_a_table_and_a_figure(tmp_path, monkeypatch):
 def test_demo_learns_the_direction_in_which_the_tasks_of_a_cluster_differ():
     result = run_demo(n_train=60, seed=7, n_jobs=1)
     means = {name: errors.mean() for name, errors in result.errors.items()}
-    assert means[BAYES] == min(means.values())
+    assert means[OURS] < 1.05 * means[BAYES]
+    assert means[BAYES] < min(mean for name, mean in means.items() if name not in (BAYES, OURS))
     assert means[ORACLE] < means[ALGORITHM_1] < 0.9 * means["UnconditionalLearner"]
     # W(s) has rank one, n = 10 and L = 1, so the oracle is √10 / 2 times the standard deviation 2 in one entry.
     for i, (learned, oracle) in enumerate(zip(*result.representations.values(), strict=True)):
