@@ -9,12 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
-
-import reference as ref
-from tailored import ConditionalLearner, TaskSet
-from tailored.solvers import ProjectedSGD
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
@@ -151,21 +146,6 @@ def test_differences_have_five_columns():
         cells = line.strip("|").split("|")
         assert len(cells) == 5, line
         assert all(cell.strip() for cell in cells), line
-
-
-def test_paper_learner_is_algorithm_1():
-    """What the page says first: Algorithm 1 is `ConditionalLearner.paper()`, and τ(s) is `representation`."""
-    rng = np.random.default_rng(0)
-    tasks = [(rng.standard_normal((5, 3)), 3.0 * rng.standard_normal(5)) for _ in range(8)]
-    phis = np.array([ref.mean_embedding(X, y) for X, y in tasks])
-    expected = ref.algorithm_1(tasks, phis, 2.0, 2.0, np.eye(3), "online", ref.absolute(), 1.0)
-    learner = ConditionalLearner.paper(solver=ProjectedSGD(step=2.0)).fit(TaskSet.from_tasks(tasks))
-    np.testing.assert_allclose(learner.H_, expected.mean_H, atol=1e-10)
-    np.testing.assert_allclose(learner.C_, expected.mean_C, atol=1e-10)
-    assert np.abs(expected.mean_H).max() > 1e-2
-    for (X, y), phi in zip(tasks, phis, strict=True):
-        tau = ref.tau(expected.mean_H, expected.mean_C, phi)
-        np.testing.assert_allclose(learner.representation(X, y), tau, atol=1e-10)
 
 
 # --- against the LaTeX source

@@ -21,7 +21,7 @@ from scipy.stats import binom
 import reference as ref
 from studies.theory.environment import Environment
 from studies.theory.risks import RiskEstimate, excess_risk, task_excess, task_risk
-from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.losses import get_loss
 from tailored.representation.conditioning import Dense
 from tailored.solvers import ProjectedSGD
@@ -36,7 +36,6 @@ from tailored.theory import (
     gradient_norm,
     independent_learning,
     learned_function,
-    surrogate,
     theory_step,
     trace_constrained_oracle,
     unconditional_optimum,
@@ -243,21 +242,6 @@ def test_surrogate_is_convex_in_H_and_C_with_kronecker_subgradients(seed):
     assert near - value == pytest.approx(1e-5 * slope, rel=1e-3)
 
 
-@pytest.mark.parametrize("rank", [1, 3])
-def test_surrogate_of_one_task_is_that_of_the_transcription(rank):
-    """Eqs. 22 and 108, at invertible and singular θ; the gradient in H is (I ⊗ φ) G (I ⊗ φᵀ)."""
-    rng = np.random.default_rng([18, rank])
-    F = rng.standard_normal((3, rank))
-    theta, X, y, phi = F @ F.T, rng.standard_normal((6, 3)), rng.standard_normal(6), rng.standard_normal(2)
-    found = surrogate(theta, X, y)
-    assert found.value == pytest.approx(ref.surrogate(theta, X, y, ref.absolute(), 1.0), rel=1e-9)
-    alpha = ref.exact(X, y, theta, ref.absolute()).alpha
-    np.testing.assert_allclose(found.gradient, ref.surrogate_gradient(X, alpha, 1.0), atol=1e-8)
-    lift = ref.lift(3, phi)
-    in_H = lift @ found.gradient @ lift.T
-    np.testing.assert_allclose(np.kron(found.gradient, np.outer(phi, phi)), in_H, atol=1e-12)
-
-
 def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
     """Remark 3: Eq. 23 at the last iterate of Eq. 4 is Eq. 108 at its subgradients, for an invertible θ."""
     rng = np.random.default_rng(15)
@@ -271,19 +255,6 @@ def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
     found = Surrogate(get_loss("absolute"), 1.0, inner="online")(rows, None, theta[None], None)
     np.testing.assert_allclose(found.theta(0, X), printed, atol=1e-10)
     assert np.abs(found.left).max() > 1e-2
-
-
-def test_independent_learning_solves_each_task_with_the_identity():
-    """Section 5: ITL is the inner algorithm with θ = I."""
-    tasks = random_environment(7).sample(3, 5, 0).tasks
-    learner = IndependentLearner(inner="online", fit_intercept=False).fit(tasks)
-    identity = np.eye(tasks.n_features)
-    np.testing.assert_array_equal(
-        learner.representation(tasks), np.broadcast_to(identity, (3, *identity.shape))
-    )
-    for task, weights in zip(tasks, learner.adapt_many(tasks).weights_, strict=True):
-        expected = ref.online(task.X, task.y, identity, ref.absolute().subgradient).w
-        np.testing.assert_allclose(weights, expected, atol=1e-12)
 
 
 # --- Monte-Carlo over random environments
