@@ -86,7 +86,7 @@ class RepresentationDisplay(ModelDisplay):
             label = "leading eigenvector of τ(s)"
             style |= {"cmap": "RdBu_r", "vmin": -limit}
             low, high = 100.0 * self.shares.min(), 100.0 * self.shares.max()
-            ax.set_title(f"{low:.0f} to {high:.0f} % of the trace", fontsize=8, color="0.35")
+            ax.set_title(f"largest eigenvalue: {low:.0f} to {high:.0f} % of the trace", fontsize=8, color="0.35")
         ax.figure.colorbar(ax.imshow(self.values.T, **style), ax=ax, label=label)
         if few:
             ax.set_xticks(x, [f"{value:g}" for value in self.grid])
