@@ -293,6 +293,20 @@ def test_direction_of_the_representation(rotating):
     assert "% of the trace" in found.ax_.get_title()
 
 
+def test_representation_of_the_user(rotating):
+    """`IndependentLearner` with a function: rank one along v(s), so the eigenvector is v(s) up to its sign."""
+    _, tasks = rotating
+
+    def unit(s):
+        return np.array([np.cos(np.pi * s), 0.0, np.sin(np.pi * s)])
+
+    given = IndependentLearner(tau=lambda s: 3.0 * np.outer(unit(s[0]), unit(s[0])), fit_intercept=False)
+    found = RepresentationDisplay.from_estimator(given.fit(tasks), tasks, "s0", kind="direction")
+    lines = np.array([unit(s) for s in found.grid])
+    np.testing.assert_allclose(found.values, lines * np.sign(lines[0].sum()), atol=1e-7)
+    np.testing.assert_allclose(found.shares, 1.0)
+
+
 def test_few_values_of_side_information_are_ticks(rotating):
     learner, tasks = rotating
     side = np.column_stack([np.arange(80) % 2 * 0.5, np.zeros(80)])

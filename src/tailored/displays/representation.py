@@ -18,8 +18,6 @@ from .coefficients import MAX_NAMED, MAX_VALUES, along_side_info
 class RepresentationDisplay(ModelDisplay):
     """Image of τ(s): one row per coefficient, and one column of the side information on the horizontal axis.
 
-    The learner needs a representation that is a function of the side information alone.
-
     Attributes
     ----------
     column : str
@@ -29,7 +27,6 @@ class RepresentationDisplay(ModelDisplay):
     grid : array (m,)
         Values of the column.
     names : list of str
-        Names of the coefficients.
     values : array (m, d)
         Diagonals or eigenvectors, in the units of `representation`.  The first eigenvector has a positive sum, and the
         signs of the others are chosen along the grid so that neighbours have positive inner products.
@@ -68,11 +65,10 @@ class RepresentationDisplay(ModelDisplay):
             tau = prior.representation(empty[i : i + 1], raw=True)[0]
             largest, vector = eigh(tau, subset_by_index=[len(tau) - 1, len(tau) - 1])
             shares[i] = largest[0] / trace if (trace := np.trace(tau)) > 0 else 0.0
+            values[i] = np.diagonal(tau)
             if kind == "direction":
                 sign = vector[:, 0] @ values[i - 1] if i else vector.sum()
                 values[i] = vector[:, 0] if sign >= 0 else -vector[:, 0]
-            else:
-                values[i] = np.diagonal(tau)
         return cls(name, kind, grid, names, values, shares).plot(ax)
 
     def _draw(self, ax: Any) -> None:
@@ -86,7 +82,9 @@ class RepresentationDisplay(ModelDisplay):
             label = "leading eigenvector of τ(s)"
             style |= {"cmap": "RdBu_r", "vmin": -limit}
             low, high = 100.0 * self.shares.min(), 100.0 * self.shares.max()
-            ax.set_title(f"largest eigenvalue: {low:.0f} to {high:.0f} % of the trace", fontsize=8, color="0.35")
+            ax.set_title(
+                f"largest eigenvalue: {low:.0f} to {high:.0f} % of the trace", fontsize=8, color="0.35"
+            )
         ax.figure.colorbar(ax.imshow(self.values.T, **style), ax=ax, label=label)
         if few:
             ax.set_xticks(x, [f"{value:g}" for value in self.grid])
