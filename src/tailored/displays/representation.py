@@ -28,8 +28,7 @@ class RepresentationDisplay(ModelDisplay):
         Values of the column.
     names : list of str
     values : array (m, d)
-        Diagonals or eigenvectors, in the units of `representation`.  The first eigenvector has a positive sum, and the
-        signs of the others are chosen along the grid so that neighbours have positive inner products.
+        In the units of `representation`.  Signs of eigenvectors are chosen so that neighbours have positive inner products.
     shares : array (m,)
         The largest eigenvalue as a fraction of the trace; zero where τ(s) is zero.
     """
@@ -77,15 +76,13 @@ class RepresentationDisplay(ModelDisplay):
         half = 0.5 * (x[1] - x[0] if len(x) > 1 else 1.0)
         style: Any = {"extent": (x[0] - half, x[-1] + half, d - 0.5, -0.5), "aspect": "auto"}
         limit, label = float(np.abs(self.values).max()), "diagonal of τ(s)"
-        style |= {"cmap": "Blues", "vmin": 0.0, "vmax": limit}
         if self.kind == "direction":
-            label = "leading eigenvector of τ(s)"
+            label, bounds = "leading eigenvector of τ(s)", 100.0 * np.quantile(self.shares, [0.0, 1.0])
+            title = "largest eigenvalue: {:.0f} to {:.0f} % of the trace".format(*bounds)
+            ax.set_title(title, fontsize=8, color="0.35")
             style |= {"cmap": "RdBu_r", "vmin": -limit}
-            low, high = 100.0 * self.shares.min(), 100.0 * self.shares.max()
-            ax.set_title(
-                f"largest eigenvalue: {low:.0f} to {high:.0f} % of the trace", fontsize=8, color="0.35"
-            )
-        ax.figure.colorbar(ax.imshow(self.values.T, **style), ax=ax, label=label)
+        image = ax.imshow(self.values.T, **{"cmap": "Blues", "vmin": 0.0, "vmax": limit, **style})
+        ax.figure.colorbar(image, ax=ax, label=label)
         if few:
             ax.set_xticks(x, [f"{value:g}" for value in self.grid])
         if d <= MAX_NAMED:
