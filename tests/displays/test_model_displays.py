@@ -58,7 +58,7 @@ def test_missing_matplotlib_is_an_error(display, schools, monkeypatch):
         return real(name, *rest, **others)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'tailored\[all\]'"):
+    with pytest.raises(ImportError, match=r"pip install '.\[all\]'"):
         display.from_estimator(*schools, **CALLS[display])
 
 
