@@ -43,10 +43,6 @@ LOW_RANK, WIDE = 25, 41
 DENSE_COLUMNS = 500
 #: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
 SPARSE = 0.25
-#: With fewer tasks, cross-validation is repeated with other partitions.
-ENOUGH_TASKS = 250
-#: A paired difference is significant if it exceeds this many standard errors.
-SIGNIFICANT = 2.0
 
 
 class Draw(IntEnum):
@@ -79,7 +75,6 @@ class Settings:
     curved: bool = True  # whether curves and products of columns may be shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
-    n_repeats: int = 4  # maximum number of partitions into folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,29 +182,17 @@ class TrainingData:
             return [Fold(0, np.arange(first), np.arange(first, T))]
         if T == 1:
             return [Fold(0, np.arange(1), np.arange(1))]
-        return self._partition(0)
+        return self._partition()
 
-    @cached_property
-    def repeated_folds(self) -> list[list[Fold]]:
-        """Folds of further partitions, for few tasks: with one partition, the selection would depend on chance."""
-        T = len(self)
-        # Fits to non-Gaussian targets take too long to be repeated.
-        if T == 1 or self.n_validation or self.is_wide or self.response is not None:
-            return []
-        return [self._partition(i) for i in range(1, min(self.settings.n_repeats, -(-ENOUGH_TASKS // T)))]
-
-    def _partition(self, repeat: int) -> list[Fold]:
+    def _partition(self) -> list[Fold]:
         T = len(self)
         n_folds = min(self.settings.n_folds, T)
-        order = np.random.default_rng(self.seed(Draw.FOLDS, repeat)).permutation(T)
+        order = np.random.default_rng(self.seed(Draw.FOLDS)).permutation(T)
         fold = np.arange(T) % n_folds
         if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
             few_used = T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS)
             n_used = min(n_folds, WIDE_FOLDS) if few_used else n_folds
-            first = repeat * n_folds
-            return [
-                Fold(first + i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)
-            ]
+            return [Fold(i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)]
         train, held_out = order[fold != 0][:SELECTION_TRAIN], order[fold == 0][:SELECTION_HELD_OUT]
         return [Fold(0, np.sort(train), np.sort(held_out))]
 
@@ -261,25 +244,6 @@ def has_many_columns(tasks: TaskSet, d: int) -> bool:
     if d <= FEW_COLUMNS or len(tasks) * d**3 <= LARGEST_WORK:
         return False
     return d > DENSE_COLUMNS or _is_mostly_zero(tasks)
-
-
-def known_mean(errors: Array) -> float:
-    """Return the mean of the errors that are not NaN; 0 if there are none."""
-    known = errors[~np.isnan(errors)]
-    return float(known.mean()) if len(known) else 0.0
-
-
-def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:
-    """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
-
-    If a task has an infinite error under one of the methods, this task alone decides.
-    """
-    gains = gains[~np.isnan(gains)]
-    if len(gains) < 2:
-        return False
-    if np.isinf(gains).any():
-        return not (gains == -np.inf).any()
-    return bool(gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def _is_mostly_zero(tasks: TaskSet) -> bool:

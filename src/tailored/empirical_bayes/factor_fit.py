@@ -24,8 +24,9 @@ from ..priors.factors import FactorPrior
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-from .data import Draw, TrainingData, significant
-from .selection import LEAST_GAIN, N_ERRORS, Candidate, mean_of_episodes
+from .data import Draw, TrainingData
+from .rule import is_better
+from .selection import Candidate, mean_of_episodes
 
 #: Candidate numbers of factors.
 RANKS = (0, 2, 4, 8, 16)
@@ -72,7 +73,7 @@ class FactorSelection:
         for rank in (rank for rank in RANKS if rank <= most):
             seed = data.seed(Draw.STRUCTURE_STARTS, rank)
             candidate = self._candidate([start.with_rank(rank, seed) for start in starts])
-            if best is not None and not self._is_better(candidate, best):
+            if best is not None and not is_better(candidate, best, best):
                 break
             best, starts = candidate, candidate.fits
         assert best is not None
@@ -80,11 +81,7 @@ class FactorSelection:
             return best
         relevance = RELEVANCE / np.maximum(np.mean(self.rows.side**2, axis=0), 1e-12)
         candidate = self._candidate([replace(fit, relevance=relevance) for fit in best.fits])
-        return candidate if self._is_better(candidate, best) else best
-
-    @staticmethod
-    def _is_better(candidate: Candidate, best: Candidate) -> bool:
-        return significant(candidate.density - best.density - LEAST_GAIN, N_ERRORS)
+        return candidate if is_better(candidate, best, best) else best
 
     def _candidate(self, starts: list[FactorModel]) -> Candidate:
         """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""
@@ -92,13 +89,19 @@ class FactorSelection:
         fits = list(jobs(joblib.delayed(fit_factors)(*pair) for pair in zip(self.train, starts, strict=True)))
         models = [fit.prior() for fit in fits]
         c, e = recalibrate(self.held_out, models)
-        density, errors = [], []
-        for fit, model, rows, each in zip(fits, models, self.held_out, self.episodes, strict=True):
+        density, errors, prior_errors = [], [], []
+        parts = zip(self.data.folds, fits, models, self.held_out, self.episodes, strict=True)
+        for fold, fit, model, rows, each in parts:
             density.append(self._density(model.scaled(c, e), rows, each))
-            predicted = predict_blocks(factor_prior(self.data, fit, c), each.support, each.query)
+            prior, tasks = factor_prior(self.data, fit, c), self.data.tasks[fold.held_out]
+            predicted = predict_blocks(prior, each.support, each.query)
             errors.append(self.data.errors(each, predicted.prediction, len(rows)))
+            without = Episodes(tasks.without_rows(), tasks, np.arange(len(tasks)))
+            predicted = predict_blocks(prior, without.support, tasks)
+            prior_errors.append(self.data.errors(without, predicted.prediction, len(rows)))
         structure = FactorStructure(fits[0].rank)
-        candidate = Candidate(structure, c, fits, np.concatenate(errors), np.concatenate(density))
+        scores = (np.concatenate(each) for each in (density, errors, prior_errors))
+        candidate = Candidate(*scores, structure, fits, c)
         entry = {**structure.describe(), "error": candidate.error, "density": candidate.mean_density}
         self.results.append({**entry, "side": True} if starts[0].relevance.any() else entry)
         self.tick(len(fits))

@@ -21,36 +21,32 @@ from scipy.optimize import nnls
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
-from ..gaussian.em import Source, fit_mixed_model
+from ..gaussian.em import Source
 from ..gaussian.factor_em import fit_factors
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
-from ..gaussian.side import MOST_TASKS, Effect, SideStructure
+from ..gaussian.side import Effect, SideStructure
 from ..gaussian.structures import StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
 from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
-from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
 from ..summaries.training import MIXED_MODEL, OWN, POOLED, TrainingSummary
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
-from .data import MANY_TASKS, Draw, TrainingData, known_mean, significant
+from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, fit_shifts
-from .selection import ADVICE, FEW_TASKS, better_baseline, likely_cause, select
-from .shared_fit import fit_effects
+from .rule import Score, is_as_good, known_mean, significant
+from .selection import ADVICE, better_baseline, likely_cause, score_parts, select
+from .shared_fit import FittedEffects, fit_effects
 from .training_summary import basic_summary, training_summary
 
 SourceIn = Callable[..., Source]
 
 #: Usual number of chains of structures in the selection, for the progress bar.
 N_CHAINS = 10
-#: A dispersion of counts is used if it raises the log evidence by more than this.
-LEAST_GAIN = 3.0
-#: Automatic shared regressors are used if they lower the held-out errors by more than this many standard errors.
-REGRESSOR_ERRORS = 0.5
 #: Smaller weights of shared regressors are set to zero.
 LEAST_WEIGHT = 0.1
 
@@ -95,11 +91,12 @@ def learn(
     n_steps = len(data.folds) * N_CHAINS + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
         with single_threaded_blas():
-            fitted = fit_effects(data)
+            data = _with_dispersion(data)
+            fitted = _accepted_effects(data)
         if fitted is None:
-            return _learn_mixture(_with_dispersion(data), stage, source_in, selected)
+            return _learn_mixture(data, stage, source_in, selected)
         effects, mean_errors, growth = fitted
-        rest, rest_in = _with_dispersion(data, effects), source_in and partial(source_in, effects=effects)
+        rest, rest_in = data.without(effects), source_in and partial(source_in, effects=effects)
         learned = _learn_mixture(rest, stage, rest_in, selected, growth)
     clip, rate = data.settings.clip, data.largest_rate
     prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
@@ -126,8 +123,6 @@ def learn_with_regressor(
     `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
     """
     first = learn(data, progress=progress, source_in=source_in)
-    if automatic and (data.tasks.sizes > 0).sum() < FEW_TASKS:
-        return first
     prior, settings = replace(first.prior, clip=None, calibration=None), data.settings
     if isinstance(prior, MixturePrior):
         # A shift towards medians is not linear in the targets.
@@ -157,7 +152,7 @@ def learn_with_regressor(
         {"kind": "common part", "common": common, "error": known_mean(each)}
         for common, each in zip((None, parts), errors, strict=True)
     ]
-    if automatic and not significant(errors[0] - errors[1], REGRESSOR_ERRORS):
+    if automatic and not significant(errors[0] - errors[1]):
         return replace(first, results=[*first.results, *compared])
     shared = shared.weighted(weights, unexplained)
     residual_tasks = shared.regressor.residual_tasks(data.tasks, shared.folds)
@@ -195,20 +190,34 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
             raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
 
 
-def _with_dispersion(data: TrainingData, effects: SharedEffects | None = None) -> TrainingData:
-    """Subtract the effects; use a negative binomial response if counts are overdispersed despite random intercepts."""
-    rest = data if effects is None else data.without(effects)
+def _accepted_effects(data: TrainingData) -> FittedEffects | None:
+    """Return the shared effects; curves and products only if held-out tasks confirm them (see `rule`)."""
+    proposed = fit_effects(data)
+    if (
+        proposed is None
+        or not data.settings.curved
+        or len(proposed.effects.levels) == len(proposed.effects.effects)
+    ):
+        return proposed
+    plain = replace(data, settings=replace(data.settings, curved=False))
+
+    def score(each: TrainingData) -> Score:
+        def subtract(train: TrainingData) -> TrainingData:
+            fitted = fit_effects(train)
+            return each if fitted is None else each.without(fitted.effects)
+
+        return score_parts(each, subtract)
+
+    return proposed if is_as_good(score(data), score(plain)) else fit_effects(plain)
+
+
+def _with_dispersion(data: TrainingData) -> TrainingData:
+    """Use a negative binomial response for counts if held-out tasks confirm it (see `rule`)."""
     if not isinstance(data.response, Poisson):
-        return rest
+        return data
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    more = more if effects is None else more.without(effects)
-    evidence, covariance = [], "intercept" if data.settings.fit_intercept else "diagonal"
-    with single_threaded_blas():
-        for each in (rest, more):
-            some = each.statistics.take(slice(None, None, 1 + (len(data) - 1) // MOST_TASKS))
-            model = fit_mixed_model(some, covariance=covariance, max_iter=30, tol=1e-6)
-            evidence.append(some.posterior(model).log_evidence.sum())
-    return more if evidence[1] - evidence[0] > LEAST_GAIN else rest
+    scores = [score_parts(each, lambda train, each=each: each) for each in (more, data)]
+    return more if is_as_good(*scores) else data
 
 
 def _learn_mixture(

@@ -29,7 +29,8 @@ from ..losses import BoxLoss, DualBox, Loss
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import BATCH_FLOATS, Array
 from ..tasks.task_set import TaskSet
-from .data import MANY_TASKS, Draw, Fold, TrainingData, known_mean, significant
+from .data import MANY_TASKS, Draw, Fold, TrainingData
+from .rule import known_mean, significant
 
 Tick = Callable[[int], None]
 
@@ -43,8 +44,6 @@ CONSTANT_PENALTY = 1e-3
 NEWTON_STEPS, FLAT, ROUNDING = 100, 1e-11, 1e-14
 #: Maximum number of entries of B for Newton's method: in the search over penalties, and for the exact final B.
 FEW_ENTRIES, LARGEST_NEWTON = 200, 1500
-#: Shifts are only used if they lower the held-out error by this fraction, and by this many standard errors.
-LEAST_GAIN, N_ERRORS = 1e-3, 1.0
 #: Minimum number of held-out tasks for learning shifts.
 LEAST_TASKS = 50
 #: The search stops after this many penalties in a row without improvement.
@@ -200,8 +199,15 @@ def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Ti
     too_few = sum(len(fold.held_out) for fold in data.folds) < LEAST_TASKS
     if too_few or data.response is not None or data.is_wide or len(data) <= data.statistics.n_features:
         return learned
-    for rows in support_sizes(data.tasks, data.settings.arrival):
-        in_folds, results = _select_penalty(data, fits, rows, tick)
+    found = [
+        _select_penalty(data, fits, rows, tick) for rows in support_sizes(data.tasks, data.settings.arrival)
+    ]
+    # The shifts of all support sizes are accepted or rejected together, by the mean of their relative gains.
+    gains = [(without - in_folds[0].errors) / (known_mean(without) or 1.0) for in_folds, without, _ in found]
+    accepted = significant(np.mean(gains, axis=0))
+    for in_folds, without, results in found:
+        if not accepted:
+            in_folds = [FittedShift(shift.rows, None, None, None, without) for shift in in_folds]
         learned.shifts.append(_fit_shift(data, model, in_folds[0]))
         for fold, shift in zip(learned.folds, in_folds, strict=True):
             fold.append(shift)
@@ -240,10 +246,10 @@ def _episodes(data: TrainingData, tasks: TaskSet, rows: int, seed: list[int], n_
 
 def _select_penalty(
     data: TrainingData, fits: list[Mixture], rows: int, tick: Tick
-) -> tuple[list[FittedShift], list[dict[str, Any]]]:
+) -> tuple[list[FittedShift], Array, list[dict[str, Any]]]:
     """Decrease the penalty in all folds until the held-out error stops falling.
 
-    Return the shift of each fold at the best penalty, with B None if the gain is too small, and the errors of all penalties.
+    Return the shift of each fold at the best penalty, the errors without shifts, and the mean errors of all penalties.
     """
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
@@ -261,11 +267,10 @@ def _select_penalty(
             if len(tried) > best + PATIENCE:
                 break
     without, (errors, Bs) = tried[0][0], tried[best]
-    is_small = results[best]["error"] >= results[0]["error"] * (1.0 - LEAST_GAIN)
-    if is_small or not significant(without - errors, N_ERRORS):
-        return [FittedShift(rows, None, None, None, without) for _ in fits], results
-    penalty, pairs = results[best]["penalty"], zip(Bs, paths, strict=True)
-    return [FittedShift(rows, B, path.summary, penalty, errors) for B, path in pairs], results
+    penalty = results[best]["penalty"]
+    summaries = [None if penalty is None else path.summary for path in paths]
+    pairs = zip(Bs, summaries, strict=True)
+    return [FittedShift(rows, B, summary, penalty, errors) for B, summary in pairs], without, results
 
 
 def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:

@@ -1,19 +1,14 @@
-"""Selection of the structure of the prior on held-out tasks.
+"""Selection of the structure of the prior on held-out tasks, by the rule of `rule`.
 
-The criterion is the log predictive density of held-out tasks.  It is that of all rows of a task or, if the user sets the
-number of support rows, that of its query rows given its support rows.  The structure with the highest density is selected.
-With Gaussian targets and fewer than `ENOUGH_TASKS` tasks, cross-validation is repeated, and the simplest structure within one
-standard error (paired by task) is selected.  With fewer than `FEW_TASKS` tasks, mixed models and independent tasks are compared
-by AIC.
+The log predictive density is that of all rows of a held-out task or, if the user sets the number of support rows, that of its
+query rows given its support rows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import joblib
@@ -21,7 +16,6 @@ import numpy as np
 
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
-from ..gaussian.em import fit_mixed_model
 from ..gaussian.low_rank import LowRankSearch, RotatedTasks
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Moments
@@ -30,39 +24,27 @@ from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
     GATE_PENALTIES,
+    TRUNCATIONS,
     Structure,
     StructureFitter,
-    all_structures,
+    covariance_structures,
     ridge_structures,
-    simple_structures,
-    varying_structures,
 )
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
-from .data import ENOUGH_TASKS, LARGEST_WORK, Draw, Fold, TrainingData, known_mean, significant
+from .data import LARGEST_WORK, Draw, Fold, TrainingData
+from .rule import Score, is_as_good, is_better, significant
 
-#: With fewer tasks, structures are compared by AIC instead of on held-out tasks.
-FEW_TASKS = 40
-#: The simplest structure within this many standard errors of the highest density is selected.
-N_ERRORS = 1.0
-#: Number of structures of each family that are evaluated on repeated folds; they differ only in shrinkage.
-REPEATED = 3
-#: Minimum gain in log predictive density per task for more components, or for atoms, in addition to the standard error.
-LEAST_GAIN = 0.05
 #: Number of held-out tasks used to select the number of components, from as many folds as needed.
 COUNTED_TASKS = 100
-#: Candidate numbers of components; the search stops after two in a row without a gain, or one with a significant loss.
+#: Candidate numbers of components; the search stops after two in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Minimum number of training tasks per component, and maximum number of training tasks for selecting their number.
 TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
-#: Structures for classes and counts with more than this multiple of the least error are not selected.
-MOST_ERROR = 1.5
 #: Minimum number of training tasks for atoms.
 LEAST_ATOMS = 100
-#: Minimum number of held-out tasks for a comparison with baselines.
-LEAST_COMPARED = 10
 #: A column is unusual if it is more than this many times as large in one task as in the median task.
 UNUSUAL = 5.0
 #: What to check if a baseline is better.
@@ -70,28 +52,12 @@ ADVICE = "look at groups (are rows that belong together in one task?), and wheth
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A structure, fitted to the training tasks of each fold.
-
-    ``errors`` and ``density`` have an entry for each held-out task of every fold.  Errors are NaN for tasks without query
-    rows.  Densities are averaged over repeated partitions.
-    """
+class Candidate(Score):
+    """A structure, fitted to the training tasks of each fold, and its results on the held-out tasks, fold after fold."""
 
     structure: Any
-    scale: float  # multiple of FFᵀ for many columns, otherwise 1
     fits: list[Any]
-    errors: Array
-    density: Array
-
-    @property
-    def error(self) -> float:
-        """Mean error of the held-out tasks; 0 if none of them has query rows."""
-        return known_mean(self.errors)
-
-    @property
-    def mean_density(self) -> float:
-        """Mean log predictive density; −inf if the model overflows on a task."""
-        return -np.inf if np.isnan(self.density).any() else float(np.mean(self.density))
+    scale: float = 1.0  # multiple of FFᵀ for many columns
 
 
 @dataclass(frozen=True)
@@ -100,22 +66,25 @@ class Selection:
 
     best: Candidate
     side: SideStructure | None  # structure of the effects of side information
-    results: list[dict[str, Any]]  # errors and evidence of all candidates
+    results: list[dict[str, Any]]  # errors and densities of all candidates
     starts: dict[Structure, Mixture]  # models of the first fold, used as starts of the fit to all tasks
     candidates: list[Candidate]
+    ridge: Candidate | None  # the baseline of independent tasks
     task_mean_errors: Array  # errors of the held-out tasks when the mean of their support rows is predicted
     better_baseline: str | None = None  # a baseline with significantly lower errors
 
 
 @dataclass(frozen=True)
 class FoldState:
-    """The fitter of a fold, its held-out tasks, and the support and query rows of these tasks."""
+    """The fitter of a fold, its held-out tasks, and their support and query rows; ``prior`` has no support rows."""
 
     fold: Fold
     fitter: StructureFitter
     held_out: Tasks
     episodes: Episodes
     support: Tasks
+    prior: Episodes
+    no_rows: Tasks
 
 
 #: Function that returns the state of a fold, which is computed once.
@@ -125,78 +94,111 @@ StateOf = Callable[[Fold], FoldState]
 def select(
     data: TrainingData, stage: Stages, known: tuple[Structure, SideStructure | None] | None = None
 ) -> Selection:
-    """Select effects of side information, then a structure.  If ``known`` is given, it only competes with simple structures."""
+    """Select effects of side information and a structure; ``known`` replaces the search for components and effects."""
     with single_threaded_blas():
-        side: SideStructure | None = None
-        state_of = cache(lambda fold: _fold_state(data, fold, side))
-        # Low-rank structures and atoms are results of a search of their own, which must be repeated.
-        if known is not None and (known[0].kind == "low rank" or known[0].atoms):
-            known = None
-        if known is not None:
-            # The parts of the targets that were subtracted may have hidden differences between tasks.
-            side, simple = known[1], simple_structures(data.settings.fit_intercept)
-            others = simple if known[0].varying is None else []
-            chains = [*(each for each in others if each != [known[0]]), [known[0]]]
-        elif len(data) == 1:
-            # A single task carries no information about other tasks.
-            chains = [ridge_structures()]
-        else:
-            stage.begin("side information")
-            side = _select_side(data)
-            if data.settings.varying is not None:
-                chains = varying_structures(data.settings.varying, few=len(data) < FEW_TASKS)
-            elif len(data) < FEW_TASKS:
-                ends: Sequence[float] = ()
-                if data.settings.fit_intercept and data.tasks.n_features == 1 and len(data.tasks.y):
-                    # If time is the only column, the intercept at its start or end may be uncorrelated with the slope.
-                    x = data.scaling.dense(data.tasks.X)[:, 0]
-                    ends = float(x.min()), float(x.max())
-                chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, ends)]
-            elif data.is_wide:
-                # The search for low-rank structures follows; a full covariance has too many parameters.
-                kinds = "none", "diagonal"
-                plain = [[Structure("mixed model", learn_mean=True, covariance=kind)] for kind in kinds]
-                chains = [ridge_structures(), *plain]
-            else:
-                stage.begin("number of components")
-                n_components, learn_mean = count_components(data, state_of)
-                numbers = n_components, learn_mean, data.statistics.n_features
-                flags = {"has_side": data.has_side, "shrunk": not data.may_have_low_rank}
-                chains = all_structures(*numbers, has_intercept=data.settings.fit_intercept, **flags)
-            if data.response is not None:
-                # Non-Gaussian targets are not centred, so a prior without a mean would be centred at f = 0.
-                # Their fits take longer, so truncation and shrinkage to common factors are not tried.
-                kept = ([s for s in c if s.learn_mean and not (s.truncation or s.n_factors)] for c in chains)
-                chains = [each for each in kept if each]
+        stage.begin("side information")
+        side = _propose_side(data) if known is None else known[1]
+        state_of = cache(lambda fold, side: _fold_state(data, fold, side))
         stage.begin("structures")
-        folds = _prepare(data, data.folds, chains, state_of)
-        candidates = _score_chains(data, folds, chains, stage)
-        few = 1 < len(data) < FEW_TASKS
-        if not few and known is None:
-            candidates = _repeat(data, candidates, chains, state_of, stage)
-            if data.may_have_low_rank and data.settings.varying is None and len(data) > 1:
-                candidates += _low_rank(data, folds)
-    usable = candidates
-    if data.response is not None:
-        # Predictions are means, which explode if the log rates vary much, however likely the counts are.
-        known_means = [c for c in candidates if np.isfinite(c.mean_density)] or candidates
-        least = min(c.error for c in known_means)
-        usable = [c for c in known_means if c.error <= MOST_ERROR * least] or candidates
-    n_errors = N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0
-    best = decide_by_aic(data, usable, side) if few else decide(usable, n_errors)
-    with single_threaded_blas():
-        atoms = _atoms(data, folds, best, candidates) if known is None else []
-    candidates += atoms
-    if atoms and significant(_most_likely(atoms).density - best.density - LEAST_GAIN, N_ERRORS):
-        best = _most_likely(atoms)
-    results = [{**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in candidates]
+        if len(data) == 1:
+            # A single task carries no information about other tasks.
+            folds = [state_of(fold, None) for fold in data.folds]
+            tried = _score_chains(data, folds, [ridge_structures()], stage)
+            best = max(tried, key=lambda c: c.mean_density)
+            return _selection(data, folds, best, None, tried, None)
+        folds, tried, single = _select_covariance(data, side, state_of, stage)
+        if side is not None and known is None:
+            bare, tried_bare, single_bare = _select_covariance(data, None, state_of, stage)
+            if not is_as_good(single, single_bare):
+                side, folds, tried, single = None, bare, tried_bare, single_bare
+        best = single
+        richer = _low_rank(data, folds) if data.may_have_low_rank and data.settings.varying is None else []
+        for candidate in richer:
+            # The first has one component and is proposed by its evidence.
+            accept = (
+                is_as_good(candidate, best) if candidate is richer[0] else is_better(candidate, best, single)
+            )
+            best = candidate if accept else best
+        tried += richer
+        if known is None and not data.is_wide and data.settings.varying is None:
+            stage.begin("number of components")
+            mixtures = _mixtures(data, folds, best, single, stage)
+        else:
+            mixtures = (
+                _score_chains(data, folds, [[known[0]]], stage)
+                if known and known[0].kind == "mixture"
+                else []
+            )
+        if mixtures:
+            likely = max(mixtures, key=lambda c: c.mean_density)
+            best = likely if is_better(likely, best, single) else best
+        atoms = _atoms(data, folds, best, single) if known is None else []
+        for candidate in atoms:
+            best = candidate if is_better(candidate, best, single) else best
+        tried += [*mixtures, *atoms]
+        ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response is None else []
+        return _selection(data, folds, best, side, tried, min(ridges, key=lambda c: c.error, default=None))
+
+
+def _selection(
+    data: TrainingData,
+    folds: list[FoldState],
+    best: Candidate,
+    side: SideStructure | None,
+    tried: list[Candidate],
+    ridge: Candidate | None,
+) -> Selection:
+    results = [{**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in tried]
     task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
     baselines = {"the mean of their own rows": task_means}
-    for pooled in (c for c in candidates if c.structure.covariance == "none"):
+    for pooled in (c for c in tried if c.structure.covariance == "none"):
         baselines["one fit to the rows of all tasks"] = pooled.errors
-    starts = {c.structure: c.fits[0] for c in candidates}
+    starts = {c.structure: c.fits[0] for c in tried}
     better = better_baseline(best.errors, baselines)
-    return Selection(best, side, results, starts, candidates, task_means, better)
+    return Selection(best, side, results, starts, tried, ridge, task_means, better)
+
+
+def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingData]) -> Score:
+    """Score a mixed model with uncorrelated random effects; ``subtract`` fits other parts to the training tasks of a fold.
+
+    It returns the data of all tasks with these parts subtracted from the targets.
+    """
+    structure, scored = Structure("mixed model", learn_mean=True, covariance="diagonal"), []
+    with single_threaded_blas():
+        for fold in data.folds:
+            rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
+            state = _fold_state(rest, fold, None)
+            scored.append(_score(rest, state, structure, state.fitter.fit(structure)))
+    return _join(scored)
+
+
+def _select_covariance(
+    data: TrainingData, side: SideStructure | None, state_of: Callable[..., FoldState], stage: Stages
+) -> tuple[list[FoldState], list[Candidate], Candidate]:
+    """Fit one Gaussian with each covariance; return the folds, all candidates and the selected one."""
+    settings = data.settings
+    d = data.statistics.n_features
+    chains = covariance_structures(d, settings.fit_intercept, settings.varying, full=not data.is_wide)
+    folds = _prepare(data, data.folds, chains, lambda fold: state_of(fold, side))
+    tried = _score_chains(data, folds, chains, stage)
+    # Pooled regression is a baseline: a random intercept whose variance is estimated contains it.
+    varying = [candidate for candidate in tried if candidate.structure.covariance != "none"]
+    return folds, tried, max(varying, key=lambda candidate: candidate.mean_density)
+
+
+def _mixtures(
+    data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate, stage: Stages
+) -> list[Candidate]:
+    """Return mixtures with the selected number of components, which differ in truncation and mixing weights."""
+    n_components = count_components(data, folds, best, single)
+    if n_components == 1:
+        return []
+    mixture = Structure("mixture", n_components, learn_mean=True)
+    chain = [replace(mixture, truncation=threshold) for threshold in TRUNCATIONS]
+    if data.has_side:
+        chain = [replace(each, gate_penalty=penalty) for penalty in (0.0, *GATE_PENALTIES) for each in chain]
+    _prepare(data, data.folds, [chain], lambda fold: next(f for f in folds if f.fold is fold))
+    return _score_chains(data, folds, [chain], stage)
 
 
 def _prepare(
@@ -234,46 +236,16 @@ def _score_chains(
         stage(1)
     n = len(folds)
     by_chain = (zip(*scored[i : i + n], strict=True) for i in range(0, len(scored), n))
-    return [_join(folds, of_folds) for of_chain in by_chain for of_folds in of_chain]
+    return [_join(of_folds) for of_chain in by_chain for of_folds in of_chain]
 
 
-def _repeat(
-    data: TrainingData,
-    candidates: list[Candidate],
-    chains: list[list[Structure]],
-    state_of: StateOf,
-    stage: Stages,
-) -> list[Candidate]:
-    """Average the densities of the best candidates over repeated partitions, if there are few tasks."""
-    partitions = data.repeated_folds
-    if not partitions:
-        return candidates
-    highest, structures, families = _most_likely(candidates), set(), Counter[Any]()
-    for c in sorted(candidates, key=lambda c: -c.mean_density):
-        families[c.structure.family] += 1
-        if families[c.structure.family] <= REPEATED and not significant(highest.density - c.density):
-            structures.add(c.structure)
-    close = [c for c in candidates if c.structure in structures]
-    kept = [some for some in ([s for s in each if s in structures] for each in chains) if some]
-    prepared = (_prepare(data, folds, kept, state_of) for folds in partitions)
-    repeats = [_score_chains(data, states, kept, stage) for states in prepared]
-    averaged = {}
-    for same in zip(close, *repeats, strict=True):
-        averaged[same[0].structure] = replace(same[0], density=np.mean([c.density for c in same], axis=0))
-    # The densities of other candidates keep their differences from the highest.
-    change = averaged[highest.structure].density - highest.density
-    return [averaged.get(c.structure) or replace(c, density=c.density + change) for c in candidates]
-
-
-def _join(folds: Sequence[FoldState], of_folds: Sequence[Candidate]) -> Candidate:
-    """Join the results of one structure on the folds of a partition; densities are in the order of the tasks."""
-    order = np.argsort(np.concatenate([fold.fold.held_out for fold in folds]), kind="stable")
-    return replace(
-        of_folds[0],
-        fits=[fit for candidate in of_folds for fit in candidate.fits],
-        errors=np.concatenate([candidate.errors for candidate in of_folds]),
-        density=np.concatenate([candidate.density for candidate in of_folds])[order],
-    )
+def _join(of_folds: Sequence[Candidate]) -> Candidate:
+    """Join the results of one structure on the folds, in their order."""
+    results = {
+        name: np.concatenate([getattr(candidate, name) for candidate in of_folds])
+        for name in ("density", "errors", "prior_errors")
+    }
+    return replace(of_folds[0], fits=[fit for candidate in of_folds for fit in candidate.fits], **results)
 
 
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
@@ -299,81 +271,34 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
             structure = Structure("low rank", selected.n_components, **options)
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
-            out.append(_join(folds, [_score(data, fold, structure, fit) for fold, fit in fits]))
+            out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
         T, full = len(train[0]), Structure("mixed model", learn_mean=True)
         if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
-            out.append(_join(folds, [_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
+            out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out
 
 
-def _atoms(
-    data: TrainingData, folds: list[FoldState], best: Candidate, candidates: list[Candidate]
-) -> list[Candidate]:
-    """Return atoms derived from the best candidate, and atoms derived from the best mixed model."""
+def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> list[Candidate]:
+    """Return atoms derived from the selected Gaussian, and from the best candidate if it is another one."""
     tasks, settings, out = folds[0].fitter.tasks, data.settings, []
     if settings.varying is not None or settings.device is not None or data.is_wide:
         return []
     if len(tasks) < LEAST_ATOMS or not isinstance(tasks, Moments):
         return []
-    single = _most_likely([c for c in candidates if c.structure.kind == "mixed model"])
-    for start in {c.structure: c for c in (best, single)}.values():
-        # Ridge fits have no effects of side information; a pooled regression has the same coefficients for all tasks.
-        if start.structure.kind == "independent" or start.structure.covariance == "none":
+    for start in {c.structure: c for c in (single, best)}.values():
+        # A pooled regression has the same coefficients for all tasks.
+        if start.structure.covariance == "none" or start.structure.kind == "low rank":
             continue
         structure, scored = replace(start.structure, atoms=True), []
         for fold, fit in zip(folds, start.fits, strict=True):
             fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
             scored.append(_score(data, fold, structure, fitter.fit(structure)))
-        out.append(_join(folds, scored))
+        out.append(_join(scored))
     return out
 
 
-def _most_likely(candidates: list[Candidate]) -> Candidate:
-    return max(candidates, key=lambda c: c.mean_density)
-
-
-def decide(candidates: list[Candidate], n_errors: float = N_ERRORS) -> Candidate:
-    """Return the best candidate of the simplest family within ``n_errors`` standard errors of the highest density."""
-    families: dict[Any, Candidate] = {}
-    for candidate in candidates:
-        family = candidate.structure.family
-        if family not in families or candidate.mean_density > families[family].mean_density:
-            families[family] = candidate
-    best = _most_likely(candidates)
-    known = (c for c in families.values() if np.isfinite(c.mean_density))
-    return next((c for c in known if not significant(best.density - c.density, n_errors)), best)
-
-
-def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStructure | None) -> Candidate:
-    """Return the candidate with the lowest AIC of a fit to all tasks."""
-    fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS), side, data.groups)
-    d = data.statistics.n_features
-
-    def aic(candidate: Candidate) -> float:
-        # AIC is defined at the maximum of the likelihood, without shrinkage.
-        structure = replace(candidate.structure, n_factors=0, pseudo_tasks=0.0)
-        evidence = float(data.statistics.posterior(fitter.most_likely(structure)).log_evidence.sum())
-        penalty = 2.0 * structure.n_parameters(d)
-        if data.response is not None:
-            # Rows carry less information, so the small-sample correction (AICc) matters; observations are tasks.
-            free = len(data) - structure.n_parameters(d) - 1
-            penalty = penalty * len(data) / free if free > 0 else np.inf
-        return np.inf if np.isnan(evidence) else penalty - 2.0 * evidence
-
-    with single_threaded_blas():
-        return min(candidates, key=aic)
-
-
-def _best_ridge(data: TrainingData) -> Structure:
-    """Return the structure of independent tasks with the ridge of highest evidence."""
-    fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS))
-    with single_threaded_blas():
-        fits = {structure: fitter.fit(structure) for structure in ridge_structures()}
-        return max(fits, key=lambda s: data.statistics.posterior(fits[s]).log_evidence.sum())
-
-
-def _select_side(data: TrainingData) -> SideStructure | None:
-    """Select the effects of side information in a plain mixed model, on a sample if there are many tasks.
+def _propose_side(data: TrainingData) -> SideStructure | None:
+    """Propose effects of side information by their evidence in a plain mixed model, on a sample if there are many tasks.
 
     Features of the rows are not used, because Γ would fit the noise of the rows.
     """
@@ -391,24 +316,31 @@ def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> F
     fitter.tol = 1e-6  # accurate enough for densities
     tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
     episodes = data.settings.arrival.episodes(tasks, seed)
-    held_out = data.statistics.take(fold.held_out)
-    return FoldState(fold, fitter, held_out, episodes, data.statistics_of(episodes.support))
+    held_out, empty = data.statistics.take(fold.held_out), tasks.without_rows()
+    prior = Episodes(empty, tasks, np.arange(len(tasks)))
+    support = data.statistics_of(episodes.support)
+    return FoldState(fold, fitter, held_out, episodes, support, prior, data.statistics_of(empty))
 
 
 def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture) -> Candidate:
-    prediction = data.predict_mean(fold.support, fit, fold.episodes.query)
-    errors = data.errors(fold.episodes, prediction, len(fold.held_out))
-    return Candidate(structure, 1.0, [fit], errors, _density(data, fold, fit))
+    errors = [
+        data.errors(episodes, data.predict_mean(support, fit, episodes.query), len(fold.held_out))
+        for support, episodes in ((fold.support, fold.episodes), (fold.no_rows, fold.prior))
+    ]
+    return Candidate(_density(data, fold, fit), *errors, structure, [fit])
 
 
 def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
-    """Return the log predictive density of each held-out task: log p(y), or the mean of log p(query | support)."""
-    density = fold.held_out.posterior(mixture).log_evidence
+    """Return the log predictive density of each held-out task: log p(y), or the mean of log p(query | support).
+
+    It is the density of targets in the user's units, so that models with other parts subtracted can be compared.
+    """
+    unit, n_tasks = np.log(data.scaling.target), len(fold.held_out)
     if data.settings.arrival.support is None:
-        return density
+        return fold.held_out.posterior(mixture).log_evidence - unit * data.tasks.sizes[fold.fold.held_out]
     support = fold.support.posterior(mixture).log_evidence
-    both = data.statistics_of(fold.episodes.together)
-    return mean_of_episodes(both.posterior(mixture).log_evidence - support, fold.episodes, len(fold.held_out))
+    both = data.statistics_of(fold.episodes.together).posterior(mixture).log_evidence
+    return mean_of_episodes(both - support - unit * fold.episodes.query.sizes, fold.episodes, n_tasks)
 
 
 def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
@@ -417,71 +349,49 @@ def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
     return np.bincount(episodes.task, weights=values, minlength=n_tasks) / np.maximum(n_episodes, 1)
 
 
-def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
-    """Select the number of components, and whether the prior has a mean, on held-out tasks.
-
-    A mean must raise the log predictive density by its standard error.  More components must raise it by `LEAST_GAIN` in
-    addition, because each further component raises it a little if coefficients are not Gaussian.
-    """
-    states, n_tasks = [], 0
-    for fold in chain.from_iterable([data.folds, *data.repeated_folds]):
+def count_components(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> int:
+    """Select the number of components with short fits; each number is compared with the last that was accepted."""
+    some, n_tasks = list[FoldState](), 0
+    for fold in folds:
         if n_tasks < COUNTED_TASKS:
-            is_large = len(fold.train) > COUNTING_TASKS
-            states.append(state_of(replace(fold, train=fold.train[:COUNTING_TASKS]) if is_large else fold))
+            some.append(fold)
             n_tasks += len(fold.held_out)
-    least_train = min(len(state.fitter.tasks) for state in states)
+    least_train = min(len(fold.fitter.tasks) for fold in some)
+    plain = Structure("mixed model", learn_mean=True)
 
-    def density(models: list[Mixture]) -> Array:
-        pairs = zip(states, models, strict=True)
-        return np.concatenate([_density(data, s, replace(m, side=s.fitter.side)) for s, m in pairs])
+    def attempt(K: int) -> Score:
+        scored = []
+        for fold in some:
+            fitter, seed = fold.fitter, data.seed(Draw.COMPONENT_STARTS, K)
+            start = replace(fitter.most_likely(plain), side=None)
+            tasks = (
+                fitter.tasks.take(slice(None, COUNTING_TASKS))
+                if len(fitter.tasks) > COUNTING_TASKS
+                else fitter.tasks
+            )
+            mixture = fit_mixture(tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
+            if data.has_side and tasks is fitter.tasks:
+                mixture = fitter.with_gates(mixture, GATE_PENALTIES[0], max_iter=5)
+            scored.append(_score(data, fold, plain, replace(mixture, side=fitter.side)))
+        return _join(scored)
 
-    def single(state: FoldState, learn_mean: bool) -> Mixture:
-        fitter, plain = state.fitter, Structure("mixed model", learn_mean=learn_mean)
-        known: dict[str, Any] = {"max_iter": fitter.steps(few=30, many=30), "start": fitter.starts.get(plain)}
-        fitter.starts[plain] = model = fit_mixed_model(fitter.tasks, learn_mean=learn_mean, tol=1e-6, **known)
-        return model
+    def on_same_tasks(candidate: Score) -> Score:
+        n = sum(len(fold.held_out) for fold in some)
+        return Score(candidate.density[:n], candidate.errors[:n], candidate.prior_errors[:n])
 
-    # Non-Gaussian targets are not centred and need a mean.
-    singles = {
-        mean: [single(state, mean) for state in states]
-        for mean in (True, False)[: 1 + (data.response is None)]
-    }
-    densities = {mean: density(models) for mean, models in singles.items()}
-    learn_mean = data.response is not None or significant(densities[True] - densities[False], N_ERRORS)
-    best, n_components, n_failures = densities[learn_mean], 1, 0
-
-    def attempt(K: int, learn_mean: bool) -> Array:
-        short: dict[str, Any] = {"n_starts": 2, "short_iter": 4, "max_iter": 10, "learn_mean": learn_mean}
-        models = []
-        for state, plain in zip(states, singles[learn_mean], strict=True):
-            seed = data.seed(Draw.COMPONENT_STARTS, K)
-            mixture = fit_mixture(state.fitter.tasks, plain, K, seed=seed, **short)
-            if data.has_side:
-                mixture = state.fitter.with_gates(
-                    mixture, GATE_PENALTIES[0], max_iter=5, learn_mean=learn_mean
-                )
-            models.append(mixture)
-        return density(models)
-
+    last, reference, n_components, n_failures = on_same_tasks(best), on_same_tasks(single), 1, 0
     for K in COMPONENTS:
         if n_failures >= 2 or least_train < TASKS_PER_COMPONENT * K:
             break
-        result = attempt(K, learn_mean)
-        n_failures += 1 + significant(best - result, N_ERRORS)
-        if significant(result - best - LEAST_GAIN, N_ERRORS):
-            n_components, n_failures, best = K, 0, result
-    # Components may have means even if the overall mean is zero: for example, coefficients close to ±m.
-    twice = 2 * n_components
-    enough = n_components > 1 and not learn_mean and least_train >= TASKS_PER_COMPONENT * twice
-    if enough and significant(attempt(twice, True) - best - LEAST_GAIN, N_ERRORS):
-        return twice, True
-    return n_components, learn_mean
+        result = attempt(K)
+        n_failures += 1
+        if is_better(result, last, reference):
+            n_components, n_failures, last = K, 0, result
+    return n_components
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:
     """Return the name of the best baseline with significantly lower errors on the same tasks; None if there is none."""
-    if np.isfinite(errors).sum() < LEAST_COMPARED:
-        return None
     better = [name for name, values in baselines.items() if significant(errors - values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..gaussian.errors import mean_covariance
 from ..gaussian.mixture import Mixture
 from ..gaussian.sites import ResponseRows
-from ..gaussian.structures import StructureFitter
+from ..gaussian.structures import Structure, StructureFitter
 from ..summaries.training import (
     MIXED_MODEL,
     OWN,
@@ -63,7 +63,7 @@ def training_summary(
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
     )
-    baselines, mixed_model = _baselines(selection.candidates), None
+    baselines, mixed_model = _baselines(selection), None
     if data.response is not None and data.has_side:
         # Its effects of the side information are those of tasks with random effects, which are larger.
         baselines.pop(POOLED, None)
@@ -80,19 +80,13 @@ def training_summary(
     )
 
 
-def _baselines(candidates: list[Candidate]) -> dict[str, Candidate]:
+def _baselines(selection: Selection) -> dict[str, Candidate]:
     """Return the best candidate of each standard method."""
+    plain, candidates = Structure("mixed model", learn_mean=True), selection.candidates
     kinds = {
-        RIDGE: [c for c in candidates if c.structure.kind == "independent"],
+        RIDGE: [] if selection.ridge is None else [selection.ridge],
         POOLED: [c for c in candidates if c.structure.covariance == "none"],
-        # Mixed models with an unrestricted covariance; with few tasks, it is always shrunk by one pseudo-task.
-        MIXED_MODEL: [
-            c
-            for c in candidates
-            if (c.structure.kind, c.structure.covariance, c.structure.atoms) == ("mixed model", "full", False)
-            and c.structure.pseudo_tasks <= 1.0
-            and not c.structure.truncation
-        ],
+        MIXED_MODEL: [c for c in candidates if replace(c.structure, varying=None) == plain],
     }
     return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
 

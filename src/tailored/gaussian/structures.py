@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -122,73 +121,27 @@ class Structure:
         return described
 
 
-def simple_structures(has_intercept: bool, ends: Sequence[float] = ()) -> list[list[Structure]]:
-    """Return mixed models for few tasks: no random effects, random intercept, diagonal covariance, full covariance.
-
-    With an intercept, the first structure has a random intercept and no fixed effects.  ``ends`` are the minimum and maximum
-    of a single column: for each, a structure is added in which slope and intercept are uncorrelated there.
-    """
-    names = ("none", "intercept", "diagonal") if has_intercept else ("none", "diagonal")
-    out = [[Structure("mixed model", learn_mean=True, covariance=name)] for name in names]
-    if has_intercept:
-        out.insert(0, [Structure("mixed model", covariance="intercept")])
-    out += [[replace(out[-1][0], origin=(end,))] for end in ends]
-    full = Structure("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)
-    return [*out, [full]]
-
-
-def all_structures(
-    n_components: int,
-    learn_mean: bool,
-    n_features: int,
-    *,
-    has_intercept: bool = False,
-    has_side: bool = False,
-    shrunk: bool = True,
+def covariance_structures(
+    n_features: int, has_intercept: bool, varying: tuple[int, ...] | None = None, *, full: bool = True
 ) -> list[list[Structure]]:
-    """Return lists of structures, simplest first.  Within a list, each fit starts from the previous one.
+    """Return one Gaussian with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
-    Without ``shrunk``, structures with covariances that are shrunk to few factors are left out.
+    "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks.
     """
-    single = Structure("mixed model", learn_mean=learn_mean)
-    out = [
-        ridge_structures(),
-        *simple_structures(has_intercept)[:-1],
-        [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
-    ]
-    if shrunk:
-        # With n_features − 1 factors, the target would be W itself.
-        out += _shrunk_chains(single, tuple(rank for rank in FACTORS if rank < max(n_features - 1, 1)))
-    if n_components > 1:
-        mixture = Structure("mixture", n_components, learn_mean=learn_mean)
-        penalties = (0.0, *GATE_PENALTIES) if has_side else (0.0,)
-        pairs = product(penalties, TRUNCATIONS)
-        out.append([replace(mixture, gate_penalty=penalty, truncation=t) for penalty, t in pairs])
+    single = Structure("mixed model", learn_mean=True, varying=varying)
+    n_varying = n_features if varying is None else len(varying)
+    kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
+    if n_varying > 1 or not (has_intercept or varying):
+        kinds.append("diagonal")
+    out = [[replace(single, covariance=kind)] for kind in kinds]
+    if full and (n_varying > 1 or not out or varying is not None):
+        out.append([single, *(replace(single, pseudo_tasks=nu) for nu in PSEUDO_TASKS)])
     return out
 
 
 def ridge_structures() -> list[Structure]:
     """Return the structures of independent tasks."""
     return [Structure("independent", ridge=ridge) for ridge in RIDGES]
-
-
-def varying_structures(varying: tuple[int, ...], *, few: bool) -> list[list[Structure]]:
-    """Return the mixed models in which only these coefficients differ between tasks.
-
-    Mixtures and independent tasks are left out, because in these all coefficients differ.
-    """
-    single = Structure("mixed model", learn_mean=True, varying=varying)
-    if len(varying) < 2:
-        return [[single]]
-    out = [[replace(single, covariance="diagonal")]]
-    if few:
-        return [*out, [replace(single, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)]]
-    ranks = tuple(rank for rank in FACTORS if rank < len(varying))
-    return [*out, [single], *_shrunk_chains(single, ranks)]
-
-
-def _shrunk_chains(single: Structure, ranks: tuple[int, ...]) -> list[list[Structure]]:
-    return [[replace(single, n_factors=rank, pseudo_tasks=nu) for nu in PSEUDO_TASKS] for rank in ranks]
 
 
 @dataclass

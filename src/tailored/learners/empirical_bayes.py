@@ -152,7 +152,7 @@ class EmpiricalBayesLearner(MetaLearner):
     _takes_levels = True
     _min_features = 0
     #: Number of folds for selection, and number of repetitions; tests use fewer to be faster.
-    _n_folds, _n_repeats = 5, 4
+    _n_folds = 5
 
     @property
     def _row_values(self) -> tuple[str, ...]:
@@ -393,7 +393,6 @@ class EmpiricalBayesLearner(MetaLearner):
             self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
-            self._n_repeats,
         )
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.side

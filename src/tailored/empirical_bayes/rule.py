@@ -1,0 +1,81 @@
+"""The rule by which `EmpiricalBayesLearner` selects its model.
+
+Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
+of one Gaussian (random intercept, uncorrelated and correlated random effects, with several amounts of shrinkage), the one
+with the highest density is selected.  Anything richer (more components, atoms, a shift of the prior mean, a common regressor)
+has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
+with support rows, its held-out error in the user's loss must not be higher than that of the selected Gaussian and, without support
+rows, not higher by two paired standard errors.  Parts that are proposed by the evidence of the training tasks (effects of
+side information, shared curves and products, dispersion, low rank) are accepted as a whole if the density does not fall and the
+guard holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..tasks.rows import Array
+
+#: A richer model needs a gain of this many paired standard errors.
+RICHER = 2.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """Results of a model on the held-out tasks, in the same order for all models."""
+
+    density: Array  # (T,) log predictive density
+    errors: Array  # (T,) error in the user's loss, given support rows; NaN for a task without query rows
+    prior_errors: Array  # (T,) error without support rows
+
+    @property
+    def error(self) -> float:
+        """Mean error given support rows; 0 if none of the tasks has query rows."""
+        return known_mean(self.errors)
+
+    @property
+    def mean_density(self) -> float:
+        """Mean density; −inf if the model overflows on a task."""
+        return -np.inf if np.isnan(self.density).any() else float(np.mean(self.density))
+
+
+def is_better(richer: Score, simpler: Score, single: Score) -> bool:
+    """Return whether a richer model replaces a simpler one; ``single`` is the selected Gaussian, for the guard."""
+    return significant(richer.density - simpler.density, RICHER) and passes_guard(richer, single)
+
+
+def is_as_good(proposed: Score, without: Score) -> bool:
+    """Return whether a proposal is accepted: the density does not fall, and the guard holds."""
+    gain = proposed.density - without.density
+    return bool(np.nanmean(gain) >= 0.0) and passes_guard(proposed, without)
+
+
+def passes_guard(richer: Score, single: Score) -> bool:
+    """Return whether the held-out errors are not higher than those of ``single``, with and without support rows.
+
+    Without support rows, good models differ only by the errors of their estimated means, so these have a tolerance.
+    """
+    if known_mean(richer.errors) > known_mean(single.errors):
+        return False
+    return not significant(richer.prior_errors - single.prior_errors)
+
+
+def known_mean(errors: Array) -> float:
+    """Return the mean of the errors that are not NaN; 0 if there are none."""
+    known = errors[~np.isnan(errors)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def significant(gains: Array, n_errors: float = RICHER) -> bool:
+    """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
+
+    If a task has an infinite error under one of the methods, this task alone decides.
+    """
+    gains = gains[~np.isnan(gains)]
+    if len(gains) < 2:
+        return False
+    if np.isinf(gains).any():
+        return not (gains == -np.inf).any()
+    return bool(gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains)))
