@@ -276,7 +276,7 @@ def environments(
     ] = None,
     first_seed: Annotated[int, typer.Option(help="First seed.")] = 5000,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One seed of the environments with fits of at most 5 s.")
+        bool, typer.Option("--quick", help="One seed of the environments with ten seeds.")
     ] = False,
     jobs: Jobs = 1,
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
@@ -287,36 +287,23 @@ def environments(
     with explained(None if compare else _this_command()):
         from .files import write_text
         from .selection import cells
-        from .selection.environments import ENVIRONMENTS, QUICK_SECONDS
+        from .selection.environments import ENVIRONMENTS
 
         if show_list:
             for name, one in ENVIRONMENTS.items():
-                console.print(
-                    f"{name:26} {one.seconds:6.1f} s  {one.n_seeds:2} seeds  {one.about}", markup=False
-                )
+                console.print(f"{name:26} {one.n_seeds:2} seeds  {one.about}", markup=False)
             return
-        chosen = names or [n for n, one in ENVIRONMENTS.items() if not quick or one.seconds <= QUICK_SECONDS]
+        chosen = names or [n for n, one in ENVIRONMENTS.items() if not quick or one.n_seeds == 10]
         _check_names("known environment", chosen, ENVIRONMENTS)
         if compare is None:
             number = 1 if quick and seeds is None else seeds
-            cells.run_cells(
-                label,
-                {n: range(first_seed, first_seed + (number or ENVIRONMENTS[n].n_seeds)) for n in chosen},
-                out,
-                data=None if data is None else str(data),
-                n_jobs=jobs,
-                progress=True,
-            )
+            ranges = {n: range(first_seed, first_seed + (number or ENVIRONMENTS[n].n_seeds)) for n in chosen}
+            folder = None if data is None else str(data)
+            cells.run_cells(label, ranges, out, data=folder, n_jobs=jobs, progress=True)
         table = cells.read(out)
         table = table[table["environment"].isin(chosen)]
         found = cells.summarise(table, label) if compare is None else cells.compare(table, *compare)
-        path = out / (f"{label}.csv" if compare is None else f"{compare[0]}-{compare[1]}.csv")
+        path = out / f"{'-'.join(compare or (label,))}.csv"
         write_text(path, found.to_csv(float_format="%.6g"))
-        numbers = found[[name for name in found if not name.startswith("structures")]]
-        say(numbers.to_string(float_format=lambda value: f"{value:.4g}", na_rep=""))
-        if compare is not None:
-            say(f"\n{cells.overall(found)}\n")
-        for (name, rows), line in found[[name for name in found if name.startswith("structures")]].iterrows():
-            for kind, text in line.items():
-                say(f"{name}, {rows} rows, {kind}: {text}")
+        say(cells.to_text(found))
         say(f"written: {path}")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import xlogy
+from scipy.stats import norm
 from scipy.stats import t as student
 from threadpoolctl import threadpool_limits
 
@@ -24,11 +25,10 @@ from tailored._utils.progress import progress_bar
 from ..benchmark.splits import Split
 from ..files import ResultsError, WriteError, make_folder
 from ..parallel import in_any_order
-from .environments import ENVIRONMENTS, Array, Environment, linear_predictions
+from .environments import ENVIRONMENTS, Array, linear_predictions
 
 #: The table of all cells in a results folder.
 FILE = "cells.csv"
-COVERAGE = 0.9
 
 
 class Measured(NamedTuple):
@@ -50,35 +50,29 @@ class Measured(NamedTuple):
 
 
 def run_cell(label: str, name: str, seed: int, data: str | None) -> list[Measured]:
-    """Fit the learner with its defaults to one seed and evaluate it; an exception is recorded, not raised."""
+    """Fit the learner with its defaults to one seed and evaluate it; an exception of the package is recorded, not raised."""
     environment = ENVIRONMENTS[name]
-    # Tables that cannot be read end the run: a row for each seed would not help.
     sample = environment.load(seed, data)
-    is_binary = environment.measure == "log loss"
-    make: Any = EmpiricalBayesClassifier if is_binary else EmpiricalBayesLearner
-    shared: dict[str, Any] = {}
-    lines: list[Measured] = []
+    make: Any = EmpiricalBayesClassifier if environment.measure == "log loss" else EmpiricalBayesLearner
+    sizes = ["all" if n_rows is None else str(n_rows) for n_rows in environment.rows]
+    lines = {n_rows: Measured(label, name, seed, n_rows) for n_rows in sizes}
+    common: dict[str, Any] = {}
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
         warnings.simplefilter("always")
+        learner, start = make(**environment.options), time.process_time()
         try:
-            learner, start = make(**environment.options), time.process_time()
             try:
                 learner.fit(sample.train)
             finally:
-                shared["seconds"] = time.process_time() - start
-            shared["structure"] = describe(learner)
+                common["seconds"] = time.process_time() - start
+            common["structure"] = describe(learner)
+            for text, n_rows in zip(sizes, environment.rows, strict=True):
+                support = sample.given(n_rows, seed)
+                lines[text] = lines[text]._replace(**_evaluate(learner, environment.measure, sample, support))
         except Exception as error:
-            shared["failure"] = _one_line(f"{type(error).__name__}: {error}")
-        for n_rows in environment.rows:
-            line = Measured(label, name, seed, "all" if n_rows is None else str(n_rows), **shared)
-            try:
-                if not line.failure:
-                    line = line._replace(**_evaluate(learner, environment, sample, n_rows, seed))
-            except Exception as error:
-                line = line._replace(failure=_one_line(f"{type(error).__name__}: {error}"))
-            lines.append(line)
-    texts = dict.fromkeys(_one_line(str(warning.message)) for warning in caught)
-    return [line._replace(warnings=" | ".join(texts)) for line in lines]
+            common["failure"] = _one_line(f"{type(error).__name__}: {error}")
+    common["warnings"] = " | ".join(dict.fromkeys(_one_line(str(warning.message)) for warning in caught))
+    return [line._replace(**common) for line in lines.values()]
 
 
 def _one_line(text: str) -> str:
@@ -93,76 +87,72 @@ def describe(learner: Any) -> str:
         del structure["n_components"]
     name = [str(structure.pop(key)) for key in ("kind", "structure") if key in structure]
     parts = [" ".join(name), *(f"{key} {value}" for key, value in structure.items())]
-    side = getattr(learner, "side_structure_", None)
-    if side is not None:
+    if (side := getattr(learner, "side_structure_", None)) is not None:
         parts.append("side " + " ".join(f"{key} {value}" for key, value in side.items()))
     if getattr(learner, "bias_penalty_", None) is not None:
         parts.append("shift")
     effects = getattr(getattr(learner.prior_, "shared", None), "effects", ())
-    parts += sorted(
-        f"{type(effect).__name__} {effect.columns}" for effect in effects if hasattr(effect, "columns")
-    )
+    parts += sorted(f"{type(effect).__name__} {getattr(effect, 'columns', '')}" for effect in effects)
     return "; ".join(parts)
 
 
-def _evaluate(
-    learner: Any, environment: Environment, sample: Split, n_rows: int | None, seed: int
-) -> dict[str, Any]:
-    """Return error, reference, log density and coverage with this number of support rows."""
-    support, query = sample.given(n_rows, seed), sample.query
-    found: dict[str, Any] = {}
-    known = _reference(sample, support)
-    if environment.measure == "log loss":
-        predicted = np.asarray(learner.predict_tasks(query, support)["probability"])
-    else:
-        table = learner.predict_tasks(query, support, coverage=COVERAGE)
-        predicted, std = np.asarray(table["prediction"]), np.asarray(table["std"])
-        inside = (table["lower"] <= query.y) & (query.y <= table["upper"])
-        if np.isfinite(table["lower"]).all():
-            found["coverage"] = _mean(np.asarray(inside, dtype=float), query)
-    if environment.measure == "weights":
-        assert sample.weights is not None
+def _evaluate(learner: Any, measure: str, sample: Split, support: TaskSet) -> dict[str, Any]:
+    """Return error, reference, log density and coverage, given these support rows of the new tasks."""
+    query, oracle = sample.query, sample.oracle
+    table = learner.predict_tasks(query, support)
+    predicted = np.asarray(table["probability" if measure == "log loss" else "prediction"])
+    values = getattr(sample, "values", None)
+    targets, known, found = query.y if values is None else values, None, {}
+    if measure == "weights":
         found["error"] = _distance(learner.adapt_many(support).coef_, sample.weights)
-        if sample.oracle is not None:
-            found["reference"] = _distance(sample.oracle.adapt_many(support), sample.weights)
+        found["reference"] = (
+            np.nan if oracle is None else _distance(oracle.adapt_many(support), sample.weights)
+        )
     else:
-        values = getattr(sample, "values", None)
-        targets = query.y if values is None else values
-        found["error"] = _mean(_losses(environment.measure, predicted, targets), query)
-        if known is not None:
-            found["reference"] = _mean(_losses(environment.measure, known, targets), query)
-    if environment.measure == "log loss":
+        found["error"] = _mean(LOSSES[measure](predicted, targets), query)
+        known = reference_predictions(sample, support)
+        found["reference"] = np.nan if known is None else _mean(LOSSES[measure](known, targets), query)
+    if measure == "log loss":
         found["log_density"] = -found["error"]
-    elif environment.measure == "deviance":
-        if known is not None:
-            found["mean_ratio"] = float(predicted.mean() / known.mean())
+        return found
+    if np.isfinite(table["lower"]).all():
+        inside = (table["lower"] <= query.y) & (query.y <= table["upper"])
+        found["coverage"] = _mean(inside.astype(float), query)
+    if measure == "deviance":
+        found["mean_ratio"] = np.nan if known is None else float(predicted.mean() / known.mean())
     else:
-        density = -0.5 * ((query.y - predicted) / std) ** 2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
-        found["log_density"] = _mean(density, query)
+        found["log_density"] = _mean(norm.logpdf(query.y, predicted, table["std"]), query)
     return found
 
 
-def _reference(sample: Split, support: TaskSet) -> Array | None:
+def reference_predictions(sample: Split, support: TaskSet) -> Array | None:
     """Return the predictions of the reference for the query rows; None if there is none."""
-    reference = getattr(sample, "reference", None)
-    if reference is not None:
+    if (reference := getattr(sample, "reference", None)) is not None:
         return np.asarray(reference(support, sample.query))
-    if sample.oracle is None:
-        return None
-    return linear_predictions(sample.query, sample.oracle.adapt_many(support))
+    return (
+        None if sample.oracle is None else linear_predictions(sample.query, sample.oracle.adapt_many(support))
+    )
 
 
-def _losses(measure: str, predicted: Array, targets: Array) -> Array:
-    if measure == "squared":
-        return np.square(predicted - targets)
-    if measure == "deviance":
-        mean = np.maximum(predicted, 1e-6)
-        return np.asarray(xlogy(targets, targets / mean) - targets + mean)
+def _deviances(predicted: Array, targets: Array) -> Array:
+    mean = np.maximum(predicted, 1e-6)
+    return np.asarray(xlogy(targets, targets / mean) - targets + mean)
+
+
+def _log_losses(predicted: Array, targets: Array) -> Array:
     p = np.clip(predicted, 1e-6, 1.0 - 1e-6)
     return -np.where(targets == 1.0, np.log(p), np.log1p(-p))
 
 
-def _distance(found: Any, weights: Array) -> float:
+#: Losses of the query rows, given predictions and targets.
+LOSSES: dict[str, Callable[[Array, Array], Array]] = {
+    "squared": lambda predicted, targets: np.square(predicted - targets),
+    "deviance": _deviances,
+    "log loss": _log_losses,
+}
+
+
+def _distance(found: Any, weights: Any) -> float:
     return float(np.linalg.norm(np.asarray(found) - weights, axis=1).mean())
 
 
@@ -176,7 +166,7 @@ def _mean(values: Array, query: TaskSet) -> float:
 
 def run_cells(
     label: str,
-    seeds: dict[str, Sequence[int]],
+    seeds: Mapping[str, Sequence[int]],
     out: Path,
     *,
     data: str | None = None,
@@ -206,16 +196,11 @@ def append(path: Path, lines: Sequence[Measured]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     try:
-        try:
-            with path.open("x") as file:
-                file.write(",".join(Measured._fields) + "\n")
-        except FileExistsError:
-            pass
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(descriptor, text.getvalue().encode())
-        finally:
-            os.close(descriptor)
+        with suppress(FileExistsError), path.open("x") as file:
+            file.write(",".join(Measured._fields) + "\n")
+        # Without a buffer, so that the lines are not divided.
+        with path.open("ab", buffering=0) as file:
+            file.write(text.getvalue().encode())
     except OSError as error:
         raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -297,8 +282,15 @@ def _tally(structures: Any) -> str:
     return ", ".join(f"{n} x [{text}]" for text, n in Counter(structures).most_common())
 
 
-def overall(found: pd.DataFrame) -> str:
-    """Return the geometric mean of a comparison over environments, each with the mean of its numbers of support rows."""
-    logs = np.log(found["ratio"]).groupby(level=0).mean().dropna()
-    cpu = np.log(found["cpu_ratio"]).groupby(level=0).mean().dropna()
-    return f"geometric mean over {len(logs)} environments: error {np.exp(logs.mean()):.4f}, CPU {np.exp(cpu.mean()):.3f}"
+def to_text(found: pd.DataFrame) -> str:
+    """Return the numbers of a summary or of a comparison as a table, and the structures below it."""
+    texts = [name for name in found if name.startswith("structures")]
+    lines = [found.drop(columns=texts).to_string(float_format=lambda value: f"{value:.4g}", na_rep=""), ""]
+    for name, some in found[texts].groupby(level=0, sort=False):
+        lines += [f"{name}, {text}: {some[text].iloc[0]}" for text in texts]
+    if "ratio" in found:
+        # Each environment counts once, with the mean of its numbers of support rows.
+        means = np.exp(np.log(found[["ratio", "cpu_ratio"]]).groupby(level=0).mean().mean())
+        over = f"geometric means over {found.index.get_level_values(0).nunique()} environments"
+        lines += ["", f"{over}: error {means['ratio']:.4f}, CPU {means['cpu_ratio']:.3f}"]
+    return "\n".join(lines)

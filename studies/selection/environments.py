@@ -23,11 +23,6 @@ Array = NDArray[np.float64]
 #: Predictions of the query rows, given the support rows.
 Reference = Callable[[TaskSet, TaskSet], Array]
 
-#: Environments with slower fits have three seeds by default and the others ten.
-SLOW_SECONDS = 20.0
-#: CPU time of a fit up to which an environment is part of a quick run.
-QUICK_SECONDS = 5.0
-
 
 @dataclass(frozen=True)
 class Sample(Split):
@@ -43,18 +38,12 @@ class Environment:
 
     about: str
     load: Load
-    seconds: (
-        float  # CPU time of one fit with the defaults, which determines the order and the number of seeds
-    )
     rows: tuple[int | None, ...] = (None,)  # numbers of support rows; None means all of them
     #: "squared" (mean squared error), "weights" (mean of ‖ŵ − w‖), "log loss", or "deviance" (half the Poisson deviance).
     measure: str = "squared"
     options: dict[str, Any] = field(default_factory=dict)  # arguments of the learner
     overlap: float = 0.0  # new tasks per training task if all seeds split the same table, otherwise 0
-
-    @property
-    def n_seeds(self) -> int:
-        return 3 if self.seconds > SLOW_SECONDS else 10
+    n_seeds: int = 10  # 3 where a fit takes more than 20 s of CPU time
 
 
 # --- references -----------------------------------------------------------------------------------------------------
@@ -126,20 +115,26 @@ def random_intercepts(
 # --- simulations ----------------------------------------------------------------------------------------------------
 
 
-def _task_set(X: Array, y: Array, side: Array | None = None) -> TaskSet:
-    """Return tasks from X (T, n, d), y (T, n) and side information (T, q)."""
+def _split(
+    X: Array,
+    y: Array,
+    n_train: int,
+    n_given: int,
+    *,
+    side: Array | None = None,
+    n_rows: int | None = None,
+    **known: Any,
+) -> Sample:
+    """Split tasks X (T, n, d), y (T, n), side (T, q): the first ones are for training, with all rows or ``n_rows``.
+
+    The first ``n_given`` rows of the others are their support.
+    """
     T, n, d = X.shape
     groups = np.repeat(np.arange(T), n)
-    return TaskSet(X.reshape(T * n, d), y.ravel(), groups, None if side is None else side[groups])
-
-
-def _split(
-    tasks: TaskSet, n_train: int, n_given: int, *, train_rows: int | None = None, **known: Any
-) -> Sample:
-    """Use the first tasks for training, with all rows or the first ones; the first rows of the others are the support."""
+    tasks = TaskSet(X.reshape(T * n, d), y.ravel(), groups, None if side is None else side[groups])
     train = tasks[:n_train]
-    if train_rows is not None:
-        train = train.support_query(train_rows, shuffle=False)[0]
+    if n_rows is not None:
+        train = train.support_query(n_rows, shuffle=False)[0]
     support, query = tasks[n_train:].support_query(n_given, shuffle=False)
     return Sample(train, support, query, **known)
 
@@ -156,7 +151,7 @@ def angle(seed: int, data: str | None, *, d: int = 6, n_train: int = 400, n_rows
     X = rng.standard_normal((len(weights), n_rows, d))
     y = np.einsum("tnd,td->tn", X, weights) + 0.5 * rng.standard_normal(X.shape[:2])
     oracle = PointsOracle(on_circle(np.linspace(0.0, 2.0 * np.pi, 2000, endpoint=False)), 0.5)
-    return _split(_task_set(X, y), n_train, 4, oracle=oracle, weights=weights[n_train:])
+    return _split(X, y, n_train, 4, oracle=oracle, weights=weights[n_train:])
 
 
 def mixed_model(n_train: int, n_rows: int, d: int, *, full: bool = False, sd: float = 1.0) -> Load:
@@ -174,23 +169,21 @@ def mixed_model(n_train: int, n_rows: int, d: int, *, full: bool = False, sd: fl
         y = np.einsum("tnd,td->tn", X, weights[:, :d]) + weights[:, d:]
         y += rng.standard_normal(y.shape)
         oracle = GaussianOracle(mean, root @ root.T, 1.0)
-        return _split(_task_set(X, y), n_train, n_rows, train_rows=n_rows, oracle=oracle)
+        return _split(X, y, n_train, n_rows, n_rows=n_rows, oracle=oracle)
 
     return load
 
 
 def outliers(seed: int, data: str | None, *, n_train: int = 500, n_rows: int = 10) -> Split:
     """A mixed model in which 5 % of the rows have ten times the noise; the reference is the best linear predictor."""
-    rng, given = np.random.default_rng(seed), 3
-    sds = np.array([0.1, 0.1, 0.3])
+    rng, n_given, sds = np.random.default_rng(seed), 3, np.array([0.1, 0.1, 0.3])
     weights = rng.standard_normal((n_train + 300, 3)) * sds
     X = rng.standard_normal((len(weights), n_rows, 2))
     values = np.einsum("tnd,td->tn", X, weights[:, :2]) + weights[:, 2:]
-    y = values + 0.2 * rng.standard_normal(values.shape) * np.where(
-        rng.random(values.shape) < 0.05, 10.0, 1.0
-    )
+    noise = 0.2 * rng.standard_normal(values.shape)
+    y = values + np.where(rng.random(values.shape) < 0.05, 10.0, 1.0) * noise
     oracle = GaussianOracle(np.zeros(3), np.diag(sds**2), 0.2 * np.sqrt(0.95 + 0.05 * 100.0))
-    return _split(_task_set(X, y), n_train, given, oracle=oracle, values=values[n_train:, given:].ravel())
+    return _split(X, y, n_train, n_given, oracle=oracle, values=values[n_train:, n_given:].ravel())
 
 
 def counts(seed: int, data: str | None, *, n_train: int = 200, n_rows: int = 8, shape: float = 1.0) -> Split:
@@ -211,7 +204,7 @@ def counts(seed: int, data: str | None, *, n_train: int = 200, n_rows: int = 8, 
     rate = np.exp(eta) * rng.gamma(shape, 1.0 / shape, eta.shape)
     y = rng.poisson(np.minimum(rate, 1e6)).astype(float)
     reference = random_intercepts(predictor, intercept_sd, np.exp, log_likelihood)
-    return _split(_task_set(X, y), n_train, 3, reference=reference)
+    return _split(X, y, n_train, 3, reference=reference)
 
 
 def category(seed: int, data: str | None, *, n_train: int = 130, n_rows: int = 30) -> Split:
@@ -232,109 +225,87 @@ def category(seed: int, data: str | None, *, n_train: int = 130, n_rows: int = 3
     eta = (-0.6 + 0.4 * kind + rng.normal(0.0, 0.8, T))[:, None] + 0.3 * X[..., 0]
     y = (rng.random(eta.shape) < expit(eta)).astype(float)
     reference = random_intercepts(predictor, 0.8, expit, log_likelihood)
-    return _split(_task_set(X, y, side), n_train, 5, reference=reference)
+    return _split(X, y, n_train, 5, side=side, reference=reference)
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
-def _multilevel(name: str, n_given: int, seconds: float) -> Environment:
-    about = f"{datasets.MULTILEVEL[name].about}; a quarter of the groups is new"
-    return Environment(
-        about, multilevel(name, n_given, in_time=False), seconds, (0, n_given), overlap=1.0 / 3.0
-    )
+def _multilevel(name: str, n_given: int, n_seeds: int = 10) -> Environment:
+    about, load = datasets.MULTILEVEL[name].about, multilevel(name, n_given, in_time=False)
+    return Environment(about, load, (0, n_given), overlap=1.0 / 3.0, n_seeds=n_seeds)
 
 
-def _mixed(n_train: int, n_rows: int, d: int, full: bool, seconds: float) -> Environment:
-    effects = "intercept and slopes" if full else "intercept"
-    about = f"random {effects}, {n_train} tasks of {n_rows} rows, d = {d}"
-    return Environment(about, mixed_model(n_train, n_rows, d, full=full), seconds, (1, n_rows // 2, n_rows))
+def _intercept(n_train: int, sd: float) -> Environment:
+    about = f"y ~ 1 + (1 | g) without columns, {n_train} groups of 4 rows, sd {sd}"
+    return Environment(about, mixed_model(n_train, 4, 0, sd=sd), (1, 4))
 
 
-def _circle(n_noise: int, seconds: float) -> Environment:
+def _mixed(size: str) -> Environment:
+    n_train, n_rows, d = map(int, size.split("-")[:3])
+    full = size.endswith("full")
+    about = f"random intercept{' and slopes' * full}, {n_train} tasks of {n_rows} rows, d = {d}"
+    return Environment(about, mixed_model(n_train, n_rows, d, full=full), (1, n_rows // 2, n_rows))
+
+
+def _circle(n_noise: int, n_seeds: int = 10) -> Environment:
     about = f"weights on a circle that the side information indexes, and {n_noise} noise columns"
-    return Environment(about, with_oracle(datasets.make_circle, 400, 20, 3, n_noise), seconds, (0, 3))
+    load = with_oracle(datasets.make_circle, 400, 20, 3, n_noise)
+    return Environment(about, load, (0, 3), n_seeds=n_seeds)
 
 
-def _counts(loss: str, seconds: float) -> Environment:
-    about = f"overdispersed counts, loss {loss!r}"
-    return Environment(about, counts, seconds, (0, 3), "deviance", {"loss": loss})
+def _subspaces(
+    n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1, n_seeds: int = 10
+) -> Environment:
+    about = f"weights in {n_clusters} subspace(s) of rank {rank}, {n_train} tasks of {n_rows} rows, d = {d}"
+    load = subspaces(n_train, d, rank, n_rows, n_clusters)
+    return Environment(about, load, measure="weights", n_seeds=n_seeds)
 
 
-#: (training tasks, rows, columns, whether slopes vary): a fraction of all combinations in which every pair of values occurs.
-_MIXED = {
-    (15, 8, 1, True): 0.4,
-    (15, 4, 3, True): 0.4,
-    (15, 8, 3, False): 0.4,
-    (15, 4, 1, False): 0.4,
-    (15, 8, 8, True): 0.4,
-    (60, 4, 1, True): 2.0,
-    (60, 8, 3, True): 2.0,
-    (60, 4, 8, True): 2.0,
-    (60, 8, 1, False): 2.0,
-    (60, 4, 3, False): 2.0,
-    (400, 8, 1, True): 6.0,
-    (400, 4, 3, True): 6.0,
-    (400, 8, 8, True): 6.0,
-    (400, 4, 8, False): 6.0,
-}
+def _counts(loss: str) -> Environment:
+    return Environment(f"overdispersed counts, loss={loss!r}", counts, (0, 3), "deviance", {"loss": loss})
 
-_ALL: dict[str, Environment] = {
-    **{
-        f"intercept-{n}-{sd}": Environment(
-            f"y ~ 1 + (1 | g) without columns, {n} groups of 4 rows, sd {sd}",
-            mixed_model(n, 4, 0, sd=sd),
-            1.0,
-            (1, 4),
-        )
-        for n in (20, 60, 200, 400)
-        for sd in (0.42, 0.75, 1.34)
-    },
-    **{
-        f"mixed-{n}-{rows}-{d}-{'full' if full else 'intercept'}": _mixed(n, rows, d, full, seconds)
-        for (n, rows, d, full), seconds in _MIXED.items()
-    },
-    "sleepstudy": _multilevel("sleepstudy", 4, 0.3),
-    "oxboys": _multilevel("oxboys", 3, 0.3),
-    "exam": _multilevel("exam", 8, 2.0),
-    "early": _multilevel("early", 1, 3.0),
-    "bdf": _multilevel("bdf", 6, 5.0),
-    "hsb82": _multilevel("hsb82", 8, 5.0),
-    "egsingle": _multilevel("egsingle", 2, 15.0),
-    "clusters-2": Environment("the paper's two clusters", clusters(2), 15.0),
-    "clusters-6": Environment("the paper's six clusters", clusters(6), 16.0),
-    "lenk": Environment("computer survey, 140 / 30 random people", lenk, 5.0, overlap=30 / 140),
+
+#: Training tasks, rows, columns and random effects: a fraction of all combinations in which every pair of values occurs.
+_MIXED = """15-8-1-full 15-4-3-full 15-8-8-full 15-4-1-intercept 15-8-3-intercept
+60-4-1-full 60-8-3-full 60-4-8-full 60-8-1-intercept 60-4-3-intercept
+400-8-1-full 400-4-3-full 400-8-8-full 400-4-8-intercept"""
+
+#: Names on the command line.  They are run in this order, the fastest first.
+ENVIRONMENTS: dict[str, Environment] = {
+    "sleepstudy": _multilevel("sleepstudy", 4),
+    "oxboys": _multilevel("oxboys", 3),
+    **{f"intercept-{n}-{sd}": _intercept(n, sd) for n in (20, 60, 200, 400) for sd in (0.42, 0.75, 1.34)},
+    **{f"mixed-{size}": _mixed(size) for size in _MIXED.split()},
+    "exam": _multilevel("exam", 8),
+    "early": _multilevel("early", 1),
+    "bdf": _multilevel("bdf", 6),
+    "hsb82": _multilevel("hsb82", 8),
+    "lenk": Environment("computer survey, 140 / 30 random people", lenk, overlap=30 / 140),
+    "circle": _circle(0),
+    "outliers": Environment("a mixed model with 5 % outliers", outliers, (0, 1, 3)),
     "movielens": Environment(
-        "20 most rated movies, 300 / 100 users",
-        ratings(datasets.fetch_movielens, 300, 100),
-        10.0,
-        overlap=100 / 300,
+        "20 most rated movies, 300 / 100 users", ratings(datasets.fetch_movielens, 300, 100), overlap=1 / 3
     ),
     "jester": Environment(
-        "20 most rated jokes, 350 / 100 users",
-        ratings(datasets.fetch_jester, 350, 100),
-        10.0,
-        overlap=100 / 350,
+        "20 most rated jokes, 350 / 100 users", ratings(datasets.fetch_jester, 350, 100), overlap=2 / 7
     ),
+    "counts-negative-binomial": _counts("negative_binomial"),
+    "counts-poisson": _counts("poisson"),
+    "angle": Environment("weights on a circle without side information", angle, measure="weights"),
+    "clusters-2": Environment("the paper's two clusters", clusters(2)),
+    "egsingle": _multilevel("egsingle", 2),
+    "category": Environment("yes or no; side information with a category", category, (0, 5), "log loss"),
+    "clusters-6": Environment("the paper's six clusters", clusters(6)),
+    "circle-noise-20": _circle(20),
     "hint": Environment(
         "six clusters with a noisy hint",
         with_oracle(datasets.make_clusters, 600, 40, 8, n_clusters=6, hint=0.7),
-        21.0,
         (1, 3, 8),
     ),
-    "circle": _circle(0, 8.0),
-    "circle-noise-20": _circle(20, 19.0),
-    "circle-noise-50": _circle(50, 25.0),
-    "angle": Environment("weights on a circle without side information", angle, 15.0, measure="weights"),
-    "subspace-100": Environment("a shared subspace", subspaces(100, 100, 5, 25), 30.0, measure="weights"),
-    "subspace-400": Environment("a shared subspace", subspaces(400, 100, 5, 25), 60.0, measure="weights"),
-    "subspace-1600": Environment("a shared subspace", subspaces(1600, 100, 5, 25), 200.0, measure="weights"),
-    "subspaces-3": Environment("low-rank clusters", subspaces(600, 60, 3, 20, 3), 40.0, measure="weights"),
-    "counts-poisson": _counts("poisson", 10.0),
-    "counts-negative-binomial": _counts("negative_binomial", 10.0),
-    "outliers": Environment("a mixed model with 5 % outliers", outliers, 9.0, (0, 1, 3)),
-    "category": Environment("yes or no with a category of tasks", category, 15.0, (0, 5), "log loss"),
+    "circle-noise-50": _circle(50),
+    "subspace-100": _subspaces(100, 100, 5, 25),
+    "subspace-400": _subspaces(400, 100, 5, 25),
+    "subspaces-3": _subspaces(600, 60, 3, 20, 3),
+    "subspace-1600": _subspaces(1600, 100, 5, 25),
 }
-
-#: Names on the command line; the fastest first.
-ENVIRONMENTS = dict(sorted(_ALL.items(), key=lambda item: item[1].seconds))
