@@ -272,11 +272,13 @@ def environments(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of seeds.", show_default="10, and 3 where a fit is slow"),
+        typer.Option(
+            min=1, help="Number of seeds.", show_default="10; a few environments have others, see --list"
+        ),
     ] = None,
     first_seed: Annotated[int, typer.Option(help="First seed.")] = 5000,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One seed of the environments with ten seeds.")
+        bool, typer.Option("--quick", help="One seed of every environment with fast fits.")
     ] = False,
     jobs: Jobs = 1,
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
@@ -291,9 +293,9 @@ def environments(
 
         if show_list:
             for name, one in ENVIRONMENTS.items():
-                console.print(f"{name:26} {one.n_seeds:2} seeds  {one.about}", markup=False)
+                console.print(f"{name:26} {one.n_seeds:2} seeds  {one.about}", markup=False, soft_wrap=True)
             return
-        chosen = names or [n for n, one in ENVIRONMENTS.items() if not quick or one.n_seeds == 10]
+        chosen = names or [n for n, one in ENVIRONMENTS.items() if not quick or one.n_seeds >= 10]
         _check_names("known environment", chosen, ENVIRONMENTS)
         if compare is None:
             number = 1 if quick and seeds is None else seeds

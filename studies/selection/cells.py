@@ -283,11 +283,13 @@ def _tally(structures: Any) -> str:
 
 
 def to_text(found: pd.DataFrame) -> str:
-    """Return the numbers of a summary or of a comparison as a table, and the structures below it."""
+    """Return the numbers of a summary or of a comparison as a table, and below it the structures, unless they are equal."""
     texts = [name for name in found if name.startswith("structures")]
     lines = [found.drop(columns=texts).to_string(float_format=lambda value: f"{value:.4g}", na_rep=""), ""]
     for name, some in found[texts].groupby(level=0, sort=False):
-        lines += [f"{name}, {text}: {some[text].iloc[0]}" for text in texts]
+        first = some.iloc[0]
+        if len(texts) == 1 or first.nunique() > 1:
+            lines += [f"{name}, {text}: {first[text]}" for text in texts]
     if "ratio" in found:
         # Each environment counts once, with the mean of its numbers of support rows.
         means = np.exp(np.log(found[["ratio", "cpu_ratio"]]).groupby(level=0).mean().mean())
