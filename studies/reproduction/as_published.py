@@ -1,45 +1,189 @@
-"""Run the variants of Algorithm 1 that produced the published numbers, and compare them seed by seed."""
+"""The variants of Algorithm 1 that produced the published numbers, run on the published data and compared seed by seed.
+
+``seeds.csv`` has the published errors. `VARIANTS` says what the published runs compute. `algorithm_1` is the algorithm
+of the text on the same data.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from tailored.datasets import fetch_jester, fetch_lenk, fetch_movielens
+from tailored._utils.threads import single_threaded_blas
+from tailored.datasets import fetch_lenk, fetch_movielens
+from tailored.losses import get_loss
+from tailored.representation.bias import Bias
+from tailored.solvers.base import TaskBatch
+from tailored.solvers.objectives import Surrogate
+from tailored.solvers.projected import StepSizes, Trajectory
+from tailored.solvers.projected import run as run_solver
+from tailored.tasks.rows import Rows
+
+from ..files import ResultsError, write_text
+from ..parallel import in_any_order
 
 Array = NDArray[np.float64]
+Task = tuple[Array, Array]
 
 STEPS = 10 ** np.linspace(-5, 5, 14)
-CHECKPOINTS = [1, 2, 3, 5, 10, 20, 50, 100]
+#: Two runs are the same if no compared error differs by more.
+AGREES = 1e-10
+#: The command fails if a run of `EXPECTED` differs by more; other versions of LAPACK round differently.
+TOLERANCE = 1e-8
+RESULTS_FILE = "as-published.csv"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A version of Algorithm 1; the defaults are those of the text, apart from the first iterate.
+
+    Published curves average the iterates after each update; the text averages those before it.
+    """
+
+    pseudo_inverse: bool = False  # u = pinv(θ) w with the last iterate w of the task; else u = Xᵀs / n
+    trace_term: bool = True  # 2 XᵀX / n² in the gradient
+    projection: bool = True  # onto positive semidefinite matrices
+    at_averages: bool = False  # gradients at the running averages; else at the iterates
+    rows_of_file: bool = False  # n in the trace term: support rows of user t in file order; else of the t-th task
+    feature_matrix: str = ""  # "reshape" or "kronecker"; "" has H = 0
+
+
+AVERAGED = Variant(at_averages=True, feature_matrix="reshape")
+WITHOUT_TRACE = Variant(trace_term=False, projection=False)
+VARIANTS: dict[tuple[str, str], Variant | None] = {
+    ("clusters-2", "independent"): None,
+    ("clusters-2", "unconditional"): Variant(pseudo_inverse=True),
+    ("clusters-2", "conditional"): AVERAGED,
+    ("clusters-6", "independent"): None,
+    ("clusters-6", "unconditional"): Variant(pseudo_inverse=True),
+    ("clusters-6", "conditional"): AVERAGED,
+    ("lenk", "independent"): None,
+    ("lenk", "unconditional"): WITHOUT_TRACE,
+    ("lenk", "conditional"): Variant(False, False, False, at_averages=True, feature_matrix="reshape"),
+    ("movielens", "independent"): None,
+    ("movielens", "unconditional"): Variant(pseudo_inverse=True, rows_of_file=True),
+    ("movielens", "conditional"): AVERAGED,
+}
+EXPERIMENTS = list(dict.fromkeys(experiment for experiment, _ in VARIANTS))
+METHODS = ("independent", "unconditional", "conditional")
+
+
+def is_expected(experiment: str, method: str, seed: int) -> bool:
+    """Return whether a run has to agree; rounding decides the others (see `SENSITIVE`)."""
+    return (experiment, method) not in SENSITIVE or (experiment, method, seed) == ("movielens", "unconditional", 0)
 
 
 class Part(NamedTuple):
-    """Tasks padded with zeros to a common number of rows."""
+    """Tasks, padded with zeros to a common number of rows; ``phi`` (T, k) is not scaled."""
 
-    X: Array  # (T, n, d)
-    y: Array  # (T, n)
-    n: Array  # (T,) rows of each task
+    X: Array
+    y: Array
+    n: Array
     query_X: Array
     query_y: Array
     query_n: Array
-    phi: Array  # (T, k), not scaled
+    phi: Array
 
 
 class Data(NamedTuple):
+    """The tasks of one seed."""
+
     train: Part
     validation: Part
     test: Part
-    n_in_file_order: Array
+    n_of_file: Array  # number of support rows of each user, in the order of the file
 
 
-Rows = tuple[Array, Array]
+def mean_embedding(X: Array, y: Array) -> Array:
+    """Return ``Xᵀ(y, 1) / n`` row by row, and a one."""
+    return np.append((X.T @ np.column_stack([y, np.ones(len(y))]) / len(y)).ravel(), 1.0)
 
 
-def _pad(tasks: list[Rows]) -> tuple[Array, Array, Array]:
+def tikhonov(X: Array, y: Array) -> Array:
+    """Return the ridge solution with λ = 1 of rows with one more column of ones."""
+    X = np.column_stack([X, np.ones(len(y))])
+    return np.asarray(np.linalg.solve(X.T @ X + np.eye(X.shape[1]), X.T @ y))
+
+
+# The published runs draw from NumPy's global generator, and `train_test_split` does so too.
+def load(experiment: str, seed: int, path: str | None = None) -> Data:
+    """Draw the published tasks of a seed; ``path`` is the folder of the real data."""
+    state = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        if experiment == "lenk":
+            return _lenk(path)
+        return _movielens(path) if experiment == "movielens" else _clusters(int(experiment[-1]))
+    finally:
+        np.random.set_state(state)
+
+
+def _clusters(m: int) -> Data:
+    cluster = np.random.randint(m, size=(1, 900))[0]
+    columns = np.random.choice(np.arange(20), 2 * m, replace=False).reshape(m, 2)
+    support, query = [], []
+    for j in cluster:
+        X = np.random.randn(80, 20)
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        w = np.zeros((20, 1))
+        w[columns[j]] = np.random.randn(2, 1)
+        y = (X @ (w / np.linalg.norm(w)))[:, 0] + 0.1 * np.random.randn(80)
+        chosen, rest = train_test_split(np.arange(80), test_size=0.5)
+        support.append((X[chosen], y[chosen]))
+        query.append((X[rest], y[rest]))
+    return _split(support, query, mean_embedding, [500, 300, 100])
+
+
+def _lenk(path: str | None) -> Data:
+    tasks = fetch_lenk(path=path).tasks
+    X = np.column_stack([np.ones(len(tasks.y)), tasks.X]).reshape(-1, 20, 14)
+    y = tasks.y.reshape(-1, 20)
+    np.random.shuffle(np.arange(170))  # not used, but it advances the generator
+    orders = [np.random.permutation(16) for _ in range(170)]
+    support = [(X[t, order], y[t, order]) for t, order in enumerate(orders)]
+    query = [(X[t, 16:], y[t, 16:]) for t in range(170)]
+    return _split(support, query, tikhonov, [100, 40, 30])
+
+
+def _movielens(path: str | None) -> Data:
+    tasks = fetch_movielens(path=path).tasks
+    users = []
+    for a, b in pairwise(tasks.offsets):
+        order = np.argsort(tasks.X[a:b].argmax(axis=1))  # from the most to the least rated movie
+        users.append((tasks.X[a:b][order], tasks.y[a:b][order]))
+    drawn = np.random.permutation(400)
+    support, query = [], []
+    for place, user in enumerate(drawn):
+        X, y = users[user]
+        rows = np.arange(len(y))
+        chosen, rest = (rows, rows) if place < 200 else train_test_split(rows, test_size=0.25)
+        support.append((X[chosen], y[chosen]))
+        query.append((X[rest], y[rest]))
+    n_of_file = np.array([len(support[place][1]) for place in np.argsort(drawn)], dtype=float)
+    return _split(support, query, mean_embedding, [200, 100, 100])._replace(n_of_file=n_of_file)
+
+
+def _split(support: list[Task], query: list[Task], phi: Callable[..., Array], sizes: Sequence[int]) -> Data:
+    ends = np.cumsum([0, *sizes])
+    parts = [
+        Part(*_padded(support[a:b]), *_padded(query[a:b]), np.array([phi(*task) for task in support[a:b]]))
+        for a, b in pairwise(ends)
+    ]
+    return Data(*parts, n_of_file=parts[0].n)
+
+
+def _padded(tasks: list[Task]) -> tuple[Array, Array, Array]:
     n = np.array([len(y) for _, y in tasks], dtype=float)
     X = np.zeros((len(tasks), int(n.max()), tasks[0][0].shape[1]))
     y = np.zeros(X.shape[:2])
@@ -48,167 +192,158 @@ def _pad(tasks: list[Rows]) -> tuple[Array, Array, Array]:
     return X, y, n
 
 
-def _data(support: list[Rows], query: list[Rows], phi: Any, sizes: tuple[int, int, int], n: Any = None) -> Data:
-    ends = np.cumsum(sizes)
-    parts = [
-        Part(*_pad(support[a:b]), *_pad(query[a:b]), np.array([phi(*rows) for rows in support[a:b]]))
-        for a, b in zip(ends - sizes, ends, strict=True)
-    ]
-    return Data(*parts, n_in_file_order=parts[0].n if n is None else n)
-
-
-def mean_embedding(X: Array, y: Array) -> Array:
-    return np.append((X.T @ np.column_stack([y, np.ones(len(y))]) / len(y)).ravel(), 1.0)
-
-
-def clusters(m: int, seed: int) -> Data:
-    np.random.seed(seed)
-    cluster = np.random.randint(m, size=(1, 900))[0]
-    supports = np.random.choice(np.arange(20), 2 * m, replace=False).reshape(m, 2)
-    support, query = [], []
-    for j in cluster:
-        X = np.random.randn(80, 20)
-        X /= np.linalg.norm(X, axis=1, keepdims=True)
-        w = np.zeros((20, 1))
-        w[supports[j]] = np.random.randn(2, 1)
-        w /= np.linalg.norm(w)
-        y = (X @ w)[:, 0] + 0.1 * np.random.randn(80)
-        first, rest = train_test_split(np.arange(80), test_size=0.5)
-        support.append((X[first], y[first]))
-        query.append((X[rest], y[rest]))
-    return _data(support, query, mean_embedding, (500, 300, 100))
-
-
-def tikhonov(X: Array, y: Array) -> Array:
-    X1 = np.column_stack([X, np.ones(len(y))])
-    return np.linalg.solve(X1.T @ X1 + np.eye(X1.shape[1]), X1.T @ y)
-
-
-def lenk(seed: int, path: Any) -> Data:
-    tasks = fetch_lenk(path=path).tasks
-    X = np.column_stack([np.ones(len(tasks.y)), tasks.X]).reshape(180, 20, 14)
-    y = tasks.y.reshape(180, 20)
-    np.random.seed(seed)
-    np.random.shuffle(list(range(170)))
-    support, query = [], []
-    for t in range(170):
-        order = np.random.permutation(16)
-        support.append((X[t, order], y[t, order]))
-        query.append((X[t, 16:], y[t, 16:]))
-    return _data(support, query, tikhonov, (100, 40, 30))
-
-
-def angles(X, y):
-    a = np.pi / 10 * y
-    return np.append(np.concatenate([X.T @ np.cos(a), X.T @ np.sin(a)]) / len(y), 1.0)
-
-
-def ratings(tasks, seed: int, sizes, phi) -> Data:
-    rows = [(tasks.X[a:b], tasks.y[a:b]) for a, b in zip(tasks.offsets[:-1], tasks.offsets[1:])]
-    # sort rows by column
-    rows = [(X[o], y[o]) for X, y in rows for o in [np.argsort(X.argmax(1))]]
-    np.random.seed(seed)
-    order = np.random.permutation(sum(sizes))
-    support, query = [], []
-    for place, t in enumerate(order):
-        X, y = rows[t]
-        if place < sizes[0]:
-            support.append((X, y)); query.append((X, y))
-        else:
-            a, b = train_test_split(np.arange(len(y)), test_size=0.25)
-            support.append((X[a], y[a])); query.append((X[b], y[b]))
-    return _data(support, query, phi, sizes, np.array([len(y) for _, y in rows], dtype=float))
-
-
 def one_pass(theta: Array, X: Array, y: Array, n: Array) -> tuple[Array, Array, Array]:
-    """Return subgradients, the last iterate and the mean of the iterates after each step."""
-    B = np.broadcast_shapes(theta.shape[:-2], X.shape[:-2])
-    w = np.zeros((*B, X.shape[-1])); mean = np.zeros_like(w)
-    signs = np.zeros((*B, X.shape[-2]))
+    """Return the subgradients, the last iterate, and the mean of the iterates after each step.
+
+    ``theta`` (..., d, d), ``X`` (..., n, d), ``y`` (..., n) and ``n`` (...) have common leading axes after broadcasting.
+    """
+    shape = np.broadcast_shapes(theta.shape[:-2], X.shape[:-2])
+    w, total = np.zeros((*shape, X.shape[-1])), np.zeros((*shape, X.shape[-1]))
+    signs = np.zeros((*shape, X.shape[-2]))
     for i in range(X.shape[-2]):
-        x = X[..., i, :]
-        s = np.where(y[..., i] < np.einsum('...d,...d', x, w), 1.0, -1.0)
-        new = (1 - 1 / (i + 1)) * w - (theta @ x[..., None])[..., 0] * s[..., None] / (i + 1)
-        active = (i < n)[..., None]
-        w = np.where(active, new, w)
-        mean = mean + np.where(active, new, 0)
-        signs[..., i] = np.where(active[..., 0], s, 0)
-    return signs, w, mean / n[..., None]
+        x, is_row = X[..., i, :], i < n
+        s = np.where(y[..., i] < np.einsum("...d,...d", x, w), 1.0, -1.0)
+        moved = (1 - 1 / (i + 1)) * w - (theta @ x[..., None])[..., 0] * s[..., None] / (i + 1)
+        w = np.where(is_row[..., None], moved, w)
+        total += np.where(is_row[..., None], moved, 0.0)
+        signs[..., i] = np.where(is_row, s, 0.0)
+    return signs, w, total / n[..., None]
 
 
-def project(A: Array) -> Array:
-    lam, V = np.linalg.eigh(A)
-    return (V * np.maximum(lam, 0)[..., None, :]) @ np.swapaxes(V, -1, -2)
+def test_error(thetas: Array, part: Part) -> Array:
+    """Return the mean over tasks of the mean absolute error of a task, for ``thetas`` (..., T, d, d)."""
+    w = one_pass(thetas, part.X, part.y, part.n)[2]
+    errors = np.abs(np.einsum("tnd,...td->...tn", part.query_X, w) - part.query_y)
+    return np.asarray((errors.sum(axis=-1) / part.query_n).mean(axis=-1))
 
 
-@dataclass(frozen=True)
-class Variant:
-    gradient: Literal["pinv", "dual"] = "dual"
-    trace: bool = True
-    project: bool = True
-    at_averages: bool = False
-    n: Literal["own", "file order"] = "own"
-    side: Literal["", "reshape", "kron"] = ""
-    rows: Any = None
-
-
-def reshaped(phi, d):
+def feature_matrix(kind: str, phi: Array, d: int) -> Array:
+    """Return T(φ) (dk, d): ``I ⊗ φ`` of the text, or the reshape of the published runs."""
+    if kind == "kronecker":
+        return np.kron(np.eye(d), phi[:, None])
     return np.tensordot(np.eye(d), phi, 0).reshape(d * len(phi), d)
 
 
-def kron(phi, d):
-    return np.kron(np.eye(d), phi[:, None])
+def used_rows(kind: str, d: int, k: int) -> NDArray[np.intp]:
+    """Return the rows of T(φ) that are not zero for every φ; other rows and columns of H stay zero."""
+    return np.flatnonzero(feature_matrix(kind, np.ones(k), d).any(axis=1))
 
 
-def error(C, H, part: Part, T):
-    theta = C[..., None, :, :]
-    if T is not None:
-        theta = theta + np.swapaxes(T, -1, -2) @ H[..., None, :, :] @ T
-    w = one_pass(theta, part.X, part.y, part.n)[2]
-    wrong = np.abs(np.einsum('tnd,...td->...tn', part.query_X, w) - part.query_y)
-    return (wrong.sum(-1) / part.query_n).mean(-1)
+def projected(A: Array) -> Array:
+    """Return the nearest positive semidefinite matrices."""
+    values, V = np.linalg.eigh(A)
+    return np.asarray((V * np.maximum(values, 0.0)[..., None, :]) @ np.swapaxes(V, -1, -2))
 
 
-def run(data: Data, v: Variant, checkpoints, steps=STEPS):
-    d = data.train.X.shape[-1]; S = len(steps); g = steps[:, None, None]
-    k = data.train.phi.shape[1]
-    if v.side:
-        f = {"reshape": reshaped, "kron": kron}[v.side]
-        used = np.flatnonzero(f(np.ones(k), d).any(1)) if v.rows is None else v.rows
-        T_of = lambda phi: np.array([f(p, d)[used] for p in phi])
-        Ts = [T_of(p.phi) for p in (data.train, data.validation, data.test)]
-        r = len(used)
-    else:
-        Ts = [None] * 3; r = 0
-    C = np.tile(np.eye(d), (S, 1, 1)); H = np.zeros((S, r, r))
-    sumC = np.zeros_like(C); sumH = np.zeros_like(H)
-    at_C, at_H = C, H
-    out = {}
-    for t in range(len(data.train.X)):
-        n = int(data.train.n[t]); X = data.train.X[t, :n]; y = data.train.y[t, :n]
-        theta = at_C
-        if v.side:
-            T = Ts[0][t]
-            theta = at_C + T.T @ at_H @ T
-        s, w, _ = one_pass(theta, X, y, np.array(n))
-        u = (np.linalg.pinv(theta) @ w[..., None])[..., 0] if v.gradient == "pinv" else s @ X / n
-        G = -0.5 * u[:, :, None] * u[:, None, :]
-        if v.trace:
-            m = n if v.n == "own" else data.n_in_file_order[t]
-            G = G + 2 * X.T @ X / m**2
-        C = C - g * G
-        if v.project: C = project(C)
-        sumC = sumC + C
-        if v.side:
-            H = H - g * (T @ G @ T.T)
-            if v.project: H = project(H)
-            sumH = sumH + H
-        if v.at_averages:
-            at_C, at_H = (np.eye(d) + sumC) / (t + 1), sumH / (t + 1)
-            est = at_C, at_H
-        else:
-            at_C, at_H = C, H
-            est = sumC / (t + 1), sumH / (t + 1)
+def run_variant(
+    data: Data, variant: Variant, checkpoints: Sequence[int], steps: Array = STEPS, *, dense: bool = False
+) -> tuple[Array, Array]:
+    """Run a variant with all step sizes.
+
+    H is stored on `used_rows`, which is exact; ``dense`` stores all of it.
+
+    Returns
+    -------
+    test : ndarray of shape (n_checkpoints, n_steps)
+    validation : ndarray of shape (n_steps,)
+        Errors at the end of training.
+    """
+    train, kind = data.train, variant.feature_matrix
+    (T, _, d), k = train.X.shape, train.phi.shape[1]
+    rows = np.arange(d * k) if dense else used_rows(kind, d, k) if kind else np.arange(0)
+    matrices = [
+        np.array([feature_matrix(kind, phi, d)[rows] if kind else np.zeros((0, d)) for phi in part.phi])
+        for part in data[:3]
+    ]
+
+    def tau(C: Array, H: Array, M: Array) -> Array:
+        return np.asarray(C + np.swapaxes(M, -1, -2) @ H @ M)
+
+    step, identity = steps[:, None, None], np.eye(d)
+    C, H = np.tile(identity, (len(steps), 1, 1)), np.zeros((len(steps), len(rows), len(rows)))
+    at_C, at_H, total_C, total_H = C, H, 0.0 * C, 0.0 * H
+    curve = []
+    for t in range(T):
+        n, M = int(train.n[t]), matrices[0][t]
+        X, y, theta = train.X[t, :n], train.y[t, :n], tau(at_C, at_H, M)
+        signs, w, _ = one_pass(theta, X, y, np.array(n))
+        u = (np.linalg.pinv(theta) @ w[..., None])[..., 0] if variant.pseudo_inverse else signs @ X / n
+        gradient = -0.5 * u[:, :, None] * u[:, None, :]
+        if variant.trace_term:
+            gradient = gradient + 2 * X.T @ X / (data.n_of_file[t] if variant.rows_of_file else n) ** 2
+        C, H = C - step * gradient, H - step * (M @ gradient @ M.T)
+        if variant.projection:
+            C, H = projected(C), projected(H)
+        total_C, total_H = total_C + C, total_H + H
+        start = identity if variant.at_averages else 0.0
+        mean_C, mean_H = (start + total_C) / (t + 1), total_H / (t + 1)
+        at_C, at_H = (mean_C, mean_H) if variant.at_averages else (C, H)
         if t + 1 in checkpoints:
-            out[t + 1] = error(*est, data.test, Ts[2])
-    return out, error(*est, data.validation, Ts[1])
+            curve.append(test_error(tau(mean_C[:, None], mean_H[:, None], matrices[2]), data.test))
+    return np.array(curve), test_error(tau(mean_C[:, None], mean_H[:, None], matrices[1]), data.validation)
+
+
+def algorithm_1(data: Data, method: str) -> float:
+    """Return the test error of Algorithm 1 as in the text (Eq. 18, dual gradient), by the library's solver."""
+    train, k = data.train, data.train.phi.shape[1] if method == "conditional" else 0
+    d, loss = train.X.shape[2], get_loss("absolute")
+    if method == "independent":
+        return float(test_error(np.eye(d), data.test))
+    is_row = np.arange(train.X.shape[1]) < train.n[:, None]
+    support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
+    batch = TaskBatch(support, None, train.phi[:, :k], np.ones(len(train.n)))
+    C0, bias = np.eye(d), Bias.zero("none", d, k)
+    runs = [Trajectory.start(StepSizes(step, step, step), C0, bias, k, None) for step in STEPS.tolist()]
+    run_solver(runs, batch, Surrogate(loss, loss.lipschitz, "online"))
+    learned = [one.average() for one in runs if not one.failure]
+    validation = [float(test_error(one.evaluate(data.validation.phi[:, :k]), data.validation)) for one in learned]
+    return float(test_error(learned[int(np.argmin(validation))].evaluate(data.test.phi[:, :k]), data.test))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One published run and its reproduction: a row of the table of results."""
+
+    experiment: str
+    method: str
+    seed: int
+    step: float  # selected on the validation tasks; NaN without a step
+    published: float  # test errors at the end of training
+    reproduced: float
+    largest_difference: float  # over all checkpoints, absolute
+    agreeing: int  # number of checkpoints that agree before the first that does not
+    checkpoints: int
+    algorithm_1: float  # test error of the algorithm of the text on the same data
+
+    @property
+    def agrees(self) -> bool:
+        return self.largest_difference <= AGREES
+
+
+@lru_cache(maxsize=1)
+def published_runs() -> dict[tuple[str, str, int], dict[int, float]]:
+    """Return the published test errors at checkpoints, by experiment, method and seed."""
+    runs: dict[tuple[str, str, int], dict[int, float]] = {}
+    for row in csv.DictReader(io.StringIO((resources.files(__package__) / "seeds.csv").read_text())):
+        key = row["experiment"], row["method"], int(row["seed"])
+        runs.setdefault(key, {})[int(row["n_tasks"])] = float(row["test_error"])
+    return runs
+
+
+def compare(experiment: str, method: str, seed: int, path: str | None = None) -> Comparison:
+    """Run a published variant and Algorithm 1 on the published data of a seed."""
+    published, variant = published_runs()[experiment, method, seed], VARIANTS[experiment, method]
+    # The largest steps of some variants overflow; they are not selected.
+    with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+        data = load(experiment, seed, path)
+        own, step = algorithm_1(data, method), np.nan
+        if variant is None:
+            curve = np.full(len(published), own)
+        else:
+            test, validation = run_variant(data, variant, list(published))
+            chosen = int(np.nanargmin(validation))
+            curve, step = test[:, chosen], float(STEPS[chosen])
+    gaps = np.abs(curve - list(published.values()))
+    agreeing = int(np.argmin(np.append(gaps <= AGREES, False)))
+    ends = list(published.values())[-1], float(curve[-1]), float(gaps.max())
+    return Comparison(experiment, method, seed, step, *ends, agreeing, len(gaps), own)
