@@ -16,12 +16,12 @@ from tailored.losses import get_loss
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Conditioning
 from tailored.solvers.base import TaskBatch
+from tailored.solvers.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import StepSizes, Trajectory, run
 from tailored.within import solving
 
 from .config import ExperimentConfig
-from .curves import MeanAtTasks
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]
