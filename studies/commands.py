@@ -23,12 +23,12 @@ ResultsFolder = Annotated[Path, typer.Argument(help="Results folder of `reproduc
 
 def reproduce(
     experiments: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="clusters-2, clusters-6, lenk, movielens, jester, all; or the path of a .toml file.",
             show_default=False,
         ),
-    ],
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds (paper: 5).")] = None,
     step_sizes: Annotated[
         int | None, typer.Option(min=1, help="Number of step sizes, log-spaced (paper: 14).")
@@ -49,13 +49,30 @@ def reproduce(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw the figures when the run is complete.")
     ] = True,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published",
+            help="Instead run the variants behind the published numbers, and compare seed by seed. "
+            "Experiments: clusters-2, clusters-6, lenk, movielens, or all (default).",
+        ),
+    ] = False,
 ) -> None:
     """Run the paper's experiments: every seed, method and step size; write a table and draw the figures."""
     overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
+    if as_published and (step_sizes or rank or quick):
+        raise typer.BadParameter(
+            "--as-published: omit --step-sizes, --rank and --quick; the variants are fixed"
+        )
+    if not experiments and not as_published:
+        raise typer.BadParameter("name experiments, or 'all'")
     with explained(_this_command(*([] if resume else ["--resume"]))):
+        if as_published:
+            _compare_with_published(experiments or ["all"], method, seeds or 5, out, data, jobs, resume)
+            return
         from .reproduction.config import select_configs
 
-        configs = select_configs(experiments, quick=quick, **overrides)
+        configs = select_configs(experiments or [], quick=quick, **overrides)
         _run(configs, out, data, jobs, resume)
         if figures:
             draw(out, out / "figures")
@@ -207,6 +224,41 @@ def _run(configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bo
         summary = runner.execute(plans, out, data=source, n_jobs=jobs, tick=tick)
     _print_results(out, [config.name for config in configs])
     say(f"{summary.computed} cells in {summary.seconds:.0f} s   table: {summary.table}")
+
+
+def _compare_with_published(
+    names: list[str],
+    method: list[str] | None,
+    seeds: int,
+    out: Path,
+    data: Path | None,
+    jobs: int,
+    resume: bool,
+) -> None:
+    from .files import ResultsError
+    from .reproduction import as_published
+
+    experiments = as_published.EXPERIMENTS if "all" in names else names
+    methods = method or list(as_published.METHODS)
+    _check_names("published experiment with known data", experiments, as_published.EXPERIMENTS)
+    _check_names("method", methods, as_published.METHODS)
+    if seeds > 5:
+        raise typer.BadParameter(f"--seeds {seeds}: five seeds are published")
+    source = None if data is None else str(data)
+    runs = as_published.compare_all(experiments, methods, seeds, out, data=source, n_jobs=jobs, resume=resume)
+    title = "Test error after all training tasks; largest absolute difference over the checkpoints"
+    numbers = ["seed", "step", "published", "reproduced", "largest difference", "agreeing", "Algorithm 1"]
+    shown = make_table(title, ["experiment", "method"], numbers)
+    for run in runs:
+        errors = [f"{run.published:.12f}", f"{run.reproduced:.12f}", f"{run.largest_difference:.1e}"]
+        agreeing = f"{run.agreeing} of {run.checkpoints}"
+        cells = [str(run.seed), f"{run.step:.5g}", *errors, agreeing, f"{run.algorithm_1:.4f}"]
+        shown.add_row(run.experiment, run.method, *cells)
+    console.print(shown)
+    say(f"table: {out / as_published.RESULTS_FILE}")
+    if failing := [f"{run.experiment} {run.method} seed {run.seed}" for run in runs if run.fails]:
+        message = f"differ from the published errors by more than {as_published.TOLERANCE:g}"
+        raise ResultsError(f"{len(failing)} runs {message}: {', '.join(failing)}")
 
 
 def _print_results(out: Path, names: list[str]) -> None:
