@@ -236,29 +236,26 @@ def _compare_with_published(
     resume: bool,
 ) -> None:
     from .files import ResultsError
-    from .reproduction import as_published
+    from .reproduction import as_published as variants
 
-    experiments = as_published.EXPERIMENTS if "all" in names else names
-    methods = method or list(as_published.METHODS)
-    _check_names("published experiment with known data", experiments, as_published.EXPERIMENTS)
-    _check_names("method", methods, as_published.METHODS)
-    if seeds > 5:
-        raise typer.BadParameter(f"--seeds {seeds}: five seeds are published")
+    experiments, methods = variants.EXPERIMENTS if "all" in names else names, method or variants.METHODS
+    _check_names("published experiment whose data are known", experiments, variants.EXPERIMENTS)
+    _check_names("method", methods, variants.METHODS)
+    chosen = [(e, m) for e, m in variants.VARIANTS if e in experiments and m in methods]
+    wanted = [(*pair, seed) for pair in chosen for seed in range(seeds)]
     source = None if data is None else str(data)
-    runs = as_published.compare_all(experiments, methods, seeds, out, data=source, n_jobs=jobs, resume=resume)
-    title = "Test error after all training tasks; largest absolute difference over the checkpoints"
-    numbers = ["seed", "step", "published", "reproduced", "largest difference", "agreeing", "Algorithm 1"]
-    shown = make_table(title, ["experiment", "method"], numbers)
-    for run in runs:
-        errors = [f"{run.published:.12f}", f"{run.reproduced:.12f}", f"{run.largest_difference:.1e}"]
-        agreeing = f"{run.agreeing} of {run.checkpoints}"
-        cells = [str(run.seed), f"{run.step:.5g}", *errors, agreeing, f"{run.algorithm_1:.4f}"]
-        shown.add_row(run.experiment, run.method, *cells)
+    table = variants.compare_all(wanted, out, data=source, n_jobs=jobs, resume=resume)
+    title = "Test error after all training tasks, and the largest difference over the checkpoints"
+    formats = {"seed": "d", "step": ".5g", "published": ".12f", "reproduced": ".12f"}
+    formats |= {"largest_difference": ".1e", "algorithm_1": ".4f"}
+    shown = make_table(title, ["experiment", "method"], [name.replace("_", " ") for name in formats])
+    for row in table.to_dict("records"):
+        shown.add_row(row["experiment"], row["method"], *(f"{row[k]:{how}}" for k, how in formats.items()))
     console.print(shown)
-    say(f"table: {out / as_published.RESULTS_FILE}")
-    if failing := [f"{run.experiment} {run.method} seed {run.seed}" for run in runs if run.fails]:
-        message = f"differ from the published errors by more than {as_published.TOLERANCE:g}"
-        raise ResultsError(f"{len(failing)} runs {message}: {', '.join(failing)}")
+    say(f"table: {out / variants.RESULTS_FILE}")
+    if failing := variants.failing(table):
+        limit = f"differ from the published errors by more than {variants.TOLERANCE:g}"
+        raise ResultsError(f"{len(failing)} runs {limit}: {', '.join(failing)}")
 
 
 def _print_results(out: Path, names: list[str]) -> None:

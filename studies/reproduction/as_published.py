@@ -6,17 +6,15 @@ of the text on the same data.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
@@ -38,59 +36,66 @@ Array = NDArray[np.float64]
 Task = tuple[Array, Array]
 
 STEPS = 10 ** np.linspace(-5, 5, 14)
-#: Two runs are the same if no compared error differs by more.
+#: A run agrees if no compared error differs by more.
 AGREES = 1e-10
-#: The command fails if a run that rounding does not decide differs by more.
+#: The command fails if a run outside `MAY_DIFFER` differs by more.
 TOLERANCE = 1e-8
 RESULTS_FILE = "as-published.csv"
+KEY = ["experiment", "method", "seed"]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A version of Algorithm 1; the defaults are those of the text, apart from the first iterate.
+    """What a published run computes; the defaults are the text's.
 
-    Published curves average the iterates after each update; the text averages those before it.
+    All variants average the iterates after each update; the text averages those before it.
     """
 
-    pseudo_inverse: bool = False  # u = pinv(θ) w with the last iterate w of the task; else u = Xᵀs / n
-    trace_term: bool = True  # 2 XᵀX / n² in the gradient
-    projection: bool = True  # onto positive semidefinite matrices
-    at_averages: bool = False  # gradients at the running averages; else at the iterates
-    rows_of_file: bool = (
-        False  # n in the trace term: support rows of user t in file order; else of the t-th task
-    )
-    feature_matrix: str = ""  # "reshape" or "kronecker"; "" has H = 0
+    pseudo_inverse: bool = False  # u = pinv(θ) w with the last iterate w of the task, instead of Xᵀs / n
+    trace_term: bool = True  # 2 XᵀX / n² in the gradient, and the projection that is needed then
+    rows_of_file: bool = False  # n in that term is of user t in the file, instead of the t-th drawn user
+    feature_matrix: str = ""  # T(φ): "kronecker" is the text's I ⊗ φ; "" has H = 0
+    at_averages: bool = False  # gradients at running averages, instead of iterates
+
+    def __str__(self) -> str:
+        words = {
+            "`u = pinv(θ) w`": self.pseudo_inverse,
+            "no trace term": not self.trace_term,
+            "n of another user": self.rows_of_file,
+            "T(φ) instead of I ⊗ φ": self.feature_matrix == "reshape",
+            "gradients at running averages": self.at_averages,
+        }
+        return "; ".join(text for text, holds in words.items() if holds)
 
 
-AVERAGED = Variant(at_averages=True, feature_matrix="reshape")
-WITHOUT_TRACE = Variant(trace_term=False, projection=False)
+EQ_23, RESHAPED = Variant(pseudo_inverse=True), Variant(feature_matrix="reshape", at_averages=True)
+#: By experiment and method; None is θ = I.
 VARIANTS: dict[tuple[str, str], Variant | None] = {
     ("clusters-2", "independent"): None,
-    ("clusters-2", "unconditional"): Variant(pseudo_inverse=True),
-    ("clusters-2", "conditional"): AVERAGED,
+    ("clusters-2", "unconditional"): EQ_23,
+    ("clusters-2", "conditional"): RESHAPED,
     ("clusters-6", "independent"): None,
-    ("clusters-6", "unconditional"): Variant(pseudo_inverse=True),
-    ("clusters-6", "conditional"): AVERAGED,
+    ("clusters-6", "unconditional"): EQ_23,
+    ("clusters-6", "conditional"): RESHAPED,
     ("lenk", "independent"): None,
-    ("lenk", "unconditional"): WITHOUT_TRACE,
-    ("lenk", "conditional"): Variant(False, False, False, at_averages=True, feature_matrix="reshape"),
-    ("lenk", "conditional-kronecker"): Variant(
-        False, False, False, at_averages=True, feature_matrix="kronecker"
-    ),
+    ("lenk", "unconditional"): Variant(trace_term=False),
+    ("lenk", "conditional"): replace(RESHAPED, trace_term=False),
+    # not published: it shows the effect of the reshape
+    ("lenk", "conditional-kronecker"): replace(RESHAPED, trace_term=False, feature_matrix="kronecker"),
     ("movielens", "independent"): None,
-    ("movielens", "unconditional"): Variant(pseudo_inverse=True, rows_of_file=True),
-    ("movielens", "conditional"): AVERAGED,
+    ("movielens", "unconditional"): replace(EQ_23, rows_of_file=True),
+    ("movielens", "conditional"): RESHAPED,
 }
-#: Algorithm 1 with side information takes minutes here (H has 820 rows), and is run for seed 0 only.
-SLOW = ("clusters-2", "clusters-6")
 EXPERIMENTS = list(dict.fromkeys(experiment for experiment, _ in VARIANTS))
 METHODS = list(dict.fromkeys(method for _, method in VARIANTS))
-
-
-#: Runs that may differ: rounding decides the first two kinds, and the third shows the effect of the reshape.
-MAY_DIFFER = {("lenk", "independent", seed) for seed in range(5)}
-MAY_DIFFER |= {("movielens", "unconditional", seed) for seed in range(1, 5)}
-MAY_DIFFER |= {("lenk", "conditional-kronecker", seed) for seed in range(5)}
+#: Seeds of runs that are compared but may differ; rounding decides the published ones (see `published_section`).
+MAY_DIFFER: dict[tuple[str, str], Sequence[int]] = {
+    ("lenk", "independent"): range(5),
+    ("lenk", "conditional-kronecker"): range(5),
+    ("movielens", "unconditional"): range(1, 5),
+}
+#: Algorithm 1 with side information takes minutes here (H has 820 rows); it is run for seed 0 only.
+SLOW = [("clusters-2", "conditional"), ("clusters-6", "conditional")]
 
 
 class Part(NamedTuple):
@@ -186,7 +191,7 @@ def _split(support: list[Task], query: list[Task], phi: Callable[..., Array], si
         Part(*_padded(support[a:b]), *_padded(query[a:b]), np.array([phi(*task) for task in support[a:b]]))
         for a, b in pairwise(ends)
     ]
-    return Data(*parts, n_of_file=parts[0].n)
+    return Data(parts[0], parts[1], parts[2], parts[0].n)
 
 
 def _padded(tasks: list[Task]) -> tuple[Array, Array, Array]:
@@ -227,7 +232,7 @@ def feature_matrix(kind: str, phi: Array, d: int) -> Array:
     """Return T(φ) (dk, d): ``I ⊗ φ`` of the text, or the reshape of the published runs."""
     if kind == "kronecker":
         return np.kron(np.eye(d), phi[:, None])
-    return np.tensordot(np.eye(d), phi, 0).reshape(d * len(phi), d)
+    return np.asarray(np.tensordot(np.eye(d), phi, 0).reshape(d * len(phi), d))
 
 
 def used_rows(kind: str, d: int, k: int) -> NDArray[np.intp]:
@@ -278,7 +283,7 @@ def run_variant(
         if variant.trace_term:
             gradient = gradient + 2 * X.T @ X / (data.n_of_file[t] if variant.rows_of_file else n) ** 2
         C, H = C - step * gradient, H - step * (M @ gradient @ M.T)
-        if variant.projection:
+        if variant.trace_term:
             C, H = projected(C), projected(H)
         total_C, total_H = total_C + C, total_H + H
         start = identity if variant.at_averages else 0.0
@@ -308,175 +313,111 @@ def algorithm_1(data: Data, method: str) -> float:
     return float(test_error(learned[int(np.argmin(validation))].evaluate(data.test.phi[:, :k]), data.test))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One published run and its reproduction: a row of the table of results."""
-
-    experiment: str
-    method: str
-    seed: int
-    step: float  # selected on the validation tasks; NaN without a step
-    published: float  # test errors at the end of training
-    reproduced: float
-    largest_difference: float  # over all checkpoints, absolute
-    agreeing: int  # number of checkpoints that agree before the first that does not
-    checkpoints: int
-    algorithm_1: float  # test error of the algorithm of the text on the same data; NaN if it was not run
-
-    @property
-    def agrees(self) -> bool:
-        return self.largest_difference <= AGREES
-
-    @property
-    def fails(self) -> bool:
-        """Whether the run should agree, and does not."""
-        key = self.experiment, self.method, self.seed
-        return key not in MAY_DIFFER and not self.largest_difference <= TOLERANCE
+def published_errors() -> pd.DataFrame:
+    """Return the published test errors at checkpoints: the columns of `KEY`, n_tasks and test_error."""
+    with (resources.files(__package__) / "seeds.csv").open() as file:
+        return pd.read_csv(file, float_precision="round_trip")
 
 
-@lru_cache(maxsize=1)
-def published_runs() -> dict[tuple[str, str, int], dict[int, float]]:
-    """Return the published test errors at checkpoints, by experiment, method and seed."""
-    runs: dict[tuple[str, str, int], dict[int, float]] = {}
-    for row in csv.DictReader(io.StringIO((resources.files(__package__) / "seeds.csv").read_text())):
-        key = row["experiment"], row["method"], int(row["seed"])
-        runs.setdefault(key, {})[int(row["n_tasks"])] = float(row["test_error"])
-    return runs
+def compare(experiment: str, method: str, seed: int, path: str | None = None) -> dict[str, Any]:
+    """Run a published variant, and Algorithm 1, on the published data of a seed; return a row of the table.
 
-
-def compare(experiment: str, method: str, seed: int, path: str | None = None) -> Comparison:
-    """Run a published variant and Algorithm 1 on the published data of a seed."""
-    published = published_runs()[experiment, method.removesuffix("-kronecker"), seed]
-    variant = VARIANTS[experiment, method]
+    ``agreeing`` counts the checkpoints before the first one that differs.  NaN: there is no step, or Algorithm 1 was not
+    run.
+    """
+    key = [experiment, method.removesuffix("-kronecker"), seed]
+    published = published_errors().set_index(KEY).loc[[tuple(key)]]
+    variant, step, own = VARIANTS[experiment, method], np.nan, np.nan
     # The largest steps of some variants overflow; they are not selected.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         data = load(experiment, seed, path)
-        is_skipped = method == "conditional-kronecker" or (
-            method == "conditional" and experiment in SLOW and seed
-        )
-        own, step = np.nan if is_skipped else algorithm_1(data, method), np.nan
-        if variant is None:
-            curve = np.full(len(published), own)
-        else:
-            test, validation = run_variant(data, variant, list(published))
+        if method in ("independent", "unconditional", "conditional") and (
+            (experiment, method) not in SLOW or not seed
+        ):
+            own = algorithm_1(data, method)
+        curve = np.full(len(published), own)
+        if variant is not None:
+            test, validation = run_variant(data, variant, published["n_tasks"].tolist())
             chosen = int(np.nanargmin(validation))
-            curve, step = test[:, chosen], float(STEPS[chosen])
-    gaps = np.abs(curve - list(published.values()))
-    agreeing = int(np.argmin(np.append(gaps <= AGREES, False)))
-    ends = list(published.values())[-1], float(curve[-1]), float(gaps.max())
-    return Comparison(experiment, method, seed, step, *ends, agreeing, len(gaps), own)
+            curve, step = test[:, chosen], STEPS[chosen]
+    gaps = np.abs(curve - published["test_error"].to_numpy())
+    return dict(zip(KEY, (experiment, method, seed), strict=True)) | {
+        "step": float(step),
+        "published": float(published["test_error"].iloc[-1]),
+        "reproduced": float(curve[-1]),
+        "largest_difference": float(gaps.max()),
+        "agreeing": int(np.argmin(np.append(gaps <= AGREES, False))),
+        "checkpoints": len(gaps),
+        "algorithm_1": own,
+    }
 
 
-def read_comparisons(path: Path) -> list[Comparison]:
+def read_comparisons(path: Path) -> pd.DataFrame:
     """Read a table of results."""
-    kinds: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
     try:
-        return [
-            Comparison(*(kinds[str(f.type)](row[f.name]) for f in fields(Comparison)))
-            for row in csv.DictReader(io.StringIO(path.read_text()))
-        ]
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise ResultsError(
-            f"{path} is not a table of compared runs ({error!r}). Remove it, or choose another --out"
-        ) from error
-
-
-def write_comparisons(path: Path, comparisons: Sequence[Comparison]) -> None:
-    """Write a table of results with all digits, in the order of `VARIANTS`."""
-    places = {key: place for place, key in enumerate(VARIANTS)}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [f.name for f in fields(Comparison)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        asdict(c) for c in sorted(comparisons, key=lambda c: (places[c.experiment, c.method], c.seed))
-    )
-    write_text(path, text.getvalue())
+        table = pd.read_csv(path, float_precision="round_trip")
+        return table.astype({"seed": int, "agreeing": int, "largest_difference": float, "algorithm_1": float})
+    except (OSError, KeyError, ValueError) as error:
+        advice = "Remove it, or choose another folder"
+        raise ResultsError(f"{path} is not a table of compared runs ({error!r}). {advice}") from error
 
 
 def compare_all(
-    experiments: Sequence[str],
-    methods: Sequence[str],
-    seeds: int,
-    out: Path,
-    *,
-    data: str | None = None,
-    n_jobs: int | None = None,
-    resume: bool = False,
-) -> list[Comparison]:
+    wanted: Sequence[tuple[str, str, int]], out: Path, *, data: str | None, n_jobs: int | None, resume: bool
+) -> pd.DataFrame:
     """Compare published runs with their reproduction; the table in ``out`` is rewritten after each run."""
     path = out / RESULTS_FILE
-    finished = {
-        (c.experiment, c.method, c.seed): c for c in (read_comparisons(path) if path.exists() else [])
-    }
-    if finished and not resume:
-        kept = f"{path} already has {len(finished)} finished runs"
+    rows = read_comparisons(path).to_dict("records") if path.exists() else []
+    if rows and not resume:
+        kept = f"{path} already has {len(rows)} finished runs"
         raise ResultsError(f"{kept}: add --resume to keep them and compute the rest, or choose another --out")
-    wanted = [(e, m, s) for e, m in VARIANTS for s in range(seeds) if e in experiments and m in methods]
+    finished = {tuple(row[name] for name in KEY) for row in rows}
     missing = [(*key, data) for key in wanted if key not in finished]
     with progress_bar("as published", len(missing), enabled=True) as advance:
-        for one in in_any_order(compare, missing, n_jobs):
-            finished[one.experiment, one.method, one.seed] = one
-            write_comparisons(path, list(finished.values()))
+        for row in in_any_order(compare, missing, n_jobs):
+            rows.append(row)
+            write_text(path, pd.DataFrame(rows).sort_values(KEY).to_csv(index=False))
             advance(1)
-    return [finished[key] for key in wanted]
+    table = pd.DataFrame(rows).set_index(KEY, drop=False)
+    return table.loc[list(wanted)]
+
+
+def failing(table: pd.DataFrame) -> list[str]:
+    """Return the names of the runs that should agree and do not."""
+    return [
+        f"{row.experiment} {row.method} seed {row.seed}"
+        for row in table.itertuples()
+        if row.seed not in MAY_DIFFER.get((row.experiment, row.method), ())
+        and not row.largest_difference <= TOLERANCE
+    ]
 
 
 def published_section(results: Path | None = None) -> str:
     """Return the section of the reproduction page about the published runs, from a table of `compare_all`."""
-    runs: dict[tuple[str, str], list[Comparison]] = {}
-    for run in read_comparisons(results or Path(__file__).parents[2] / "docs" / "figures" / RESULTS_FILE):
-        runs.setdefault((run.experiment, run.method), []).append(run)
-    lines = [
-        "| experiment | method | what the published run computes | seeds that agree | largest difference | published "
-        "| Algorithm 1 |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+    table = read_comparisons(results or Path(__file__).parents[2] / "docs" / "figures" / RESULTS_FILE)
+    head = [
+        "experiment",
+        "method",
+        "what the published run computes",
+        "seeds that agree",
+        "largest difference",
     ]
-    for (experiment, method), group in runs.items():
-        if "-" in method:
-            continue
-        agreeing = [run for run in group if run.agrees]
-        largest = f"{max(run.largest_difference for run in agreeing):.0e}" if agreeing else "–"
-        both = [run for run in group if np.isfinite(run.algorithm_1)]
-        seeds = "" if len(both) == len(group) else f" (seed {', '.join(str(run.seed) for run in both)})"
-        cells = [
-            experiment,
-            method,
-            _in_words(VARIANTS[experiment, method]),
-            f"{len(agreeing)} of {len(group)}",
-            largest,
-        ]
-        cells += [
-            _mean(run.published for run in both) + seeds,
-            _mean(run.algorithm_1 for run in both) + seeds,
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    names = {
-        f"{experiment}_{method}".replace("-", "_"): {
-            "published": _mean(run.published for run in group),
-            "reproduced": _mean(run.reproduced for run in group),
-            "algorithm_1": _mean(run.algorithm_1 for run in group),
-            "differing": ", ".join(str(run.seed) for run in group if not run.agrees),
-            "agreeing_points": ", ".join(str(run.agreeing) for run in group if not run.agrees),
+    lines, names = [[*head, "published", "Algorithm 1"], ["---"] * 7], {}
+    for (experiment, method), variant in VARIANTS.items():
+        runs = table[(table["experiment"] == experiment) & (table["method"] == method)]
+        agreeing, both = runs[runs["largest_difference"] <= AGREES], runs.dropna(subset="algorithm_1")
+        different = runs.drop(agreeing.index)
+        names[f"{experiment}_{method}".replace("-", "_")] = {
+            **{name: f"{runs[name].mean():.4g}" for name in ("published", "reproduced", "algorithm_1")},
+            **{name: ", ".join(map(str, different[name])) for name in ("seed", "agreeing")},
         }
-        for (experiment, method), group in runs.items()
-    }
-    sizes = {f"rows_{d}": len(used_rows("reshape", d, k)) for d, k in ((20, 41), (14, 15))}
+        if method == "conditional-kronecker":
+            continue
+        note = "" if len(both) == len(runs) else f" (seed {', '.join(map(str, both['seed']))})"
+        means = [f"{both[name].mean():.4g}{note}" for name in ("published", "algorithm_1")]
+        worst = f"{agreeing['largest_difference'].max():.0e}"
+        agree = f"{len(agreeing)} of {len(runs)}"
+        lines.append([experiment, method, str(variant or "θ = I"), agree, worst, *means])
     text = (resources.files(__package__) / "as_published.md").read_text()
-    return text.format(table="\n".join(lines), **names, **sizes)
-
-
-def _mean(values: Iterable[float]) -> str:
-    return f"{np.mean(list(values)):.4g}"
-
-
-def _in_words(variant: Variant | None) -> str:
-    if variant is None:
-        return "θ = I"
-    words = {
-        "`u = pinv(θ) w`": variant.pseudo_inverse,
-        "no trace term, no projection": not variant.trace_term,
-        "n of another user": variant.rows_of_file,
-        "T(φ) instead of I ⊗ φ": variant.feature_matrix == "reshape",
-        "gradients at running averages": variant.at_averages,
-    }
-    return "; ".join(text for text, holds in words.items() if holds)
+    sizes = {f"rows_{d}": len(used_rows("reshape", d, k)) for d, k in ((20, 41), (14, 15))}
+    return text.format(table="\n".join(f"| {' | '.join(line)} |" for line in lines), **names, **sizes)
