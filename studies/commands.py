@@ -240,11 +240,13 @@ def _compare_with_published(
     _check_names("published experiment whose data are known", experiments, variants.EXPERIMENTS)
     _check_names("method", methods, variants.METHODS)
     chosen = [(e, m) for e, m in variants.VARIANTS if e in experiments and m in methods]
+    if not chosen:
+        raise typer.BadParameter(f"no published run of {', '.join(methods)} with {', '.join(experiments)}")
     wanted = [(*pair, seed) for pair in chosen for seed in range(seeds)]
     source = None if data is None else str(data)
     table = variants.compare_all(wanted, out, data=source, n_jobs=jobs, resume=resume)
     title = "Test error after all training tasks, and the largest difference over the checkpoints"
-    formats = {"seed": "d", "step": ".5g", "published": ".12f", "reproduced": ".12f"}
+    formats = {"seed": "d", "step": ".5g", "published": ".6f", "reproduced": ".6f"}
     formats |= {"largest_difference": ".1e", "algorithm_1": ".4f"}
     shown = make_table(title, ["experiment", "method"], [name.replace("_", " ") for name in formats])
     for row in table.to_dict("records"):

@@ -188,10 +188,9 @@ def _movielens(rng: np.random.RandomState, path: str | None) -> Data:
 
 
 def _split(support: list[Task], query: list[Task], phi: Callable[..., Array], sizes: Sequence[int]) -> Data:
-    ends = np.cumsum([0, *sizes])
     parts = [
         Part(*_padded(support[a:b]), *_padded(query[a:b]), np.array([phi(*task) for task in support[a:b]]))
-        for a, b in pairwise(ends)
+        for a, b in pairwise(np.cumsum([0, *sizes]))
     ]
     return Data(parts[0], parts[1], parts[2], parts[0].n)
 
@@ -206,10 +205,7 @@ def _padded(tasks: list[Task]) -> tuple[Array, Array, Array]:
 
 
 def one_pass(theta: Array, X: Array, y: Array, n: Array) -> tuple[Array, Array, Array]:
-    """Return the subgradients, the last iterate, and the mean of the iterates after each step.
-
-    ``theta`` (..., d, d), ``X`` (..., n, d), ``y`` (..., n) and ``n`` (...) have common leading axes after broadcasting.
-    """
+    """Return the subgradients, the last iterate, and the mean of the iterates after each step, for many tasks."""
     shape = np.broadcast_shapes(theta.shape[:-2], X.shape[:-2])
     w, total = np.zeros((*shape, X.shape[-1])), np.zeros((*shape, X.shape[-1]))
     signs = np.zeros((*shape, X.shape[-2]))
@@ -251,15 +247,9 @@ def projected(A: Array) -> Array:
 def run_variant(
     data: Data, variant: Variant, checkpoints: Sequence[int], steps: Array = STEPS, *, dense: bool = False
 ) -> tuple[Array, Array]:
-    """Run a variant with all step sizes.
+    """Return test errors (n_checkpoints, n_steps) and validation errors at the end (n_steps,) of a variant.
 
     H is stored on `used_rows`, which is exact; ``dense`` stores all of it.
-
-    Returns
-    -------
-    test : ndarray of shape (n_checkpoints, n_steps)
-    validation : ndarray of shape (n_steps,)
-        Errors at the end of training.
     """
     train, kind = data.train, variant.feature_matrix
     (T, _, d), k = train.X.shape, train.phi.shape[1]
@@ -298,10 +288,10 @@ def run_variant(
 
 def algorithm_1(data: Data, method: str) -> float:
     """Return the test error of Algorithm 1 as in the text (Eq. 18, dual gradient), by the library's solver."""
-    train, k = data.train, data.train.phi.shape[1] if method == "conditional" else 0
-    d, loss = train.X.shape[2], get_loss("absolute")
+    train, validation, test, _ = data
+    d, k, loss = train.X.shape[2], train.phi.shape[1] if method == "conditional" else 0, get_loss("absolute")
     if method == "independent":
-        return float(test_error(np.eye(d), data.test))
+        return float(test_error(np.eye(d), test))
     is_row = np.arange(train.X.shape[1]) < train.n[:, None]
     support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
     batch = TaskBatch(support, None, train.phi[:, :k], np.ones(len(train.n)))
@@ -309,10 +299,8 @@ def algorithm_1(data: Data, method: str) -> float:
     runs = [Trajectory.start(StepSizes(step, step, step), C0, bias, k, None) for step in STEPS.tolist()]
     run_solver(runs, batch, Surrogate(loss, loss.lipschitz, "online"))
     learned = [one.average() for one in runs if not one.failure]
-    validation = [
-        float(test_error(one.evaluate(data.validation.phi[:, :k]), data.validation)) for one in learned
-    ]
-    return float(test_error(learned[int(np.argmin(validation))].evaluate(data.test.phi[:, :k]), data.test))
+    best = min(learned, key=lambda one: float(test_error(one.evaluate(validation.phi[:, :k]), validation)))
+    return float(test_error(best.evaluate(test.phi[:, :k]), test))
 
 
 def published_errors() -> pd.DataFrame:
@@ -322,20 +310,13 @@ def published_errors() -> pd.DataFrame:
 
 
 def compare(experiment: str, method: str, seed: int, path: str | None = None) -> dict[str, Any]:
-    """Run a published variant, and Algorithm 1, on the published data of a seed; return a row of the table.
-
-    ``agreeing`` counts the checkpoints before the first one that differs.  NaN: there is no step, or Algorithm 1 was not
-    run.
-    """
-    key = [experiment, method.removesuffix("-kronecker"), seed]
-    published = published_errors().set_index(KEY).loc[[tuple(key)]]
+    """Run a published variant, and Algorithm 1, on the published data of a seed; return a row of the table."""
+    published = published_errors().set_index(KEY).loc[[(experiment, method.removesuffix("-kronecker"), seed)]]
     variant, step, own = VARIANTS[experiment, method], np.nan, np.nan
     # The largest steps of some variants overflow; they are not selected.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         data = load(experiment, seed, path)
-        if method in ("independent", "unconditional", "conditional") and (
-            (experiment, method) not in SLOW or not seed
-        ):
+        if method != "conditional-kronecker" and (seed == 0 or (experiment, method) not in SLOW):
             own = algorithm_1(data, method)
         curve = np.full(len(published), own)
         if variant is not None:
@@ -348,6 +329,7 @@ def compare(experiment: str, method: str, seed: int, path: str | None = None) ->
         "published": float(published["test_error"].iloc[-1]),
         "reproduced": float(curve[-1]),
         "largest_difference": float(gaps.max()),
+        # number of checkpoints before the first one that differs
         "agreeing": int(np.argmin(np.append(gaps <= AGREES, False))),
         "checkpoints": len(gaps),
         "algorithm_1": own,
@@ -380,8 +362,7 @@ def compare_all(
             rows.append(row)
             write_text(path, pd.DataFrame(rows).sort_values(KEY).to_csv(index=False))
             advance(1)
-    table = pd.DataFrame(rows).set_index(KEY, drop=False)
-    return table.loc[list(wanted)]
+    return pd.DataFrame(rows).set_index(KEY, drop=False).loc[list(wanted)]
 
 
 def failing(table: pd.DataFrame) -> list[str]:
@@ -407,6 +388,8 @@ def published_section(results: Path | None = None) -> str:
     lines, names = [[*head, "published", "Algorithm 1"], ["---"] * 7], {}
     for (experiment, method), variant in VARIANTS.items():
         runs = table[(table["experiment"] == experiment) & (table["method"] == method)]
+        if runs.empty:
+            raise ResultsError(f"no run of {experiment} {method}: finish `reproduce --as-published` first")
         agreeing, both = runs[runs["largest_difference"] <= AGREES], runs.dropna(subset="algorithm_1")
         different = runs.drop(agreeing.index)
         names[f"{experiment}_{method}".replace("-", "_")] = {
