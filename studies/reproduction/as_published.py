@@ -393,14 +393,14 @@ def published_section(results: Path | None = None) -> str:
         agreeing, both = runs[runs["largest_difference"] <= AGREES], runs.dropna(subset="algorithm_1")
         different = runs.drop(agreeing.index)
         names[f"{experiment}_{method}".replace("-", "_")] = {
-            **{name: f"{runs[name].mean():.4g}" for name in ("published", "reproduced", "algorithm_1")},
+            **{name: f"{runs[name].mean():#.4g}" for name in ("published", "reproduced", "algorithm_1")},
             **{name: ", ".join(map(str, different[name])) for name in ("seed", "agreeing")},
         }
         if method == "conditional-kronecker":
             continue
         note = "" if len(both) == len(runs) else f" (seed {', '.join(map(str, both['seed']))})"
-        means = [f"{both[name].mean():.4g}{note}" for name in ("published", "algorithm_1")]
-        worst = f"{agreeing['largest_difference'].max():.0e}"
+        means = [f"{both[name].mean():#.4g}{note}" for name in ("published", "algorithm_1")]
+        worst = f"{agreeing['largest_difference'].max():.1g}"
         agree = f"{len(agreeing)} of {len(runs)}"
         lines.append([experiment, method, str(variant or "θ = I"), agree, worst, *means])
     text = (resources.files(__package__) / "as_published.md").read_text()
