@@ -23,12 +23,12 @@ ResultsFolder = Annotated[Path, typer.Argument(help="Results folder of `reproduc
 
 def reproduce(
     experiments: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="clusters-2, clusters-6, lenk, movielens, jester, all; or the path of a .toml file.",
             show_default=False,
         ),
-    ],
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds (paper: 5).")] = None,
     step_sizes: Annotated[
         int | None, typer.Option(min=1, help="Number of step sizes, log-spaced (paper: 14).")
@@ -49,13 +49,28 @@ def reproduce(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw the figures when the run is complete.")
     ] = True,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published",
+            help="Instead run the variants behind the published numbers, and compare seed by seed. "
+            "Experiments: clusters-2, clusters-6, lenk, movielens, or all (default).",
+        ),
+    ] = False,
 ) -> None:
     """Run the paper's experiments: every seed, method and step size; write a table and draw the figures."""
     overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
+    if as_published and (step_sizes or rank or quick or (seeds or 1) > 5):
+        raise typer.BadParameter("--as-published has five seeds, and no --step-sizes, --rank or --quick")
+    if not experiments and not as_published:
+        raise typer.BadParameter("name experiments, or 'all'")
     with explained(_this_command(*([] if resume else ["--resume"]))):
+        if as_published:
+            _compare_with_published(experiments or ["all"], method, seeds or 5, out, data, jobs, resume)
+            return
         from .reproduction.config import select_configs
 
-        configs = select_configs(experiments, quick=quick, **overrides)
+        configs = select_configs(experiments or [], quick=quick, **overrides)
         _run(configs, out, data, jobs, resume)
         if figures:
             draw(out, out / "figures")
@@ -207,6 +222,40 @@ def _run(configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bo
         summary = runner.execute(plans, out, data=source, n_jobs=jobs, tick=tick)
     _print_results(out, [config.name for config in configs])
     say(f"{summary.computed} cells in {summary.seconds:.0f} s   table: {summary.table}")
+
+
+def _compare_with_published(
+    names: list[str],
+    method: list[str] | None,
+    seeds: int,
+    out: Path,
+    data: Path | None,
+    jobs: int,
+    resume: bool,
+) -> None:
+    from .files import ResultsError
+    from .reproduction import as_published as variants
+
+    experiments, methods = variants.EXPERIMENTS if "all" in names else names, method or variants.METHODS
+    _check_names("published experiment whose data are known", experiments, variants.EXPERIMENTS)
+    _check_names("method", methods, variants.METHODS)
+    chosen = [(e, m) for e, m in variants.VARIANTS if e in experiments and m in methods]
+    if not chosen:
+        raise typer.BadParameter(f"no published run of {', '.join(methods)} with {', '.join(experiments)}")
+    wanted = [(*pair, seed) for pair in chosen for seed in range(seeds)]
+    source = None if data is None else str(data)
+    table = variants.compare_all(wanted, out, data=source, n_jobs=jobs, resume=resume)
+    title = "Test error after all training tasks, and the largest difference over the checkpoints"
+    formats = {"seed": "d", "step": ".5g", "published": ".6f", "reproduced": ".6f"}
+    formats |= {"largest_difference": ".1e", "algorithm_1": ".4f"}
+    shown = make_table(title, ["experiment", "method"], [name.replace("_", " ") for name in formats])
+    for row in table.to_dict("records"):
+        shown.add_row(row["experiment"], row["method"], *(f"{row[k]:{how}}" for k, how in formats.items()))
+    console.print(shown)
+    say(f"table: {out / variants.RESULTS_FILE}")
+    if failing := variants.failing(table):
+        limit = f"differ from the published errors by more than {variants.TOLERANCE:g}"
+        raise ResultsError(f"{len(failing)} runs {limit}: {', '.join(failing)}")
 
 
 def _print_results(out: Path, names: list[str]) -> None:
