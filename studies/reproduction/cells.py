@@ -113,7 +113,9 @@ def _bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult:
     assert prepared.bases is not None
     oracle = ClusterOracle(prepared.bases, dict(config.data.options)["noise"])
     test, validation = (
-        Scorer(config, part).of_coefficients(oracle.adapt_many(_task_set(prepared.n_features, (part.support, 0))))
+        Scorer(config, part).of_coefficients(
+            oracle.adapt_many(_task_set(prepared.n_features, (part.support, 0)))
+        )
         for part in (prepared.test, prepared.validation)
     )
     return CellResult(np.full(config.tasks.train, test), validation)

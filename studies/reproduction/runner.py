@@ -118,7 +118,9 @@ def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterato
         for _, cells in groupby(p.missing, key=lambda cell: (cell.seed, cell.method))
     ]
     # Long ones first: the last streams of a run are then short, and no core waits for another.
-    streams.sort(key=lambda stream: (not stream[2][0].method.startswith("conditional"), -stream[0].tasks.train))
+    streams.sort(
+        key=lambda stream: (not stream[2][0].method.startswith("conditional"), -stream[0].tasks.train)
+    )
     return in_any_order(compute_and_store, streams, n_jobs)
 
 
