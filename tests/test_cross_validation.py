@@ -86,7 +86,7 @@ def test_without_routing_the_warning_says_what_to_do(kind, scaled):
 
 
 def test_a_refused_setting_leaves_the_solver_alone():
-    for solver in ("projected", ProjectedSGD(0.1)):
+    for solver in (None, ProjectedSGD(0.1)):
         learner = UnconditionalLearner(solver=solver)
         with pytest.raises(ValueError, match="Invalid parameter 'nothing'"):
             learner.set_params(solver__step=2.0, solver__nothing=1)

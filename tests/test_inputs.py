@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "inputs.md").read_text(encoding="utf-8")
 LEARNERS = {
     "EmpiricalBayesLearner": lambda **given: EmpiricalBayesLearner(**given),
-    "ConditionalLearner": lambda **given: ConditionalLearner(solver="projected", **given),
-    "UnconditionalLearner": lambda **given: UnconditionalLearner(solver="projected", **given),
+    "ConditionalLearner": lambda **given: ConditionalLearner(**given),
+    "UnconditionalLearner": lambda **given: UnconditionalLearner(**given),
     "IndependentLearner": lambda **given: IndependentLearner(**given),
 }
 

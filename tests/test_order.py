@@ -16,7 +16,6 @@ from sklearn.tree import DecisionTreeRegressor
 
 import tailored
 from tailored import (
-    ConditionalLearner,
     EmpiricalBayesLearner,
     IndependentLearner,
     TaskSet,
@@ -67,14 +66,11 @@ LEARNERS = {
     "beside a common part": lambda: EmpiricalBayesLearner(
         common=DecisionTreeRegressor(max_depth=2, random_state=0)
     ),
-    "L-BFGS": lambda: ConditionalLearner(
-        "vector", solver=tailored.solvers.LBFGS(max_passes=3), objective="query", loss="squared"
-    ),
     "independent": IndependentLearner,
     **{**baselines.BASELINES, "pooled boosting": lambda: baselines.PooledBoosting(max_iter=20)},
 }
 #: Those that are given the number that describes the tasks.
-DESCRIBED = ("empirical Bayes", "L-BFGS", "mixed model", "pooled boosting")
+DESCRIBED = ("empirical Bayes", "mixed model", "pooled boosting")
 
 
 @pytest.mark.parametrize("name", LEARNERS)

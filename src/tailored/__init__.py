@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .learners.adapted import AdaptedTasks
     from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
     from .learners.empirical_bayes import EmpiricalBayesLearner
-    from .learners.objective import ConditionalLearner, IndependentLearner, UnconditionalLearner
+    from .learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
     from .learners.task_regressor import TaskRegressor
     from .sources.scan import scan
     from .tasks.task_set import Task, TaskSet
@@ -39,7 +39,7 @@ _SUBMODULES = ["baselines", "datasets", "displays", "evaluation", "exceptions", 
 _SUBMODULES += ["report", "solvers", "theory"]
 #: Modules that define the names above.  The module of `load` comes last, because the classes of stored objects must be
 #: imported first.
-_MODULES = ["tasks.task_set", "sources.scan", "learners.adapted", "learners.classifier", "learners.objective"]
+_MODULES = ["tasks.task_set", "sources.scan", "learners.adapted", "learners.classifier", "learners.paper"]
 _MODULES += ["files.format"]
 
 

@@ -2,6 +2,7 @@
 
 __all__ = [
     "ChecksumError",
+    "ConstantRepresentationWarning",
     "DamagedFileError",
     "DownloadError",
     "MissingModelFileError",
@@ -20,6 +21,10 @@ class SingleTaskWarning(UserWarning):
 
 class UnhelpfulWarning(UserWarning):
     """Held-out tasks are predicted worse than by a simple baseline, such as the mean of the task's rows."""
+
+
+class ConstantRepresentationWarning(UserWarning):
+    """`ConditionalLearner` learned a constant function (H = 0), so the side information is not used."""
 
 
 class UnknownCategoryWarning(UserWarning):

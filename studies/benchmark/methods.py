@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tailored.baselines import MixedModel
 from tailored.learners.base import MetaLearner
 from tailored.learners.empirical_bayes import EmpiricalBayesLearner
-from tailored.learners.objective import ConditionalLearner, IndependentLearner, UnconditionalLearner
+from tailored.learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
 from tailored.tasks import rows
 from tailored.tasks.task_set import TaskSet
 

@@ -15,7 +15,7 @@ from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_positive
 from tailored.feature_maps import FeatureMap, get_feature_map
 from tailored.feature_maps.maps import check_features
-from tailored.learners.objective import PaperLearner
+from tailored.learners.paper import PaperLearner
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias

@@ -17,6 +17,7 @@ from tailored.losses import get_loss
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Conditioning
 from tailored.solvers.base import TaskBatch
+from tailored.solvers.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import StepSizes, Trajectory, run
 from tailored.tasks.rows import Rows
@@ -24,7 +25,6 @@ from tailored.within import solving
 
 from ..theory.bayes import ClusterOracle
 from .config import ExperimentConfig
-from .curves import MeanAtTasks
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]

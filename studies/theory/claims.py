@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tailored._utils.progress import progress_bar
 from tailored._utils.validation import check_choice
-from tailored.learners.objective import ConditionalLearner, UnconditionalLearner
+from tailored.learners.paper import ConditionalLearner, UnconditionalLearner
 from tailored.solvers import ProjectedSGD
 from tailored.theory.bounds import convergence_rate
 from tailored.theory.estimates import Quantities, bound_from_quantities

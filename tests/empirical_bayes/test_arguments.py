@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bayes_samples import learned, same_numbers
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -12,7 +11,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.losses import Absolute
-from tailored.solvers import LBFGS, PAPER_STEP_SIZES, ProjectedSGD
+from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
 
 
 def test_the_paper_is_one_call_away(clusters):
@@ -34,7 +33,7 @@ OBJECTIVE_ARGUMENTS = {
     "objective": "query",
     "rank": None,
     "bias": "shared",
-    "solver": LBFGS(max_passes=3),
+    "solver": ProjectedSGD(step_sizes=(0.01,)),
     "initial_representation": 2.0,
     "lipschitz": 0.5,
     "scale_features": False,
@@ -44,7 +43,6 @@ SOLVER_ARGUMENTS = {
     "step": (ProjectedSGD, 0.3),
     "step_sizes": (ProjectedSGD, (1.0,)),
     "step_ratios": (ProjectedSGD, (1.0,)),
-    "max_passes": (LBFGS, 3),
 }
 
 
@@ -72,8 +70,6 @@ def test_arguments_of_solvers_are_the_solvers_own(kind, name):
     [
         (UnconditionalLearner, ("feature_map", "rank", "scale_features")),
         (IndependentLearner, ("feature_map", "rank", "bias", "solver", "tune_scale", "objective")),
-        (ProjectedSGD, ("max_passes",)),
-        (LBFGS, ("step", "step_sizes", "step_ratios")),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -113,8 +109,6 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
     given = ConditionalLearner("mean", solver=kind(**{name: value}), fit_intercept=False).fit(clusters)
     if name.startswith("step_"):
         assert len(given.search_results_) < len(plain.search_results_)
-    elif kind is LBFGS:  # the start may be the best iterate of both, but the path is another one
-        assert given.search_results_ != plain.search_results_
     else:
         assert not np.allclose(
             plain.adapt_many(clusters).weights_, given.adapt_many(clusters).weights_, atol=1e-6
@@ -165,19 +159,3 @@ def test_losses_that_empirical_bayes_cannot_honour(loss, clusters):
 def test_other_losses(loss, few_steps, clusters):
     learner = EmpiricalBayesLearner(loss=loss).fit(clusters[:20])
     assert learner.score(clusters) > 0.5
-
-
-def test_solvers_do_not_mix(clusters):
-    """A stream goes on with the solver that it began with; `fit` begins anew."""
-    learner = ConditionalLearner("mean", solver=ProjectedSGD(0.3), fit_intercept=False).partial_fit(
-        clusters[:20]
-    )
-    before = learned(learner)
-    learner.set_params(solver=LBFGS(max_passes=2))
-    with pytest.raises(ValueError, match="partial_fit"):
-        learner.partial_fit(clusters[20:])
-    same_numbers(before, learned(learner))
-    learner.fit(clusters)
-    assert not hasattr(learner, "step_size_")
-    fresh = ConditionalLearner("mean", solver=LBFGS(max_passes=2), fit_intercept=False).fit(clusters)
-    same_numbers(learned(fresh), learned(learner))

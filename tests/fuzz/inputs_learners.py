@@ -17,7 +17,7 @@ from tailored import (
 from tailored.baselines import BASELINES, RESPONSE_BASELINES, PooledBoosting
 from tailored.feature_maps import FEATURE_MAPS
 from tailored.losses import Pinball
-from tailored.solvers import LBFGS, ProjectedSGD
+from tailored.solvers import ProjectedSGD
 
 Rng = np.random.Generator
 
@@ -27,7 +27,6 @@ def _steps(rng: Rng) -> Any:
     solvers: list[Any] = [
         ProjectedSGD(step_sizes=[1e-3, 1.0]),
         ProjectedSGD(0.1),
-        LBFGS(max_passes=3),
     ]
     return solvers[rng.integers(len(solvers))]
 

@@ -282,7 +282,7 @@ class ConditionalMachine(LearnerMachine):
 class IndependentMachine(LearnerMachine):
     kinds: ClassVar = {
         "absolute": IndependentLearner,
-        "squared": lambda: IndependentLearner(loss="squared", initial_representation=3.0),
+        "squared": lambda: IndependentLearner(loss="squared", tau=3.0),
     }
 
 

@@ -21,7 +21,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.losses import EpsilonInsensitive, Huber, Pinball
-from tailored.solvers import LBFGS, ProjectedSGD
+from tailored.solvers import ProjectedSGD
 
 # ---------------------------------------------------------------- the API
 
@@ -57,7 +57,6 @@ def empirical_bayes(feature_map="auto", **options):
 
 
 #: Solvers over factors of H and C, quick.
-FACTORED = {"lbfgs": LBFGS(max_passes=5)}
 
 
 def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), **options):
@@ -72,21 +71,10 @@ def projected_default_grid():
     return ConditionalLearner(fit_intercept=False)
 
 
-def factored(solver, feature_map="auto", **options):
-    """Direct optimisation of factors of H and C."""
-    return ConditionalLearner(
-        feature_map, solver=FACTORED[solver], **{"fit_intercept": False, "rank": 3, **options}
-    )
-
-
 def unconditional(*, step="search", **options):
     return UnconditionalLearner(
         solver=ProjectedSGD(step, step_sizes=(0.1, 1.0)), **{"fit_intercept": False, **options}
     )
-
-
-def unconditional_factored(solver, **options):
-    return UnconditionalLearner(solver=FACTORED[solver], **{"fit_intercept": False, **options})
 
 
 def independent(**options):
@@ -293,35 +281,6 @@ CASES |= {
     "paper, sparse, angle features": Case(lambda: paper(feature_map="angle", steps=(0.1, 1.0)), "ratings"),
 }
 
-# The other solvers.
-for solver in FACTORED:
-    for objective in ("surrogate", "query"):
-        for bias in ("none", "shared", "conditional"):
-            CASES[f"{solver}, {objective}, {bias} bias"] = Case(
-                lambda solver=solver, objective=objective, bias=bias: factored(
-                    solver, objective=objective, bias=bias
-                ),
-                "described",
-            )
-        CASES[f"{solver}, {objective}, ragged, intercept"] = Case(
-            lambda solver=solver, objective=objective: factored(
-                solver, loss="squared", objective=objective, fit_intercept=True
-            ),
-            "ragged",
-        )
-    CASES |= {
-        f"{solver}, squared, mean features": Case(
-            lambda solver=solver: factored(solver, "mean", loss="squared")
-        ),
-        f"{solver}, words, query": Case(lambda solver=solver: factored(solver, objective="query"), "words"),
-        f"{solver}, sparse": Case(lambda solver=solver: factored(solver), "ratings"),
-        f"{solver}, logistic": Case(lambda solver=solver: factored(solver, loss="logistic"), "signs"),
-        f"{solver}, not calibrated, validation": Case(
-            lambda solver=solver: factored(solver, tune_scale=False), validation=True
-        ),
-        f"{solver}, start given": Case(lambda solver=solver: factored(solver, initial_representation=0.5)),
-    }
-
 # One representation for all tasks.
 CASES |= {
     "unconditional, intercept": Case(lambda: unconditional(fit_intercept=True)),
@@ -338,10 +297,6 @@ CASES |= {
 }
 for mode, pieces in MODES.items():
     CASES[f"unconditional, projected{mode}"] = Case(lambda: unconditional(), pieces=pieces)
-for objective in ("surrogate", "query"):
-    CASES[f"unconditional, lbfgs, {objective}"] = Case(
-        lambda objective=objective: unconditional_factored("lbfgs", objective=objective, bias="shared")
-    )
 
 # Every task alone.
 for name, loss, environment in EVERY_LOSS:
@@ -357,11 +312,9 @@ for name, loss, environment in EVERY_LOSS:
             alone=True,
         )
 CASES |= {
-    "independent, representation given": Case(
-        lambda: independent(initial_representation=np.diag([2.0, 1.0, 0.5, 0.0]))
-    ),
+    "independent, representation given": Case(lambda: independent(tau=np.diag([2.0, 1.0, 0.5, 0.0]))),
     "independent, ragged, intercept, clip": Case(
-        lambda: independent(initial_representation=3.0, fit_intercept=True, clip="train"), "ragged"
+        lambda: independent(tau=3.0, fit_intercept=True, clip="train"), "ragged"
     ),
     "independent, sparse": Case(lambda: independent(), "ratings"),
     "independent, intervals": Case(lambda: independent(), intervals=True),

@@ -27,7 +27,7 @@ from tailored import (
 from tailored.datasets import make_clusters
 from tailored.feature_maps import RidgeEstimate
 from tailored.losses import Pinball
-from tailored.solvers import LBFGS, ProjectedSGD
+from tailored.solvers import ProjectedSGD
 
 #: The models whose files are in the repository.
 GOLDEN = ("independent", "conditional", "described", "table", "task-adapted")
@@ -82,12 +82,10 @@ STEP, PLAIN = ProjectedSGD(0.1), {"fit_intercept": False}
 #: Learners, and functions that make the tasks to fit them to.
 LEARNERS = {
     "independent": (
-        IndependentLearner(
-            initial_representation=np.diag([1.0, 2.0, 0.0]), loss="squared", clip=(-5, 5), **PLAIN
-        ),
+        IndependentLearner(tau=np.diag([1.0, 2.0, 0.0]), loss="squared", clip=(-5, 5), **PLAIN),
         clusters,
     ),
-    "unconditional": (UnconditionalLearner(solver=LBFGS(max_passes=2), bias="shared"), clusters),
+    "unconditional": (UnconditionalLearner(solver=STEP, bias="shared"), clusters),
     "conditional": (ConditionalLearner(solver=STEP, rank=2, bias="conditional", **PLAIN), clusters),
     "exact": (
         ConditionalLearner(RidgeEstimate(0.5), solver=STEP, rank=None, inner="online", loss=Pinball(0.3)),

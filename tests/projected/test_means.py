@@ -9,10 +9,10 @@ import pytest
 
 import reference as ref
 from streams import LOSSES, close, problem_of, random_stream, same, start
-from studies.reproduction.curves import MeanAtTasks
 from tailored.representation.conditioning import Constant, Dense, Factored
 from tailored.representation.exact import Exact
 from tailored.solvers import ProjectedSGD, StepSizes
+from tailored.solvers.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import BLOCK, ExactMean, RunningMean
 

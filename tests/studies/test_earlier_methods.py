@@ -148,9 +148,7 @@ def test_trace_constrained_helps_when_tasks_share_a_direction():
     options = {"n": 10, "n_tasks": 100, "random_state": 3}
     alone = excess_risk(
         environment,
-        IndependentLearner(initial_representation=10.0, fit_intercept=False).fit(
-            environment.sample(1, 10, 4).tasks
-        ),
+        IndependentLearner(tau=10.0, fit_intercept=False).fit(environment.sample(1, 10, 4).tasks),
         **options,
     )
     assert excess_risk(environment, learner, **options).mean < 0.7 * alone.mean
@@ -181,7 +179,7 @@ def test_conditional_bias_beats_the_unconditional_one_on_two_means():
 
 def test_bias_of_zero_step_is_independent_learning(tasks):
     learner = UnconditionalBiasLearner(step_size=1e-300, regularization=0.5, fit_intercept=False).fit(tasks)
-    alone = IndependentLearner(initial_representation=2.0, fit_intercept=False).fit(tasks)
+    alone = IndependentLearner(tau=2.0, fit_intercept=False).fit(tasks)
     np.testing.assert_allclose(learner.task_weights_, alone.task_weights_, atol=1e-6)
 
 

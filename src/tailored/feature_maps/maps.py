@@ -18,6 +18,7 @@ from .._utils.records import Fitted
 from .._utils.validation import (
     check_divisor,
     check_positive,
+    check_psd,
     check_real,
     check_shape,
     is_missing,
@@ -349,6 +350,21 @@ class CallableMap(FeatureMap):
                 )
             rows.append(phi)
         return check_features(np.array(rows), tasks)
+
+
+class GivenMap(FeatureMap):
+    """The entries of ``τ = function(side_info)``, row by row: φ for `representation.conditioning.Given`."""
+
+    needs_rows, needs_side_info = False, True
+
+    def __init__(self, function: Callable[[Any], Any], n_features: int) -> None:
+        self.function, self.n_features = function, n_features
+
+    def transform(self, tasks: TaskSet) -> Array:
+        _side_table(tasks)  # raises an error without side information
+        d = self.n_features
+        taus = [check_psd(self.function(task.side_info), f"tau of task {task.label!r}", d) for task in tasks]
+        return np.array(taus).reshape(len(tasks), d * d)
 
 
 def _side_table(tasks: TaskSet) -> NDArray[Any]:

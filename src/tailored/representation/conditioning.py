@@ -94,6 +94,18 @@ class Conditioning(Stored, ABC):
     def dense_H(self) -> Array:
         """Return H as a (dk, dk) matrix (Prop. matricial_rewriting); for tests and small problems."""
 
+    @property
+    def depends_on_task(self) -> bool:
+        """Whether τ differs between tasks, i.e. H ≠ 0."""
+        return True
+
+    def mean(self, moment: Array) -> Array:
+        """Return the mean of τ over tasks with mean φφᵀ = ``moment`` (k, k)."""
+        values, vectors = np.linalg.eigh(moment)
+        # τ − C is a quadratic form in φ, so it is enough to know it at the scaled eigenvectors.
+        taus = self.evaluate((vectors * np.sqrt(np.maximum(values, 0.0))).T)
+        return np.asarray((taus - self.C).sum(axis=0) + self.C)
+
     def restore(self) -> None:
         check_cone("C", self.C)
 
@@ -138,6 +150,10 @@ class Constant(Iterate):
     def evaluate(self, phis: Array) -> Array:
         return np.broadcast_to(self.C, (len(phis), *self.C.shape))
 
+    @property
+    def depends_on_task(self) -> bool:
+        return False
+
     def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
         """Keep H = 0."""
 
@@ -150,6 +166,26 @@ class Constant(Iterate):
 
     def dense_H(self) -> Array:
         return np.zeros((self.n_features * self.n_side, self.n_features * self.n_side))
+
+
+class Given(Conditioning):
+    """τ(s) given by the user: φ has its entries, row by row (see `feature_maps.maps.GivenMap`)."""
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__(np.zeros((n_features, n_features)), n_features**2)
+
+    def __call__(self, phi: Array, columns: Index | None = None) -> Array:
+        tau = phi.reshape(self.C.shape)
+        return tau if columns is None else tau[np.ix_(columns, columns)]
+
+    def evaluate(self, phis: Array) -> Array:
+        return phis.reshape(-1, *self.C.shape)
+
+    def scale(self, factor: float) -> Given:
+        raise TypeError("a given τ cannot be scaled; scale the values of the function")
+
+    def dense_H(self) -> Array:
+        raise AttributeError("H_: a given function τ has no H; representation() returns its values")
 
 
 class Dense(Iterate):
@@ -193,6 +229,10 @@ class Dense(Iterate):
 
     def dense_H(self) -> Array:
         return self.H
+
+    @property
+    def depends_on_task(self) -> bool:
+        return bool(self.H.any())
 
 
 class Factored(Iterate):
@@ -303,6 +343,10 @@ class Factored(Iterate):
         """Keep the leading eigenpairs (ascending ``values``)."""
         vectors, self.eigenvalues = _leading(values, vectors, self.rank)
         self.basis = vectors if basis is None else basis @ vectors
+
+    @property
+    def depends_on_task(self) -> bool:
+        return len(self.eigenvalues) > 0
 
     def dense_H(self) -> Array:
         return np.asarray((self.basis * self.eigenvalues) @ self.basis.T)

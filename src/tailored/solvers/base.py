@@ -1,29 +1,40 @@
-"""Interface of the solvers: their base class, the problem they solve and the solution they return."""
+"""What the solver of Algorithm 1 gets and returns: the problem and the solution."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-from .._utils.records import Stored
+from .._utils.records import Record
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.conditioning import Conditioning
 from ..tasks.rows import Array, Index, Rows, joined
-from ..tasks.task_set import TaskSet
 from .objectives import Objective
 
-#: Returns the mean error of a conditioning function and a prior mean on the held-out tasks.
-HeldOutError = Callable[[Conditioning, Bias], float]
+#: Returns the mean error of a conditioning function and a prior mean on given tasks; further arguments replace their φ.
+HeldOutError = Callable[..., float]
 
 
 class DivergenceError(ValueError):
     """The iterates overflowed with every step size that was tried."""
+
+
+@dataclass(frozen=True)
+class StepSizes(Record):
+    """Constant steps for ``C``, ``H`` and the prior mean ``b``."""
+
+    C: float
+    H: float
+    bias: float
+
+    def __str__(self) -> str:
+        if self.C == self.H == self.bias:
+            return f"{self.C:g}"
+        return f"(C: {self.C:g}, H: {self.H:g}, bias: {self.bias:g})"
 
 
 @dataclass(frozen=True)
@@ -72,14 +83,10 @@ class Problem:
 
     start: RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
     objective: Objective
-    tasks: TaskSet  # the training tasks as passed by the user
-    batch: TaskBatch  # the same tasks in the form that solvers use
-    redraw: Callable[[int], TaskBatch]  # returns the i-th split into support and query rows; 0 is ``batch``
-    held_out_error: HeldOutError | None = None  # None for solvers that do not use held-out tasks
-    has_start: bool = False  # whether the user passed C₀; otherwise a solver may choose its own initial value
+    batch: TaskBatch  # the training tasks
+    held_out_error: HeldOutError | None = None  # None if the step size is given
     rank: int | None = None  # number of directions of H that are kept; None keeps all
     tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
-    seed: list[int] = field(default_factory=list)  # seed of the solver's random numbers
     n_jobs: int | None = None
     tick: Callable[[int], None] | None = None  # advances the progress bar
 
@@ -90,38 +97,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """Result of every solver."""
+    """Result of `ProjectedSGD.solve`."""
 
-    prior: RepresentationPrior  # a snapshot, not changed when a solver continues from ``state``
+    prior: RepresentationPrior  # a snapshot, not changed when the solver continues from ``state``
+    steps: StepSizes  # the selected step sizes
     state: Any  # state from which the next call of the solver can continue
-    history: list[dict[str, Any]]  # candidates or iterates with their error on the held-out tasks
+    history: list[dict[str, Any]]  # candidates with their error on the held-out tasks
     error: float | None  # the smallest error in ``history``
+    errors: dict[
+        str, float
+    ]  # errors on the held-out tasks of independent, unconditional and conditional learning
     scale: float  # the selected multiple of τ, already applied in ``prior``
     n_iter: int
-    details: dict[str, Any]  # fitted attributes that only this solver has, such as the selected step size
-
-
-class Solver(Stored, BaseEstimator, ABC):
-    """Base of the solvers: settings in the constructor, computation in `solve`.
-
-    `BaseEstimator` provides ``get_params`` and ``set_params``, so that a grid search can set ``solver__step``.
-    """
-
-    streams: ClassVar[bool] = True  # whether tasks are used one after another, which `partial_fit` needs
-
-    @property
-    def needs_held_out(self) -> bool:
-        """Whether the solver uses held-out tasks for selection."""
-        return True
-
-    @abstractmethod
-    def n_ticks(self, n_tasks: int) -> int:
-        """Return the largest number of calls of `Problem.tick`."""
-
-    @abstractmethod
-    def check(self, *, inner: str, rank: int | None, conditional: bool) -> None:
-        """Raise a ValueError that names the argument if the settings are not valid."""
-
-    @abstractmethod
-    def solve(self, problem: Problem, state: Any = None) -> Solution:
-        """Minimise from the initial value, or from the ``state`` of an earlier solution, which is not modified."""

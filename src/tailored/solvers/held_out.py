@@ -58,6 +58,10 @@ class HeldOutPool:
         first = _n_tasks(self.held_out)
         return replace(self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks))))
 
+    def add_pair(self, support: TaskSet, query: TaskSet) -> HeldOutPool:
+        """Return the pool extended by support and query rows from the user."""
+        return replace(self, held_out=(*self.held_out, (support, query)))
+
     def tasks(self) -> tuple[TaskSet, TaskSet]:
         """Return all held-out tasks as one (support, query) pair.
 
@@ -67,8 +71,8 @@ class HeldOutPool:
         pairs = next((pairs for pairs in pools if any(len(query.y) for _, query in pairs)), None)
         if pairs is None:
             raise ValueError(
-                "X: none of the held-out tasks has a query row. Give tasks with more rows, validation=, or a solver "
-                "that does not use held-out tasks, such as ProjectedSGD(step=0.1)"
+                "X: none of the held-out tasks has a query row. Give tasks with more rows, validation=, or a "
+                "step size, such as solver=ProjectedSGD(step=0.1)"
             )
         support, query = zip(*pairs, strict=True)
         return TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True)

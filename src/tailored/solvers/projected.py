@@ -11,15 +11,16 @@ from typing import Any
 import joblib
 import numpy as np
 from scipy.linalg.blas import dsyrk
+from sklearn.base import BaseEstimator
 
-from .._utils.records import Record
+from .._utils.records import Stored
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative
 from ..representation.bias import Bias
 from ..representation.conditioning import Conditioning, Constant, Dense, Factored, Iterate, in_cone
 from ..representation.exact import Change, Exact
 from ..tasks.rows import Array
-from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
+from .base import DivergenceError, Problem, Solution, StepSizes, TaskBatch
 from .objectives import Objective
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
@@ -30,20 +31,6 @@ STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
-
-
-@dataclass(frozen=True)
-class StepSizes(Record):
-    """Constant steps for ``C``, ``H`` and the prior mean ``b``."""
-
-    C: float
-    H: float
-    bias: float
-
-    def __str__(self) -> str:
-        if self.C == self.H == self.bias:
-            return f"{self.C:g}"
-        return f"(C: {self.C:g}, H: {self.H:g}, bias: {self.bias:g})"
 
 
 def candidate_steps(
@@ -147,6 +134,7 @@ class Trajectory:
     bias_mean: Bias
     n_steps: int = 0  # number of tasks used
     failure: str | None = None  # why the run stopped, if its iterates overflowed
+    is_candidate: bool = True  # False for an unconditional run that is only compared with the candidates
 
     @classmethod
     def start(cls, steps: StepSizes, C0: Array, bias: Bias, n_side: int, rank: int | None) -> Trajectory:
@@ -243,7 +231,7 @@ def run(
     return trajectories
 
 
-class ProjectedSGD(Solver):
+class ProjectedSGD(Stored, BaseEstimator):
     """The paper's Algorithm 1: one projected step per task, and the mean of the iterates.
 
     Parameters
@@ -268,12 +256,11 @@ class ProjectedSGD(Solver):
 
     @property
     def needs_held_out(self) -> bool:
+        """Whether the step size is selected on held-out tasks."""
         return isinstance(self.step, str)
 
-    def n_ticks(self, n_tasks: int) -> int:
-        return n_tasks
-
-    def check(self, *, inner: str, rank: int | None, conditional: bool) -> None:
+    def check(self) -> None:
+        """Raise a ValueError that names the argument if the settings are not valid."""
         if isinstance(self.step, str):
             check_choice("step", self.step, ["search"])
         elif np.ndim(self.step) == 0:
@@ -291,19 +278,23 @@ class ProjectedSGD(Solver):
                 for value in values:
                     check_nonnegative(name, value)
 
-    def solve(self, problem: Problem, state: Any = None, callback: Callback | None = None) -> Solution:
-        """Advance every candidate through the tasks and select one of them."""
+    def solve(self, problem: Problem, state: Any = None) -> Solution:
+        """Advance every candidate through the tasks and select one of them; ``state`` of an earlier solution is not modified."""
         if state is None:
-            steps = self._candidates(problem)
+            candidates = self._candidates(problem)
+            # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
+            constant = [StepSizes(step.C, 0.0, step.bias) for step in candidates if self.needs_held_out]
+            steps = list(dict.fromkeys([*candidates, *constant]))
             C0, bias = problem.start.conditioning.C, problem.start.bias
             n_side = problem.start.conditioning.n_side
             runs = [Trajectory.start(step, C0, bias, n_side, problem.rank) for step in steps]
+            for each in runs:
+                each.is_candidate = each.steps in candidates
         else:
             runs = list(deepcopy(state))
-        options: dict[str, Any] = {"n_jobs": problem.n_jobs, "tick": problem.tick, "callback": callback}
-        runs = run(runs, problem.batch, problem.objective, **options)
-        if all(run.failure for run in runs):
-            steps_tried = ", ".join(str(run.steps) for run in runs)
+        runs = run(runs, problem.batch, problem.objective, n_jobs=problem.n_jobs, tick=problem.tick)
+        if all(run.failure for run in runs if run.is_candidate):
+            steps_tried = ", ".join(str(run.steps) for run in runs if run.is_candidate)
             raise DivergenceError(
                 f"step: the iterates overflow with step {steps_tried} ({runs[0].failure}); "
                 "give a smaller step, or rescale X and y"
@@ -320,27 +311,31 @@ class ProjectedSGD(Solver):
 
 
 def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
-    """Return the run and the multiple of τ with the smallest error on the held-out tasks."""
+    """Return the candidate and the multiple of τ with the smallest error on the held-out tasks."""
     if problem.held_out_error is None:
-        best, scale, history, error = runs[0], 1.0, [], None
+        best = runs[0]
         prior = problem.prior(best.average(), best.bias_mean.copy())
-    else:
-        scales = SCALES if problem.tune_scale else (1.0,)
-        table = np.full((len(runs), len(scales)), np.inf)
-        averages = {i: run.average() for i, run in enumerate(runs) if not run.failure}
-        with single_threaded_blas():
-            for i, average in averages.items():
-                mean = runs[i].bias_mean
-                table[i] = [problem.held_out_error(average.scale(c), mean.copy()) for c in scales]
-        history = [
-            {"step_C": r.steps.C, "step_H": r.steps.H, "scale": scale, "error": float(error)}
-            for r, row in zip(runs, table, strict=True)
-            for scale, error in zip(scales, row, strict=True)
-        ]
-        # The first minimum among the runs that did not overflow, even if all errors are infinite.
-        i = min(averages, key=lambda i: float(table[i].min()))
-        j = int(table[i].argmin())
-        best, scale, error = runs[i], scales[j], float(table[i, j])
-        prior = problem.prior(averages[i].scale(scale), best.bias_mean.copy())
-    details = {"step_size_": best.steps}
-    return Solution(prior, tuple(runs), history, error, scale, max(best.n_steps, 1), details)
+        return Solution(prior, best.steps, tuple(runs), [], None, {}, 1.0, max(best.n_steps, 1))
+    scales = SCALES if problem.tune_scale else (1.0,)
+    table = np.full((len(runs), len(scales)), np.inf)
+    averages = {i: run.average() for i, run in enumerate(runs) if not run.failure}
+    with single_threaded_blas():
+        for i, average in averages.items():
+            mean = runs[i].bias_mean
+            table[i] = [problem.held_out_error(average.scale(c), mean.copy()) for c in scales]
+        errors = {"independent": problem.held_out_error(problem.start.conditioning, problem.start.bias)}
+    chosen = [i for i, run in enumerate(runs) if run.is_candidate]
+    history = [
+        {"step_C": runs[i].steps.C, "step_H": runs[i].steps.H, "scale": scale, "error": float(error)}
+        for i in chosen
+        for scale, error in zip(scales, table[i], strict=True)
+    ]
+    # The first minimum among the runs that did not overflow, even if all errors are infinite.
+    i = min((i for i in chosen if i in averages), key=lambda i: float(table[i].min()))
+    j = int(table[i].argmin())
+    best, error = runs[i], float(table[i, j])
+    errors["unconditional"] = float(min(table[i].min() for i, run in enumerate(runs) if run.steps.H == 0.0))
+    if problem.start.conditioning.n_side:
+        errors["conditional"] = error
+    prior = problem.prior(averages[i].scale(scales[j]), best.bias_mean.copy())
+    return Solution(prior, best.steps, tuple(runs), history, error, errors, scales[j], max(best.n_steps, 1))

@@ -1,4 +1,4 @@
-"""The paper's claims as computable quantities: oracles and bounds.
+"""The paper's claims as computable quantities: the surrogate, oracles and bounds.
 
 Every bound is a function of named quantities that returns a `Bound`.  `bound_from_tasks` estimates the quantities
 from a `TaskSet` and reports which ones were estimated.
@@ -21,11 +21,13 @@ from .bounds import (
 )
 from .estimates import Quantities, bound_from_quantities, bound_from_tasks, estimate_quantities
 from .oracles import oracle_representation, previous_oracle, variational_trace_norm
+from .surrogate import SurrogateValue, surrogate
 
 __all__ = [
     "BOUNDS",
     "Bound",
     "Quantities",
+    "SurrogateValue",
     "bound_from_quantities",
     "bound_from_tasks",
     "conditional_optimum",
@@ -38,6 +40,7 @@ __all__ = [
     "oracle_representation",
     "previous_optimum",
     "previous_oracle",
+    "surrogate",
     "theory_step",
     "trace_constrained_oracle",
     "unconditional_optimum",

@@ -1,18 +1,15 @@
 """Means of the iterates of Algorithm 1 at given tasks, for learning curves.
 
-τ at given tasks is linear in ``(H, C)``, so that it is updated by the changes of each step, see `tailored.solvers.projected.ExactMean`.
+τ at given tasks is linear in ``(H, C)``, so that it is updated by the changes of each step, as in `projected.ExactMean`.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from tailored.representation.conditioning import Constant, Iterate
-from tailored.representation.exact import Exact
-
-Array = NDArray[np.float64]
+from ..representation.conditioning import Array, Constant, Iterate
+from ..representation.exact import Exact
 
 
 class MeanAtTasks:

@@ -1,4 +1,8 @@
-"""The paper's learners: a solver minimises an objective over all tasks at once, or over a stream of tasks."""
+"""The learners of the paper: independent, unconditional and conditional learning (Algorithm 1).
+
+``paper()`` of each class returns a learner with exactly the settings of the paper.  The defaults differ where other settings
+predict better; the docstring of `ConditionalLearner` lists these differences.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,36 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import progress_bar
 from .._utils.records import restored_on_failure
-from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd
+from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd, warn
+from ..exceptions import ConstantRepresentationWarning
 from ..feature_maps import FeatureMap, get_feature_map
-from ..feature_maps.maps import check_features
+from ..feature_maps.maps import GivenMap, check_features
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import BIASES, Bias
-from ..representation.conditioning import Conditioning, Constant
-from ..solvers import PAPER_STEP_SIZES, ProjectedSGD, Solver, get_solver
+from ..representation.conditioning import Conditioning, Constant, Given
+from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
 from ..solvers.base import HeldOutError, Problem, TaskBatch
+from ..solvers.curves import MeanAtTasks
 from ..solvers.held_out import HeldOutPool
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
-from ..solvers.projected import StepSizes
+from ..solvers.projected import StepSizes, Trajectory, run
+from ..summaries.paper import summarise_paper_learner
+from ..summaries.tables import Summary
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling, clipped, mean_error, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import MetaLearner
 
-# Second entry of the seed for query rows, for the solver, and for redrawn query rows.
-QUERY_ROWS, SOLVER, REDRAWN_ROWS = 2, 3, 4
+#: Second entry of the seed for query rows, and for the rows of test tasks.
+QUERY_ROWS, TEST_ROWS = 2, 3
+#: Settings of the paper that its three learners share, and those of the two that learn.
+_PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
+_PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -39,7 +51,6 @@ class PaperLearner(MetaLearner):
     inner: str = "exact"
     fit_intercept: bool = True
     clip: Any = None
-    initial_representation: Any = None
     tol: float = 1e-8
     max_iter: int = 1000
     n_jobs: int | None = None
@@ -48,8 +59,18 @@ class PaperLearner(MetaLearner):
 
     @property
     def conditioning_(self) -> Conditioning:
-        """(H, C) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
+        """(H, C) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, in the form in which it is stored."""
         return self.prior_.conditioning
+
+    @property
+    def H_(self) -> Array:
+        """H (dk, dk) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for unscaled φ; entry (i k + h, j k + z) belongs to τ_ij and φ_h φ_z."""
+        return self.conditioning_.dense_H()
+
+    @property
+    def C_(self) -> Array:
+        """C (d, d) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
+        return np.array(self.conditioning_.C)
 
     @property
     def bias_(self) -> Bias:
@@ -68,39 +89,76 @@ class PaperLearner(MetaLearner):
         check_int("max_iter", self.max_iter)
         check_choice("inner", self.inner, solving.WITHIN)
 
-    def _start(
-        self, clip: Any, bias: str = "none", feature_map: FeatureMap | None = None, n_side: int = 0
+    @property
+    def _n_weights(self) -> int:
+        return self.n_features_in_ + bool(self.fit_intercept)
+
+    def _constant(self, theta: Any, name: str) -> Array:
+        """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
+        theta, d = 1.0 if theta is None else theta, self._n_weights
+        if np.ndim(theta) == 0 and not 0 <= theta < np.inf:
+            raise ValueError(f"{name}: a number must be finite and >= 0, got {theta!r}")
+        return check_psd(theta, name, d) if np.ndim(theta) else float(theta) * np.eye(d)
+
+    def _prior(
+        self, clip: Any, conditioning: Conditioning, feature_map: FeatureMap | None = None, bias: str = "none"
     ) -> RepresentationPrior:
-        """Return the prior with H = 0, C = C₀ and b = 0."""
-        d, C0 = self.n_features_in_ + bool(self.fit_intercept), self.initial_representation
-        C0 = 1.0 if C0 is None else C0
-        if np.ndim(C0) == 0 and not 0 <= C0 < np.inf:
-            raise ValueError(f"initial_representation: a number must be finite and >= 0, got {C0!r}")
-        C0 = check_psd(C0, "initial_representation", d) if np.ndim(C0) else float(C0) * np.eye(d)
+        """Return the prior with this conditioning function and b = 0."""
         settings: Any = {"loss": self.loss_, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
-            conditioning=Constant(C0, n_side),
-            bias=Bias.zero(bias, d, n_side),
+            conditioning=conditioning,
+            bias=Bias.zero(bias, conditioning.n_features, conditioning.n_side),
             feature_map=feature_map,
             clip=clip,
             **settings,
         )
 
+    def summary(
+        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
+    ) -> Summary:
+        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks.
+
+        Parameters
+        ----------
+        tasks : TaskSet, optional
+            Tasks that the learner was not fitted to.  Errors are computed on them, instead of on the held-out tasks of `fit`.
+        n_support, order
+            How many rows of these tasks are support rows, and which; see `task_errors`.
+        """
+        check_is_fitted(self, "prior_")
+        errors = dict[str, float]()
+        if tasks is not None:
+            each = self.task_errors(tasks, n_support=n_support, order=order)
+            errors[type(self).__name__] = float(np.nanmean(each))
+        return summarise_paper_learner(self, errors)
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class IndependentLearner(PaperLearner):
-    """Independent task learning, θ = I (ITL in the paper): a baseline that shares nothing between tasks.
+    """Tasks fitted one by one with a given representation; θ = I is independent task learning (ITL in the paper).
 
     Parameters
     ----------
-    initial_representation : float or array (d, d), optional
-        θ of every task; a number means a multiple of the identity, which is the default.
+    tau : float, array (d, d) or callable, optional
+        The representation: a number is a multiple of the identity, the default is 1.  A callable gets the side
+        information of a task and returns τ(s), a positive semidefinite (d, d) array; use it to evaluate an oracle
+        (`tailored.theory.oracle_representation`) or a representation of your own.
     loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
         See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
         Seed for the support and query rows of `score`.
     """
+
+    tau: Any = None
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> Self:
+        """Return a learner with the paper's settings: θ = I, absolute loss, the one-pass inner algorithm, no intercept.
+
+        Arguments of this method replace these settings.
+        """
+        return cls(**{**_PAPER, **overrides})
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
         """Solve the given tasks independently; nothing is shared between tasks."""
@@ -114,8 +172,13 @@ class IndependentLearner(PaperLearner):
         with self._all_or_nothing(reset=reset):
             self._check_within()
             tasks = self._read(X, y, groups, side_info, reset=reset)
-            start, feature_range = self._start(self._clip(tasks.y)), self._feature_range(tasks.X)
-            self.prior_, self.n_iter_ = replace(start, feature_range=feature_range), 1
+            d, clip = self._n_weights, self._clip(tasks.y)
+            if callable(self.tau):
+                prior = self._prior(clip, Given(d), GivenMap(self.tau, d))
+            else:
+                prior = self._prior(clip, Constant(self._constant(self.tau, "tau")))
+            self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
+            self.n_iter_ = 1
             self._remember(tasks)
         return self
 
@@ -139,31 +202,45 @@ class ObjectiveLearner(PaperLearner):
 
     objective: str = "surrogate"
     bias: str = "none"
-    solver: Any = "projected"
+    solver: Any = None
+    initial_representation: Any = None
     lipschitz: float | None = None
     tune_scale: bool = True
     validation_fraction: float = 0.2
     support: float = 0.5
     progress: bool = False
     step_size_: StepSizes = field(init=False)
+    held_out_errors_: dict[str, float] = field(init=False)
+    learning_curve_: Array = field(init=False)
+    feature_moment_: Array = field(init=False)  # mean of φφᵀ over the training tasks, (k, k)
     _stream: Stream = field(init=False)
 
     def fit(
-        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, validation: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: Any = None,
+        test: Any = None,
     ) -> Self:
-        """Learn from many tasks.
+        """Learn from many tasks, one step per task in the given order.
 
         Parameters
         ----------
         X : TaskSet, or array (n, d) with ``y`` and ``groups``
-            The training tasks.  Their order only affects `ProjectedSGD`, which visits them in this order.
+            The training tasks.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
-        validation : TaskSet, optional
-            Tasks for model selection; by default some of the training tasks are held out.
+        validation : TaskSet or pair of TaskSets, optional
+            Tasks on which the step size is selected; by default some of the training tasks are held out.  A pair has
+            the support rows and the query rows of the same tasks; otherwise they are drawn, see ``support``.
+        test : TaskSet or pair of TaskSets, optional
+            Tasks for ``learning_curve_``.  They are not used for selection.
         """
         with self._all_or_nothing(reset=True):
-            self._learn(X, y, groups, side_info, validation, reset=True, whole=True)
+            self._learn(X, y, groups, side_info, validation, test, reset=True, whole=True)
         return self
 
     def partial_fit(
@@ -177,26 +254,32 @@ class ObjectiveLearner(PaperLearner):
         """
         fresh = self._is_new_stream()
         with self._all_or_nothing(reset=fresh):
-            self._learn(X, y, groups, side_info, validation, reset=fresh, whole=False)
+            self._learn(X, y, groups, side_info, validation, None, reset=fresh, whole=False)
             self._goes_on = True
         return self
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments; ``solver__step`` sets an argument of the solver.  A solver given by name becomes an object."""
+        """Set arguments; ``solver__step`` sets an argument of the solver."""
         with restored_on_failure(self):
             if any(name.startswith("solver__") for name in params):
                 # Use a copy, so that an invalid name does not change the solver.
-                self.solver = params["solver"] = clone(get_solver(params.get("solver", self.solver)))
+                self.solver = params["solver"] = clone(params.get("solver", self.solver) or ProjectedSGD())
             super().set_params(**params)
         return self
 
     def _learn(
-        self, X: Any, y: Any, groups: Any, side_info: Any, validation: Any, *, reset: bool, whole: bool
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        side_info: Any,
+        validation: Any,
+        test: Any,
+        *,
+        reset: bool,
+        whole: bool,
     ) -> None:
         solver = self._check_parameters()
-        if not whole and not solver.streams:
-            name = type(solver).__name__
-            raise ValueError(f"partial_fit: {name} needs all tasks at once; use fit, or solver='projected'")
         tasks = self._read(X, y, groups, side_info, reset=reset)
         if reset:
             seed = self._seed()
@@ -204,30 +287,25 @@ class ObjectiveLearner(PaperLearner):
             stream = Stream(seed, pool if solver.needs_held_out else None)
         else:
             stream = self._stream
-        held_out = None if validation is None else self._read_held_out(validation)
-        ordered = tasks if solver.streams else tasks.in_label_order(stream.seed)
-        if held_out is not None and not solver.streams:
-            held_out = held_out.in_label_order(stream.seed)
-        stream, train = self._hold_out(stream, ordered, held_out)
+        stream, train = self._hold_out(stream, tasks, validation)
         if stream.feature_map is None and self.feature_map is not None:
             # Fit on the training tasks only, because the map must not use the held-out tasks.
             feature_map = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
             stream = replace(stream, feature_map=feature_map.fit(train))
         stream, batch = self._batch(stream, train, whole)
         stream = replace(stream, n_tasks=stream.n_tasks + len(tasks))
-        start = self._start(self._clip(tasks.y), self.bias, stream.feature_map, batch.phis.shape[1])
-        with progress_bar("Learning from tasks", solver.n_ticks(len(batch)), enabled=self.progress) as tick:
+        C0 = Constant(
+            self._constant(self.initial_representation, "initial_representation"), batch.phis.shape[1]
+        )
+        start = self._prior(self._clip(tasks.y), C0, stream.feature_map, self.bias)
+        with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
             problem = Problem(
                 start,
                 self._objective(train, whole),
-                train,
                 batch,
-                lambda number: self._redrawn(stream, train, batch, number),
-                self._held_out_error(stream, start),
-                has_start=self.initial_representation is not None,
+                None if stream.pool is None else self._error_on(stream, start, *stream.pool.tasks()),
                 rank=self.rank,
                 tune_scale=bool(self.tune_scale),
-                seed=[stream.seed, SOLVER, stream.n_train],
                 n_jobs=self.n_jobs,
                 tick=tick,
             )
@@ -236,22 +314,73 @@ class ObjectiveLearner(PaperLearner):
         self.prior_ = replace(solution.prior, feature_range=self._feature_range(tasks.X))
         self.search_results_, self.validation_error_ = solution.history, solution.error
         self.scale_, self.n_iter_ = solution.scale, solution.n_iter
+        self.step_size_, self.held_out_errors_ = solution.steps, solution.errors
         self.n_tasks_seen_ = stream.n_tasks
-        for name, value in solution.details.items():
-            setattr(self, name, value)
+        self.feature_moment_ = batch.phis.T @ batch.phis / max(len(batch), 1)
+        if test is not None:
+            self.learning_curve_ = self._learning_curve(stream, problem, test)
         self._remember(tasks)
+        if whole and self.feature_map is not None and not self.conditioning_.depends_on_task:
+            reason = (
+                "no step size of H lowered the error on the held-out tasks"
+                if solution.error is not None
+                else "H = 0"
+            )
+            warn(
+                f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
+                "information is not used: try other features, more tasks, or other step sizes",
+                ConstantRepresentationWarning,
+            )
 
-    def _hold_out(self, stream: Stream, tasks: TaskSet, validation: TaskSet | None) -> tuple[Stream, TaskSet]:
+    def _learning_curve(self, stream: Stream, problem: Problem, test: Any) -> Array:
+        """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
+        if self.bias == "conditional":
+            raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
+        support, query = self._pair(test, "test", stream.seed)
+        means = MeanAtTasks(self._features(stream.feature_map, support))
+        error, curve = self._error_on(stream, problem.start, support, query, given=True), list[float]()
+        given = Given(self._n_weights)
+
+        def record(one: Trajectory) -> None:
+            means.add(one.iterate)
+            shape = len(support), given.n_side
+            taus = np.broadcast_to(self.scale_ * means.mean(), (len(support), *given.C.shape)).reshape(shape)
+            curve.append(error(given, one.bias_mean, taus))
+
+        C0, n_side = problem.start.conditioning.C, problem.batch.phis.shape[1]
+        one = Trajectory.start(self.step_size_, C0, problem.start.bias, n_side, self.rank)
+        run([one], problem.batch, problem.objective, callback=record)
+        return np.array(curve)
+
+    def _hold_out(self, stream: Stream, tasks: TaskSet, validation: Any) -> tuple[Stream, TaskSet]:
         """Hold out tasks; return the stream that contains them, and the training tasks."""
         if validation is not None:
             if stream.pool is None:
-                advice = "Omit validation, or use a solver that does, such as ProjectedSGD(step='search')"
-                raise ValueError(f"validation: this solver does not use validation tasks. {advice}")
-            return replace(stream, pool=stream.pool.add(validation)), tasks
+                advice = "Omit validation, or search the step on them: solver=ProjectedSGD(step='search')"
+                raise ValueError(f"validation: with a given step, validation tasks are not used. {advice}")
+            if isinstance(validation, tuple):
+                return replace(
+                    stream, pool=stream.pool.add_pair(*self._pair(validation, "validation"))
+                ), tasks
+            return replace(stream, pool=stream.pool.add(self._read_held_out(validation))), tasks
         if stream.pool is None:
             return stream, tasks
         pool, mask = stream.pool.partition(tasks, stream.n_tasks)
         return replace(stream, pool=pool), tasks[np.flatnonzero(mask)]
+
+    def _pair(self, tasks: Any, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
+        """Return support and query rows of tasks that the user passed as a pair or as one `TaskSet`."""
+        if not isinstance(tasks, tuple):
+            read = self._read_held_out(tasks)
+            return split_rows(read, range(len(read)), self.support, (seed, TEST_ROWS))
+        if len(tasks) != 2:
+            raise ValueError(f"{name}: expected a TaskSet or a pair (support, query), got {len(tasks)} items")
+        support, query = (self._read_held_out(part) for part in tasks)
+        if len(support) != len(query):
+            raise ValueError(
+                f"{name}: {len(support)} tasks with support rows, but {len(query)} with query rows"
+            )
+        return support, query
 
     def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
         if feature_map is None:
@@ -280,30 +409,26 @@ class ObjectiveLearner(PaperLearner):
         columns = self._rows(train).columns() if train.is_sparse else None
         return stream, TaskBatch(self._rows(support), query_rows, phis, squared_scale, columns)
 
-    def _redrawn(self, stream: Stream, train: TaskSet, batch: TaskBatch, number: int) -> TaskBatch:
-        """Return the batch with its ``number``-th split into support and query rows."""
-        if batch.query is None or number == 0:
-            return batch
-        positions = range(stream.n_train - len(train), stream.n_train)
-        support, query = split_rows(train, positions, self.support, (stream.seed, REDRAWN_ROWS, number))
-        phis = self._features(stream.feature_map, support)
-        return replace(batch, support=self._rows(support), query=self._rows(query), phis=phis)
-
-    def _held_out_error(self, stream: Stream, start: RepresentationPrior) -> HeldOutError | None:
-        """Return a function that computes the error on the held-out tasks, or None if there are none."""
-        if stream.pool is None:
-            return None
-        support, query = stream.pool.tasks()
-        phis = self._features(stream.feature_map, support)
+    def _error_on(
+        self,
+        stream: Stream,
+        start: RepresentationPrior,
+        support: TaskSet,
+        query: TaskSet,
+        given: bool = False,
+    ) -> HeldOutError:
+        """Return a function that computes the error on these tasks; with ``given``, it gets τ of the tasks as features."""
+        features = None if given else self._features(stream.feature_map, support)
         support_rows, query_rows = self._rows(support), self._rows(query)
 
-        def held_out_error(conditioning: Conditioning, bias: Bias) -> float:
+        def error(conditioning: Conditioning, bias: Bias, phis: Array | None = features) -> float:
             prior = replace(start, conditioning=conditioning, bias=bias)
+            assert phis is not None
             prediction = predictions(query_rows, prior.solve(support_rows, phis, self.n_jobs))
             losses = self.loss_.error(clipped(prediction, prior.clip), query.y)
             return mean_error(losses, query.offsets)
 
-        return held_out_error
+        return error
 
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))
@@ -320,7 +445,7 @@ class ObjectiveLearner(PaperLearner):
             lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
         return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
 
-    def _check_parameters(self) -> Solver:
+    def _check_parameters(self) -> ProjectedSGD:
         self._check_within()
         check_choice("objective", self.objective, OBJECTIVES)
         check_choice("bias", self.bias, BIASES)
@@ -334,19 +459,26 @@ class ObjectiveLearner(PaperLearner):
             raise ValueError("inner: the query objective needs the exact solution; use inner='exact'")
         if self.bias == "conditional" and self.feature_map is None:
             raise ValueError("bias: 'conditional' needs a feature map; use ConditionalLearner or 'shared'")
-        solver = get_solver(self.solver)
-        solver.check(inner=self.inner, rank=self.rank, conditional=self.feature_map is not None)
+        solver = ProjectedSGD() if self.solver is None else self.solver
+        if not isinstance(solver, ProjectedSGD):
+            raise TypeError(f"solver: expected None or a ProjectedSGD, got {type(solver).__name__}")
+        solver.check()
         return solver
 
 
 @dataclass(eq=False, repr=False)
 class ConditionalLearner(ObjectiveLearner):
-    """Conditional meta-learning of a representation for each task from its side information, as in the paper.
+    """Algorithm 1 of the paper: learn a representation τ(s) of each task as a function of its side information s.
 
-    It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), and optionally the prior mean ``b(s) = Bφ + b₀``.  The default
-    is Algorithm 1: projected SGD on the convex surrogate, one task per step, and the average of the iterates.
-    `ConditionalLearner.paper` has all settings of the paper.  `EmpiricalBayesLearner` is recommended instead;
-    it learns the same kind of function by another method.
+    It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex surrogate: one step per task,
+    and the average of the iterates.  `representation` returns τ(s); ``H_`` and ``C_`` are the learned arrays.
+    `ConditionalLearner.paper` has exactly the paper's settings.  `EmpiricalBayesLearner` is recommended for
+    prediction; it learns the same kind of function by another method.
+
+    Defaults that differ from the paper: the inner algorithm is exact, not one pass, because its errors are lower.  There
+    is an intercept.  φ is scaled, because the effect of a step of H on τ is proportional to ‖φ‖⁴.  H has a
+    step of its own, a multiple of that of C which may be 0.  A multiple of τ is tuned, because the surrogate is an upper
+    bound whose minimiser is too small.  H has at most 32 directions, which bounds memory and time.
 
     Parameters
     ----------
@@ -366,11 +498,10 @@ class ConditionalLearner(ObjectiveLearner):
         Prior mean of a task's weights: zero, a learned vector, or a linear function of φ(s).
     fit_intercept : bool, default=True
         Append a constant column, so that the prior of the intercept is learned like that of the weights.
-    solver : {"projected", "lbfgs"} or Solver, default="projected"
-        `ProjectedSGD` is Algorithm 1.  `LBFGS` optimises factors of H and C, needs no step size, and keeps the iterate with
-        the smallest error on the held-out tasks.  Pass an object to change the settings, e.g. ``ProjectedSGD(step=0.1)``.
+    solver : ProjectedSGD, optional
+        Step sizes of Algorithm 1, e.g. ``ProjectedSGD(step=0.1)``; by default they are selected on held-out tasks.
     initial_representation : float or array (d, d), optional
-        C₀; by default the identity, or an estimate by a mixed model with `LBFGS`.
+        C₀; by default the identity.  H₀ is zero.
     lipschitz : float, optional
         L in the surrogate; by default the Lipschitz constant of the loss.  For the squared loss, which has none, `fit` uses
         the root mean square of the targets, and `partial_fit` requires this argument.
@@ -388,21 +519,28 @@ class ConditionalLearner(ObjectiveLearner):
     clip, n_jobs, progress
         See `EmpiricalBayesLearner`.
     random_state : int, RandomState or None, default=0
-        Seed for the held-out tasks and rows, and for the initial value of the solver.
+        Seed for the held-out tasks and rows.
 
     Attributes
     ----------
+    H_, C_ : arrays (dk, dk) and (d, d)
+        The learned parameters, for unscaled φ.
     prior_ : RepresentationPrior
         The learned prior.  ``conditioning_`` (H, C), ``bias_`` (B, b₀), ``feature_map_``, ``clip_`` and ``calibration_``
         are views of it.
     scale_ : float
-        The selected multiple of τ, already applied in ``conditioning_``.
+        The selected multiple of τ, already applied in ``H_`` and ``C_``.
+    step_size_ : StepSizes
+        The selected step sizes.
     search_results_ : list of dict
-        Error on the held-out tasks of every candidate, or of every iterate with its multiple of τ.
+        Error on the held-out tasks of every candidate: step sizes and multiple of τ.
     validation_error_ : float or None
         The smallest error in ``search_results_``.
-    step_size_ : StepSizes
-        Step sizes that `ProjectedSGD` selected.
+    held_out_errors_ : dict
+        Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best step) and, for this
+        class, "conditional" learning; empty if the step was given.
+    learning_curve_ : array (T,)
+        Error on the ``test`` tasks of `fit` after every training task, with the selected step, as in the paper's figures.
     """
 
     feature_map: Any = "auto"
@@ -412,25 +550,20 @@ class ConditionalLearner(ObjectiveLearner):
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the paper's settings: Algorithm 1, mean embeddings, the one-pass inner algorithm.
+        """Return a learner with exactly the paper's settings: Algorithm 1 with mean embeddings.
 
-        The step size is searched over the paper's 14 values and shared by C and H.  H keeps every direction, τ is not
-        rescaled, and there is no intercept.  Arguments of this method replace these settings.
+        Absolute loss, the one-pass inner algorithm, C₀ = I, H₀ = 0, no intercept.  C and H share a step size, searched over
+        the paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  Arguments of this
+        method replace these settings, for instance ``feature_map="ridge"`` for Lenk and "angle" for Jester.
         """
-        settings: dict[str, Any] = {
-            "feature_map": "mean",
-            "inner": "online",
-            "rank": None,
-            "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,)),
-            "tune_scale": False,
-            "fit_intercept": False,
-        }
-        return cls(**{**settings, **overrides})
+        solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
+        settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}
+        return cls(**{**settings, "rank": None, "scale_features": False, **overrides})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class UnconditionalLearner(ObjectiveLearner):
-    """One representation θ = C for all tasks: the objectives of `ConditionalLearner` with H = 0.
+    """Unconditional meta-learning: one representation θ = C for all tasks, which is `ConditionalLearner` with H = 0.
 
     Parameters
     ----------
@@ -438,3 +571,8 @@ class UnconditionalLearner(ObjectiveLearner):
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         See `ConditionalLearner`; ``bias`` is "none" or "shared".
     """
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> Self:
+        """Return a learner with exactly the paper's settings; see `ConditionalLearner.paper`."""
+        return cls(**{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides})
