@@ -136,6 +136,7 @@ def test_paper_searches_the_grid_of_the_reproduction():
     assert learner.solver.step_ratios == (1.0,)
     assert (learner.rank, learner.inner, learner.loss) == (None, config.learning.inner, config.learning.loss)
     assert learner.feature_map == config.features.map
+    assert not learner.scale_features
     assert not learner.tune_scale
     assert learner.initial_representation is None
 
@@ -163,19 +164,20 @@ def test_empirical_bayes_has_the_rows_of_algorithm_1(tiny, constant):
     assert np.isnan(result.validation)
 
 
-def test_bayes_knows_the_mixture(tiny):
-    result = run_cells(tiny, [Cell("tiny", 1, "bayes", None)])[0]
-    tasks, truth = make_clusters(18, random_state=1, return_truth=True, **dict(tiny.data.options))
+def test_bayes_knows_the_mixture():
+    config = select_configs(["clusters-2"], quick=True)[0]
+    result = run_cells(config, [Cell("clusters-2", 1, "bayes", None)])[0]
+    tasks, truth = make_clusters(90, random_state=1, return_truth=True, **dict(config.data.options))
     errors = []
-    for task in (tasks[t] for t in range(12, 18)):
+    for task in (tasks[t] for t in range(80, 90)):
         # Quadrature over the unit circle of each of the two planes.
         angles = 2 * np.pi * np.arange(4000) / 4000
         circle = np.vstack([np.cos(angles), np.sin(angles)])
         W = np.hstack([basis @ circle for basis in truth.bases])
-        fit = -0.5 * np.sum((task.y[:8, None] - task.X[:8] @ W) ** 2, axis=0) / 0.1**2
+        fit = -0.5 * np.sum((task.y[:40, None] - task.X[:40] @ W) ** 2, axis=0) / 0.1**2
         density = np.exp(fit - fit.max())
-        errors.append(np.abs(task.X[8:] @ W @ density / density.sum() - task.y[8:]).mean())
-    np.testing.assert_allclose(result.test, np.full(7, np.mean(errors)), rtol=1e-9)
+        errors.append(np.abs(task.X[40:] @ W @ density / density.sum() - task.y[40:]).mean())
+    np.testing.assert_allclose(result.test, np.full(50, np.mean(errors)), rtol=1e-9)
 
 
 def test_same_bits_twice(tiny):

@@ -44,6 +44,9 @@ def edit(old: str, new: str) -> bytes:
     return text.replace(old, new).encode()
 
 
+LENK = re.sub(rb'source = "clusters".*noise = 0.1', b'source = "lenk"', TINY, flags=re.DOTALL)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -61,8 +64,8 @@ def edit(old: str, new: str) -> bytes:
         (edit('"conditional"]', '"condicional"]'), "my.toml: learning.methods must be one of 'independent'"),
         (edit('"conditional"]', '"independent"]'), "my.toml: learning.methods must name each method once"),
         (
-            edit('"clusters"', '"lenk"').replace(b'"conditional"]', b'"bayes"]'),
-            "option of data must be one of",
+            LENK.replace(b'"conditional"]', b'"bayes"]'),
+            "my.toml: learning.methods: 'bayes' needs data.source",
         ),
         (edit("step_high = 30", "step_high = 0.1"), "grid.step_high must not be below grid.step_low"),
         (edit("step_low = 0.3", "step_low = nan"), "grid.step_low must be a finite number > 0; got nan"),
@@ -81,7 +84,7 @@ def test_unknown_names():
         load_config("lenc")
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load_config("nowhere.toml")
-    with pytest.raises(ConfigError, match="method must be one of 'independent'"):
+    with pytest.raises(ConfigError, match="lenk: method must be one of 'independent'"):
         select_configs(["lenk"], methods=["bayes"])
     with pytest.raises(ConfigError, match="rank must be an integer >= 1 or 'exact'; got 'low'"):
         select_configs(["lenk"], rank="low")

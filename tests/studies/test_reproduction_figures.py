@@ -65,7 +65,7 @@ def test_curves_are_means_over_the_seeds(folder):
     plot_curves(ax, curves, "tiny", "error", {"conditional": 0.2})
     lines = {line.get_label(): line for line in ax.get_lines()}
     labels = [METHODS[method] for method in curves if method != "empirical-bayes"]
-    styles = [lines[label]._dash_pattern for label in labels]
+    styles = [(lines[label].get_linestyle(), lines[label].get_marker()) for label in labels]
     assert len(set(styles)) == 5  # told apart without colour
     # A method that is fitted once has a mark at the end.
     assert lines["EmpiricalBayesLearner"].get_xydata().tolist() == [[7, curves["empirical-bayes"].mean()]]
