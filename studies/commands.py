@@ -264,3 +264,57 @@ def _print_lines(lines: list[Line], title: str) -> None:
             end_section=[other.suite for other in lines[place + 1 : place + 2]] != [line.suite],
         )
     console.print(shown)
+
+
+# --- environments for the choice of a model
+
+
+def environments(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Environments; all of them when absent (see --list).", show_default=False),
+    ] = None,
+    label: Annotated[str, typer.Option(help="Name of the version of the package that is run.")] = "new",
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(help="Run no cell; compare two labels, OLD and NEW.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of seeds.", show_default="10; a few environments have others, see --list"
+        ),
+    ] = None,
+    first_seed: Annotated[int, typer.Option(help="First seed.")] = 5000,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed of every environment with fast fits.")
+    ] = False,
+    jobs: Jobs = 1,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
+    out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("environments"),
+    show_list: Annotated[bool, typer.Option("--list", help="List the environments.")] = False,
+) -> None:
+    """Measure the default learner on many environments; compare two versions of the package on the same seeds."""
+    with explained(None if compare else _this_command()):
+        from .files import write_text
+        from .selection import cells
+        from .selection.environments import ENVIRONMENTS
+
+        if show_list:
+            for name, one in ENVIRONMENTS.items():
+                console.print(f"{name:26} {one.n_seeds:2} seeds  {one.about}", markup=False, soft_wrap=True)
+            return
+        chosen = names or [n for n, one in ENVIRONMENTS.items() if not quick or one.n_seeds >= 10]
+        _check_names("known environment", chosen, ENVIRONMENTS)
+        if compare is None:
+            number = 1 if quick and seeds is None else seeds
+            ranges = {n: range(first_seed, first_seed + (number or ENVIRONMENTS[n].n_seeds)) for n in chosen}
+            folder = None if data is None else str(data)
+            cells.run_cells(label, ranges, out, data=folder, n_jobs=jobs, progress=True)
+        table = cells.read(out)
+        table = table[table["environment"].isin(chosen)]
+        found = cells.summarise(table, label) if compare is None else cells.compare(table, *compare)
+        path = out / f"{'-'.join(compare or (label,))}.csv"
+        write_text(path, found.to_csv(float_format="%.6g"))
+        say(cells.to_text(found))
+        say(f"written: {path}")

@@ -86,7 +86,7 @@ def test_arrays_and_task_set_are_the_same_input(learner, tasks):
     np.testing.assert_array_equal(a.predict(X, groups=groups), b.predict(X, groups=groups))
 
 
-@pytest.mark.parametrize("solver", ["projected", ProjectedSGD(0.5)], ids=["by name", "as an object"])
+@pytest.mark.parametrize("solver", [None, ProjectedSGD(0.5)], ids=["default", "as an object"])
 def test_grid_search_over_whole_tasks(tasks, solver):
     """GroupKFold keeps tasks whole; metadata routing hands their labels to fit and score."""
     X, y, groups = long_form(tasks)
@@ -112,15 +112,15 @@ def test_grid_search_over_whole_tasks(tasks, solver):
     assert best.n_tasks_seen_ == len(tasks)
     # what was given to the search is as it was
     assert learner.solver is solver
-    assert solver == "projected" or solver.step == 0.5
+    assert solver is None or solver.step == 0.5
     held_out = make_clusters(5, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=1)
     refitted = clone(best).fit(tasks)
     assert best.score(held_out) == pytest.approx(refitted.score(held_out), rel=1e-12)
 
 
 def test_parameters_of_the_solver_are_reached_through_the_learner(tasks):
-    learner = ConditionalLearner(solver="projected")
-    assert learner.get_params()["solver"] == "projected"
+    learner = ConditionalLearner()
+    assert learner.get_params()["solver"] is None
     assert learner.set_params(solver__step=0.25, rank=3) is learner
     assert type(learner.solver) is ProjectedSGD
     assert (learner.solver.step, learner.rank) == (0.25, 3)

@@ -381,7 +381,7 @@ def test_summary_of_other_learners(learner):
     learner.fit(tasks)
     summary = learner.summary(tasks[:5], n_support=3)
     check_text(summary)
-    assert summary.tables["errors"].columns["method"] == ["this learner"]
+    assert summary.tables["errors"].columns["method"] == [type(learner).__name__]
     frame = learner.effects(tasks)
     np.testing.assert_allclose(frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks).weights_)
     assert frame["std"].isna().all()

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+import reference as ref
 from studies.theory.environment import Environment
-from studies.theory.risks import RiskEstimate, excess_risk, task_risk
+from studies.theory.risks import RiskEstimate, excess_risk, task_excess, task_risk
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.losses import get_loss
 from tailored.representation.conditioning import Dense
@@ -40,6 +41,7 @@ from tailored.theory import (
     unconditional_optimum,
     within_task_generalization,
 )
+from tailored.theory.oracles import power
 from tailored.within import solving
 from tests.environments import random_environment
 
@@ -67,6 +69,20 @@ def test_example_clusters_gains_the_square_root_of_m(m):
         / bound_from_quantities("conditional_optimum", exact).value
     )
     assert abs(ratio - np.sqrt(m)) < 1e-10
+
+
+def test_traces_in_the_proof_of_example_clusters():
+    """Eqs. 73 to 75: both sides are traces of (Σ_i C^½ W(a_i) C^½)^½, divided by m and by √m."""
+    m = 3
+    exact = Environment.example(m, d=9, rank=2, C=random_psd(np.random.default_rng(1), 9)).quantities(n=5)
+    root = power(exact.C[0], 0.5)
+    blocks = root @ exact.W @ root
+    assert np.abs(blocks[0] @ blocks[1]).max() < 1e-12 < 1e-6 < np.abs(blocks[0]).max()
+    trace = np.trace(power(blocks.sum(axis=0), 0.5))
+    np.testing.assert_allclose(sum(np.trace(power(block, 0.5)) for block in blocks), trace, rtol=1e-9)
+    factor = 2 / np.sqrt(5)
+    for name, divisor in (("conditional_optimum", m), ("unconditional_optimum", np.sqrt(m))):
+        assert bound_from_quantities(name, exact).value == pytest.approx(factor * trace / divisor, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -117,7 +133,158 @@ def test_learned_bound_is_fixed_bound_plus_rate():
     assert sum(learned.terms.values()) == pytest.approx(learned.value)
 
 
+def test_learned_bound_at_the_oracles_is_the_optimum_plus_the_rate():
+    """Eq. 26 for θ_ρ, and the same for τ_ρ: the optimum plus G ‖(H, C) − (H₀, C₀)‖_F / √T."""
+    exact = Environment.example(3, d=6, rank=2, spread=1.0).quantities(n=12, T=90)
+    single = exact.unconditional()
+    assert single.distance == pytest.approx(np.linalg.norm(exact.theta - np.eye(6)))
+    for quantities, name, K in ((exact, "conditional_optimum", 1.0), (single, "unconditional_optimum", 0.0)):
+        G = gradient_norm(R=exact.R, L=1.0, n=12, K=K).value
+        expected = bound_from_quantities(name, exact).value + G * quantities.distance / np.sqrt(90)
+        assert bound_from_quantities("learned_function", quantities).value == pytest.approx(expected)
+
+
+def test_indicators_of_the_clusters_represent_the_oracle():
+    """Asm. 2 with Φ(s) the indicator of the cluster, C_ρ = 0, and the matrices τ_ρ(s) as blocks of H_ρ."""
+    environment = random_environment(6)
+    exact = environment.quantities(n=10)
+    m, d = environment.m, environment.d
+    assert m > 1
+    H = np.zeros((d, m, d, m))
+    for s in range(m):
+        H[:, s, :, s] = exact.tau[s]
+    function = Dense(H.reshape(d * m, d * m), np.zeros((d, d)))
+    np.testing.assert_allclose(function.evaluate(np.eye(m)), exact.tau)
+    start = np.hypot(np.linalg.norm(function.dense_H()), np.linalg.norm(np.eye(d)))
+    assert exact.distance == pytest.approx(start)
+
+
+# --- within a task: the steps of the proofs
+
+
+@pytest.mark.parametrize("regularization", [0.1, 7.0])
+def test_regularisation_parameter_is_part_of_theta(regularization):
+    """Remark 1: the minimiser of R_Z(w) + λ/2 <w, θ†w> is A(θ/λ, Z)."""
+    rng = np.random.default_rng(11)
+    X, y, theta = rng.standard_normal((12, 3)), rng.standard_normal(12), random_psd(rng, 3)
+    inverse = np.linalg.inv(theta)
+
+    def objective(w):
+        return np.abs(X @ w - y).mean() + regularization / 2 * w @ inverse @ w
+
+    best = solving.solve(X, y, theta / regularization, get_loss("absolute"), tol=1e-12).coef
+    for i in range(500):
+        noise = 10.0 ** -(i % 4) * np.linalg.norm(best) * rng.standard_normal(3)
+        assert objective(best + noise) >= objective(best) - 1e-10
+
+
+@pytest.mark.parametrize("name", ["absolute", "pinball", "huber"])
+def test_solution_changes_little_if_a_row_is_replaced(name):
+    """Eqs. 30 to 34: ‖w(Z) − w(Z⁽ⁱ⁾)‖ ≤ L/n (‖x_i‖ + ‖x'_i‖), by the growth of the regularised risk."""
+    loss, largest = get_loss(name), 0.0
+    for seed in range(40):
+        rng = np.random.default_rng([12, seed])
+        n, d = int(rng.integers(1, 7)), int(rng.integers(1, 4))
+        X, y = rng.standard_normal((n, d)), 3.0 * rng.standard_normal(n)
+        theta = random_psd(rng, d) + 0.1 * np.eye(d)
+        other_X, other_y = X.copy(), y.copy()
+        other_X[0], other_y[0] = rng.standard_normal(d), 3.0 * rng.standard_normal()
+        one = solving.solve(X, y, theta, loss, tol=1e-13)
+        two = solving.solve(other_X, other_y, theta, loss, tol=1e-13)
+        inverse, change = np.linalg.inv(theta), two.coef - one.coef
+        squared = change @ inverse @ change
+        risk = loss.value(X @ two.coef, y).mean() + 0.5 * two.coef @ inverse @ two.coef
+        assert 0.5 * squared <= risk - one.value + 1e-8
+        norms = [np.sqrt(x @ theta @ x) for x in (X[0], other_X[0])]
+        bound = loss.lipschitz / n * sum(norms)
+        assert np.sqrt(squared) <= bound + 1e-6
+        largest = max(largest, np.sqrt(squared) / bound)
+    assert largest > 0.5  # a bound half as large would not hold
+
+
+def test_regularised_risk_is_at_most_that_of_the_target():
+    """The term C of Eq. 10: R_Z(A(θ, Z)) ≤ R_{Z,θ}(A(θ, Z)) ≤ R_Z(w) + ½ <w, θ†w> for every w in Ran(θ)."""
+    rng = np.random.default_rng(13)
+    for rank in (1, 2, 4):
+        F = rng.standard_normal((4, rank))
+        theta, w = F @ F.T, F @ rng.standard_normal(rank)
+        X = rng.standard_normal((6, 4))
+        y = X @ w + 0.1 * rng.standard_normal(6)
+        solution = solving.solve(X, y, theta, get_loss("absolute"), tol=1e-12)
+        assert np.abs(X @ solution.coef - y).mean() <= solution.value
+        assert solution.value <= np.abs(X @ w - y).mean() + 0.5 * w @ power(theta, -1.0) @ w
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_surrogate_is_convex_in_H_and_C_with_kronecker_subgradients(seed):
+    """Prop. 4: along a segment of pairs (H, C), and above the tangent of Eq. 23 at its ends."""
+    rng = np.random.default_rng([14, seed])
+    n, d, k = 5, 3, 2
+    X, y, phi = rng.standard_normal((n, d)), rng.standard_normal(n), rng.standard_normal(k)
+    rows, lift = Rows(X, y, np.array([0, n])), ref.lift(d, phi)
+    surrogate = Surrogate(get_loss("absolute"), 1.0, tol=1e-12)
+    ends = [(random_psd(rng, d * k), random_psd(rng, d)) for _ in range(2)]
+
+    def at(H, C):
+        result = surrogate(rows, None, Dense(H, C)(phi)[None], None)
+        G = result.theta(0, X)
+        return result.value[0], lift @ G @ lift.T, G
+
+    values = [at(*end)[0] for end in ends]
+    for share in (0.1, 0.5, 0.8):
+        middle = at(*(share * a + (1 - share) * b for a, b in zip(*ends, strict=True)))[0]
+        assert middle <= share * values[0] + (1 - share) * values[1] + 1e-9
+    (H, C), (other_H, other_C) = ends
+    value, in_H, in_C = at(H, C)
+    slope = np.sum(in_H * (other_H - H)) + np.sum(in_C * (other_C - C))
+    assert value + slope <= values[1] + 1e-9
+    near = at(H + 1e-5 * (other_H - H), C + 1e-5 * (other_C - C))[0]
+    assert near - value == pytest.approx(1e-5 * slope, rel=1e-3)
+
+
+def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
+    """Remark 3: Eq. 23 at the last iterate of Eq. 4 is Eq. 108 at its subgradients, for an invertible θ."""
+    rng = np.random.default_rng(15)
+    n, d = 9, 3
+    X, y, theta = rng.standard_normal((n, d)), rng.standard_normal(n), random_psd(rng, d) + np.eye(d)
+    w, inverse = np.zeros(d), np.linalg.inv(theta)
+    for i in range(n):
+        w = w - theta @ (np.sign(X[i] @ w - y[i]) * X[i] + inverse @ w) / (i + 1)
+    printed = ref.surrogate_gradient_primal(X, w, theta, 1.0)
+    rows = Rows(X, y, np.array([0, n]))
+    found = Surrogate(get_loss("absolute"), 1.0, inner="online")(rows, None, theta[None], None)
+    np.testing.assert_allclose(found.theta(0, X), printed, atol=1e-10)
+    assert np.abs(found.left).max() > 1e-2
+
+
 # --- Monte-Carlo over random environments
+
+
+def test_surrogate_majorises_the_risk():
+    """Eqs. 19 and 21: E_ρ(τ) ≤ Ê_ρ(τ).  Without the trace term the inequality does not hold.
+
+    Both sides are compared with the risk of the true weights, on fresh and on the given rows: this removes most of
+    the variance and has expectation zero.
+    """
+    without = []
+    for seed in range(N_ENVIRONMENTS):
+        environment = random_environment([16, seed])
+        n = 1 + seed % 6
+        exact = environment.quantities(n)
+        sample = environment.sample(500, n, [17, seed])
+        tasks = sample.tasks
+        rows = Rows(tasks.X, tasks.y, tasks.offsets)
+        noise = np.abs(np.einsum("nd,nd->n", tasks.X, np.repeat(sample.weights, n, axis=0)) - tasks.y)
+        for taus in (exact.tau, np.broadcast_to(exact.theta, exact.tau.shape)):
+            thetas = taus[sample.clusters]
+            coef = solving.solve_many(*rows, thetas, get_loss("absolute")).coef
+            risk = task_excess(environment, sample, coef) + noise.reshape(-1, n).mean(axis=1)
+            surrogate = Surrogate(get_loss("absolute"), 1.0)(rows, None, thetas, None)
+            difference = RiskEstimate.from_values(risk - surrogate.value)
+            assert difference.upper(1 - (1 - CONFIDENCE) / 2) <= 0, (seed, difference.mean)
+            within = Surrogate(get_loss("absolute"), 0.0)(rows, None, thetas, None).value
+            without.append(-RiskEstimate.from_values(within - risk).upper(CONFIDENCE))
+    assert max(without) > 0
 
 
 @pytest.mark.parametrize("loss", ["absolute", "pinball"])

@@ -13,6 +13,7 @@ from tailored.theory import (
     estimate_quantities,
     gradient_norm,
 )
+from tailored.theory.oracles import check_range, power
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,23 @@ def test_weights_outside_the_inputs_are_projected():
     found = estimate_quantities(tasks, weights=[[3.0, 7.0]])
     np.testing.assert_allclose(found.W, [np.diag([9.0, 0.0])])
     assert np.isfinite(bound_from_quantities("unconditional_optimum", found).value)
+
+
+def test_projected_weights_predict_the_same_and_lie_in_the_range_of_the_inputs():
+    """Lemma 7: C†Cw predicts as w does.  Cor. 8: then Ran(W(s)) ⊆ Ran(C(s))."""
+    rng = np.random.default_rng(1)
+    moments, means = np.zeros((2, 5, 5)), np.zeros((2, 5, 5))
+    for _ in range(3):  # inputs of three tasks span three of five directions, weights all of them
+        X = rng.standard_normal((4, 1)) @ rng.standard_normal((1, 5))
+        w, C = rng.standard_normal(5), X.T @ X / len(X)
+        projected = power(C, 0.0) @ w
+        np.testing.assert_allclose(X @ projected, X @ w, atol=1e-12)
+        assert np.linalg.norm(projected - w) > 0.1
+        moments += C / 3
+        means += np.array([np.outer(projected, projected), np.outer(w, w)]) / 3
+    check_range(means[0], moments[0], ("W", "C"), "Cor. 8")
+    with pytest.raises(ValueError, match="Ran"):
+        check_range(means[1], moments[1], ("W", "C"), "Cor. 8")
 
 
 def test_losses_without_a_constant_get_a_stand_in(sample):

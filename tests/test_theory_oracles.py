@@ -10,6 +10,7 @@ from tailored.theory import (
     unconditional_optimum,
     variational_trace_norm,
 )
+from tailored.theory.oracles import power
 
 # (d, rank of A, rank of B)
 SHAPES = [(1, 1, 1), (4, 4, 4), (5, 2, 5), (6, 2, 4), (5, 0, 3)]
@@ -92,6 +93,41 @@ def test_variational_minimum_of_a_singular_A_agrees_with_a_generic_solver():
     value, theta = minimise_over_factor(A, B, seed=6, within=A)
     assert value == pytest.approx(minimum, rel=1e-6)
     np.testing.assert_allclose(theta, minimiser, atol=1e-6 * np.linalg.norm(minimiser))
+
+
+@pytest.mark.parametrize(("d", "rank"), [(2, 1), (5, 2), (6, 5)])
+def test_inverse_between_projectors_is_at_least_the_inverse_of_the_projection(d, rank):
+    """Lemma 9, Pθ⁻¹P ⪰ (PθP)†, and the factors of its proof (Eqs. 55, 56 and 61)."""
+    rng = np.random.default_rng(d)
+    F, G = rng.standard_normal((d, rank)), rng.standard_normal((d, d))
+    P, theta, identity = power(F @ F.T, 0.0), G @ G.T + 0.1 * np.eye(d), np.eye(d)
+    inverse, Q = power(theta, -1.0), identity - P
+    A, B, C = P @ theta @ P, P @ theta @ Q, Q @ theta @ Q
+    step = B @ power(C, -1.0)
+    middle = A - step @ B.T
+    np.testing.assert_allclose((identity + step) @ (middle + C) @ (identity + step.T), theta, atol=1e-10)
+    expected = (identity - step.T) @ power(middle + C, -1.0) @ (identity - step)
+    np.testing.assert_allclose(inverse, expected, atol=1e-8)
+    np.testing.assert_allclose(P @ inverse @ P, power(middle, -1.0), atol=1e-8)
+    difference = np.linalg.eigvalsh(P @ inverse @ P - power(A, -1.0))
+    assert difference[0] >= -1e-9
+    assert difference[-1] > 1e-3  # not an equality: θ does not commute with P
+
+
+def test_minimisers_agree_in_the_range_of_B():
+    """Prop. 10: projecting θ on Ran(B) never raises the value, and only one minimiser has its range there."""
+    A, B = random_pair(6, 2, 4, seed=13)
+    minimiser, minimum = variational_trace_norm(A, B)
+    P, rng = power(B, 0.0), np.random.default_rng(14)
+    np.testing.assert_allclose(P @ minimiser @ P, minimiser, atol=1e-10)
+    outside = (np.eye(6) - P) @ rng.standard_normal((6, 2))
+    other = minimiser + outside @ outside.T
+    assert objective(other, A, B) == pytest.approx(minimum, rel=1e-9)
+    np.testing.assert_allclose(P @ other @ P, minimiser, atol=1e-9)
+    for _ in range(100):
+        F = rng.standard_normal((6, 6))
+        value, projected = (objective(theta, A, B) for theta in (F @ F.T, P @ F @ F.T @ P))
+        assert minimum < projected <= value * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -20,6 +20,7 @@ from tailored.tasks import rows
 from tailored.tasks.task_set import TaskSet
 
 from ..rivals import RIVALS, SIMPLE
+from ..rivals.simple import MixedModelPerCategory, SplineMixedModel
 from ..theory.bayes import BayesOracle
 from .splits import Split
 
@@ -27,6 +28,8 @@ Array = NDArray[np.float64]
 
 #: Our own mixed model where targets have a level of their own.
 WITH_INTERCEPT = "mixed model + intercept"
+#: Mixed models that read side information; run where it is the point of the data set.
+SPLINES, PER_CATEGORY = "mixed model + splines", "mixed model per category"
 #: What this library recommends, and its variants.
 OURS, COMMON, IN_ORDER = "tailored", "tailored + common", "tailored in order"
 #: Where the error of the weights is measured: posterior means.
@@ -79,11 +82,12 @@ class Known:
 PAIRED = "lme4"
 
 
-def _before(name: str, kind: Callable[..., Any], **options: Any) -> Method:
+def _before(name: str, kind: Callable[..., Any], is_asked: bool = False, **options: Any) -> Method:
     return Method(
         lambda split: kind(**options),
         name,
         is_baseline=True,
+        is_asked=is_asked,
         most_seeds=None if name == PAIRED else 10,
         missing=lambda: getattr(kind, "missing", lambda: None)(),
     )
@@ -110,6 +114,8 @@ METHODS: dict[str, Method] = {
     # Data sets without a level have no use for an intercept; of the paper's methods none has one.
     "mixed model": _before("mixed model", MixedModel, fit_intercept=False),
     WITH_INTERCEPT: _before(WITH_INTERCEPT, MixedModel, use_side_info=False),
+    SPLINES: _before(SPLINES, SplineMixedModel, is_asked=True),
+    PER_CATEGORY: _before(PER_CATEGORY, MixedModelPerCategory, is_asked=True),
     **{name: _before(name, kind) for name, kind in RIVALS.items()},
     INDEPENDENT: Method(
         lambda split: IndependentLearner(fit_intercept=False), "the paper's independent learner, θ = I"

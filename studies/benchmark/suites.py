@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from tailored import datasets
 
 from . import polls, splits
-from .methods import ALGORITHM_1, COMMON, IN_ORDER, MEANS, METHODS, ORACLE, OURS, UNTAILORED, WITH_INTERCEPT
+from .methods import (
+    ALGORITHM_1,
+    COMMON,
+    IN_ORDER,
+    MEANS,
+    METHODS,
+    ORACLE,
+    OURS,
+    PER_CATEGORY,
+    SPLINES,
+    UNTAILORED,
+    WITH_INTERCEPT,
+)
 
 #: Support rows of the cold-start curve, unless a data set has its own.
 COLD_ROWS = (0, 1, 2, 5, 10)
@@ -28,6 +40,8 @@ class Suite:
     n_splits: int = 10  # number of seeds
     is_multilevel: bool = False  # whether it is compared with lme4
     cold_rows: tuple[int, ...] = COLD_ROWS  # small numbers of support rows
+    #: New tasks per training task where the splits share tasks, for the corrected t-test; 0 where every seed draws new tasks.
+    overlap: float = 0.0
 
     @property
     def in_time(self) -> bool:
@@ -79,15 +93,22 @@ def _multilevel(name: str, n_train: int, n_given: int, *, in_time: bool = False)
         n_splits=30,
         is_multilevel=True,
         cold_rows=(*(n for n in COLD_ROWS if n < n_given), n_given),
+        overlap=max(5.0, n_train / 3.0) / n_train,  # a quarter of the groups is new, at least five
     )
 
 
 def _known(
-    description: str, n_train: int, load: splits.Load, rows: tuple[int, ...], only: str | None = None
+    description: str,
+    n_train: int,
+    load: splits.Load,
+    rows: tuple[int, ...],
+    only: str | None = None,
+    rivals: tuple[str, ...] = (),
 ) -> Suite:
     """An environment with an oracle, at these numbers of rows; ``only`` names the one method to compare it with."""
     others = _NO_RATINGS if only is None else tuple(set(METHODS) - {only})
-    return Suite(description, n_train, load, others, (ORACLE, *((only,) if only else ())), cold_rows=rows)
+    also = (ORACLE, *rivals, *((only,) if only else ()))
+    return Suite(description, n_train, load, others, also, cold_rows=rows)
 
 
 def _subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1) -> Suite:
@@ -107,30 +128,35 @@ SUITES: dict[str, Suite] = {
         600,
         splits.with_oracle(datasets.make_clusters, 600, 40, 8, n_clusters=6, hint=0.7),
         (0, 1, 3, 8),
+        rivals=(SPLINES, PER_CATEGORY),
     ),
     "hint-4": _known(
         "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 rows given",
         300,
         splits.with_oracle(datasets.make_clusters, 300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5),
         (0, 1, 3, 6),
+        rivals=(SPLINES, PER_CATEGORY),
     ),
     "circle": _known(
         "weights on a circle that the description indexes, d = 10; 3 rows given",
         400,
         splits.with_oracle(datasets.make_circle, 400, 20, 3),
         (0, 1, 3),
+        rivals=(SPLINES,),
     ),
     "circle-150": _known(
         "weights on a circle that the description indexes, d = 6, 150 tasks of 12 rows; 3 rows given",
         150,
         splits.with_oracle(datasets.make_circle, 150, 12, 3, n_features=6),
         (0, 1, 3),
+        rivals=(SPLINES,),
     ),
     "quadratic": _known(
         "weights on a parabola that the description indexes, d = 10; 3 rows given",
         400,
         splits.with_oracle(datasets.make_circle, 400, 20, 3, curve="quadratic"),
         (0, 1, 3),
+        rivals=(SPLINES,),
     ),
     **{
         f"circle-noise-{n}": _known(
@@ -151,18 +177,20 @@ SUITES: dict[str, Suite] = {
     ),
     **{f"subspace-{n}": _subspaces(n, 100, 5, 25) for n in (100, 400, 1600, 6400)},
     "subspaces-3": _subspaces(600, 60, 3, 20, 3),
-    "lenk": Suite("computer survey, 140 / 30 random people", 140, splits.lenk, _NO_RATINGS),
+    "lenk": Suite("computer survey, 140 / 30 random people", 140, splits.lenk, _NO_RATINGS, overlap=30 / 140),
     "movielens": Suite(
         "20 most rated movies, 300 / 100 users",
         300,
         splits.ratings(datasets.fetch_movielens, 300, 100),
         _FEW_COLUMNS,
+        overlap=100 / 300,
     ),
     "jester": Suite(
         "20 most rated jokes, 350 / 100 users",
         350,
         splits.ratings(datasets.fetch_jester, 350, 100),
         _FEW_COLUMNS,
+        overlap=100 / 350,
     ),
     "sleepstudy": _multilevel("sleepstudy", 13, 4),
     "oxboys": _multilevel("oxboys", 20, 3),
@@ -177,6 +205,7 @@ SUITES: dict[str, Suite] = {
         polls.load,
         tuple(set(METHODS) - {OURS}),
         missing=polls.missing,
+        overlap=14 / 43,
     ),
     # The same in the order of time: what comes later is predicted from what came first.
     "sleepstudy-time": _multilevel("sleepstudy", 13, 4, in_time=True),

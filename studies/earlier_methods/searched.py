@@ -19,7 +19,7 @@ from tailored.learners.paper import PaperLearner
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Conditioning
+from tailored.representation.conditioning import Conditioning, Constant
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory, run
@@ -114,7 +114,7 @@ class SearchedLearner(PaperLearner):
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)
-                start = self._start(None, feature_map=feature_map)
+                start = self._prior(None, Constant(np.eye(self._n_weights)), feature_map)
                 priors = [found and replace(start, conditioning=found[0], bias=found[1]) for found in learned]
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
             self._remember(given)

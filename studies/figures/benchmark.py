@@ -16,6 +16,8 @@ from .style import panels
 STYLES = {
     "ridge per task": ("0.6", ":"),
     "mixed model": (PALETTE[1], "--"),
+    "mixed model + splines": (PALETTE[2], "--"),
+    "mixed model per category": (PALETTE[3], "--"),
     "oracle": ("black", "-."),
     "tailored": (PALETTE[0], "-"),
 }
@@ -40,7 +42,7 @@ def draw_relative(lines: Lines) -> Any:
 
 
 def draw_rows(lines: Lines) -> Any:
-    """Draw the mean errors of four methods; the lines are those of ``rows.csv``."""
+    """Draw the mean errors of some methods; the lines are those of ``rows.csv``."""
 
     def draw(ax: Any, own: Lines) -> None:
         top = 0.0

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.baselines import SHRINKAGES, LinearBaseline
+from tailored.baselines import SHRINKAGES, Baseline, LinearBaseline, MixedModel
 from tailored.tasks.rows import dense
 from tailored.tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
+
+#: `SplineMixedModel`: number of knots of the cubic splines, and the fewest distinct values of a column that gets one.
+N_KNOTS, FEWEST_VALUES = 5, 6
+#: `MixedModelPerCategory` accepts at most this many categories.
+MOST_CATEGORIES = 20
 
 
 class GlobalMedian(LinearBaseline):
@@ -75,3 +80,64 @@ class ItemUserBias(LinearBaseline):
         residuals = y - self.mean_ - X @ self.items_
         user = residuals.sum() / (len(y) + self.user_shrinkage_) if len(y) else 0.0
         return np.append(self.items_, self.mean_ + user)
+
+
+class SplineMixedModel(Baseline):
+    """`MixedModel` whose fixed effects are cubic splines of the side information, as in ``lmer(y ~ x * bs(s) + (x | g))``.
+
+    Columns of the side information with few distinct values enter linearly.
+    """
+
+    def _fit(self, tasks: TaskSet) -> None:
+        from sklearn.preprocessing import SplineTransformer
+
+        self._fit_side(tasks)
+        side = self._side(tasks)
+        self.splines_ = [
+            SplineTransformer(n_knots=N_KNOTS, knots="quantile", include_bias=False).fit(column[:, None])
+            if len(np.unique(column)) >= FEWEST_VALUES
+            else None
+            for column in side.T
+        ]
+        self.model_ = MixedModel().fit(self._expanded(tasks))
+
+    def _expanded(self, tasks: TaskSet) -> TaskSet:
+        """Return the tasks with the splines as side information."""
+        pairs = zip(self._side(tasks).T, self.splines_, strict=True)
+        columns = [c[:, None] if s is None else s.transform(c[:, None]) for c, s in pairs]
+        side = np.hstack(columns) if columns else None
+        return tasks.replace(side_info=side, side_names=None, encoding=None)
+
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        return self.model_.predict_rows(self._expanded(support), query)
+
+
+class MixedModelPerCategory(Baseline):
+    """One `MixedModel` without an intercept for each distinct value of the side information, so W depends on it too."""
+
+    def _fit(self, tasks: TaskSet) -> None:
+        self._fit_side(tasks)
+        self.values_, category = np.unique(self._side(tasks), axis=0, return_inverse=True)
+        if len(self.values_) > MOST_CATEGORIES:
+            raise ValueError(
+                f"side_info: expected at most {MOST_CATEGORIES} categories, got {len(self.values_)}"
+            )
+        self.models_ = [
+            self._model().fit(tasks[np.flatnonzero(category == k)]) for k in range(len(self.values_))
+        ]
+        self.pooled_ = self._model().fit(tasks)
+
+    @staticmethod
+    def _model() -> MixedModel:
+        return MixedModel(fit_intercept=False, use_side_info=False)
+
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        side, task = self._side(support), np.repeat(np.arange(len(query)), query.sizes)
+        predicted = self.pooled_.predict_rows(support, query)  # for values that `fit` has not seen
+        for value, model in zip(self.values_, self.models_, strict=True):
+            same = (side == value).all(axis=1)
+            rows = same[task]
+            if rows.any():
+                some = np.flatnonzero(same)
+                predicted[rows] = model.predict_rows(support[some], query[some])
+        return predicted

@@ -37,7 +37,9 @@ class TreesAndIntercepts(Baseline):
     def missing(cls) -> str | None:
         found = importlib.util.find_spec(cls.package)
         return (
-            None if found else f"the package {cls.package} is not installed (pip install 'tailored[rivals]')"
+            None
+            if found
+            else f"the package {cls.package} is not installed (python -m pip install '.[rivals]' in a checkout)"
         )
 
     @abstractmethod

@@ -7,11 +7,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
+from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.displays import (
     ComponentsDisplay,
     EffectsDisplay,
     PriorPathDisplay,
+    RepresentationDisplay,
     RowsDisplay,
     ShrinkageDisplay,
     TaskFitDisplay,
@@ -19,6 +20,7 @@ from tailored.displays import (
 from tailored.displays.base import MARKERS, PALETTE, line_style
 from tailored.displays.coefficients import own_fits
 from tailored.evaluation import Evaluation
+from tailored.solvers import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -28,6 +30,7 @@ CALLS = {
     ShrinkageDisplay: {},
     TaskFitDisplay: {},
     PriorPathDisplay: {"column": 0},
+    RepresentationDisplay: {"column": 0},
     ComponentsDisplay: {},
 }
 
@@ -55,7 +58,7 @@ def test_missing_matplotlib_is_an_error(display, schools, monkeypatch):
         return real(name, *rest, **others)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'tailored\[all\]'"):
+    with pytest.raises(ImportError, match=r"pip install '.\[all\]'"):
         display.from_estimator(*schools, **CALLS[display])
 
 
@@ -238,6 +241,92 @@ def test_path_is_the_prior_along_side_information(schools):
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
     with pytest.raises(ValueError, match="tasks: these tasks have no side information"):
         PriorPathDisplay.from_estimator(learner, plain, 0)
+
+
+# ---------------------------------------------------------------- the representation
+
+
+def on_a_circle(task):
+    angle = np.pi * task.side_info[0]
+    return [np.cos(angle), np.sin(angle)]
+
+
+@pytest.fixture(scope="module")
+def rotating():
+    """Tasks whose weights lie on a line that rotates with s0, and a learner with a map of s0."""
+    rng = np.random.default_rng(1)
+    s = rng.uniform(0.0, 2.0, (80, 1))
+    w = rng.normal(size=(80, 1)) * np.hstack([np.cos(np.pi * s), np.sin(np.pi * s), np.zeros((80, 1))])
+    X, task = rng.normal(size=(800, 3)), np.repeat(np.arange(80), 10)
+    y = np.einsum("ij,ij->i", X, w[task]) + 0.1 * rng.normal(size=800)
+    tasks = TaskSet(X, y, task, side_info=np.hstack([s, rng.normal(size=(80, 1))])[task])
+    solver = ProjectedSGD(step=1.0)
+    return ConditionalLearner(on_a_circle, solver=solver, fit_intercept=False).fit(tasks), tasks
+
+
+@pytest.mark.parametrize("place", [0, 30, 60])
+def test_diagonal_of_the_representation(rotating, schools, place):
+    for learner, tasks in (rotating, schools):
+        found = RepresentationDisplay.from_estimator(learner, tasks, "s0")
+        at = [found.grid[place], np.median(tasks.side_info[:, 1])]
+        tau = learner.representation(side_info=at)
+        np.testing.assert_allclose(found.values[place], np.diag(tau), rtol=1e-8)
+        drawn = found.ax_.images[0].get_array()
+        np.testing.assert_array_equal(drawn, found.values.T)
+    assert found.names == ["x0", "x1", "(intercept)"]
+
+
+def test_direction_of_the_representation(rotating):
+    learner, tasks = rotating
+    found = RepresentationDisplay.from_estimator(learner, tasks, 0, kind="direction")
+    for i in (0, 17, 60):
+        tau = learner.representation(side_info=[found.grid[i], np.median(tasks.side_info[:, 1])])
+        eigenvalues, vectors = np.linalg.eigh(tau)
+        assert abs(found.values[i] @ vectors[:, -1]) == pytest.approx(1.0)
+        assert found.shares[i] == pytest.approx(eigenvalues[-1] / eigenvalues.sum())
+    # Neighbours have the same sign along a full turn, although -v is an eigenvector as well.
+    assert found.values[0].sum() > 0
+    assert (np.sum(found.values[1:] * found.values[:-1], axis=1) > 0.9).all()
+    # The line of the weights turns by almost 2π, and the eigenvector follows it.
+    line = np.column_stack([np.cos(np.pi * found.grid), np.sin(np.pi * found.grid)])
+    assert (np.abs(np.sum(found.values[:, :2] * line, axis=1)) > 0.9).all()
+    assert "% of the trace" in found.ax_.get_title()
+
+
+def test_representation_of_the_user(rotating):
+    """`IndependentLearner` with a function: rank one along v(s), so the eigenvector is v(s) up to its sign."""
+    _, tasks = rotating
+
+    def unit(s):
+        return np.array([np.cos(np.pi * s), 0.0, np.sin(np.pi * s)])
+
+    given = IndependentLearner(tau=lambda s: 3.0 * np.outer(unit(s[0]), unit(s[0])), fit_intercept=False)
+    found = RepresentationDisplay.from_estimator(given.fit(tasks), tasks, "s0", kind="direction")
+    lines = np.array([unit(s) for s in found.grid])
+    np.testing.assert_allclose(found.values, lines * np.sign(lines[0].sum()), atol=1e-7)
+    np.testing.assert_allclose(found.shares, 1.0)
+
+
+def test_few_values_of_side_information_are_ticks(rotating):
+    learner, tasks = rotating
+    side = np.column_stack([np.arange(80) % 2 * 0.5, np.zeros(80)])
+    found = RepresentationDisplay.from_estimator(learner, tasks.replace(side_info=side), 0)
+    assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == ["0", "0.5"]
+    assert found.values.shape == (2, 3)
+    constant = RepresentationDisplay.from_estimator(learner, tasks.replace(side_info=side), 1)
+    assert constant.values.shape == (1, 3)
+    constant.figure_.canvas.draw()
+
+
+@pytest.mark.parametrize("feature_map", ["mean", "ridge"])
+def test_a_representation_that_needs_rows_is_an_error(rotating, feature_map):
+    tasks = rotating[1]
+    paper = ConditionalLearner(feature_map, solver=ProjectedSGD(step=0.1)).fit(tasks)
+    for learner in (paper, EmpiricalBayesLearner(feature_map=feature_map).fit(tasks)):
+        with pytest.raises(ValueError, match="computes the representation from the rows of a task"):
+            RepresentationDisplay.from_estimator(learner, tasks, 0)
+    with pytest.raises(ValueError, match="kind must be one of 'diagonal', 'direction'"):
+        RepresentationDisplay.from_estimator(paper, tasks, 0, kind="trace")
 
 
 # ---------------------------------------------------------------- components

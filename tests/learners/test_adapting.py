@@ -94,21 +94,20 @@ def hard():
 
 
 HARD = {"loss": "logistic", "initial_representation": 1e4}
+ALONE = {"loss": "logistic", "tau": 1e4, "fit_intercept": False}
 
 
 def test_convergence_warnings_name_tasks_by_their_labels(hard):
     """Through adapt_many, and through fit, which adapts the tasks that it was given."""
-    hasty = IndependentLearner(max_iter=1, **{"fit_intercept": False, **HARD})
+    hasty = IndependentLearner(max_iter=1, **ALONE)
     with pytest.warns(ConvergenceWarning, match=r"3 of 3 tasks \(spoon, fork, knife\)"):
         hasty.fit(hard)
     with pytest.warns(ConvergenceWarning, match=r"2 of 2 tasks \(fork, knife\)"):
         hasty.adapt_many(hard[1:])
-    strict = IndependentLearner(tol=1e-300, max_iter=3, **{"fit_intercept": False, **HARD})
+    strict = IndependentLearner(tol=1e-300, max_iter=3, **ALONE)
     with pytest.warns(ConvergenceWarning, match=r"tasks \(spoon, fork, knife\)"):
         strict.fit(hard)
-    IndependentLearner(**{"fit_intercept": False, **HARD}).fit(hard).adapt_many(
-        hard
-    )  # no warning, which would be an error here
+    IndependentLearner(**ALONE).fit(hard).adapt_many(hard)  # no warning, which would be an error here
 
 
 @pytest.mark.parametrize("kind", [UnconditionalLearner, ConditionalLearner])

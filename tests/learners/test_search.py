@@ -78,7 +78,7 @@ def test_the_paper_s_configuration_to_the_last_setting():
         "solver": solver,
         "initial_representation": None,
         "lipschitz": None,
-        "scale_features": True,
+        "scale_features": False,
         "tune_scale": False,
         "validation_fraction": 0.2,
         "support": 0.5,

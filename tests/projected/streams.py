@@ -15,7 +15,6 @@ from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
 from tailored.tasks.rows import Rows, Scaling
-from tailored.tasks.task_set import TaskSet
 
 LOSSES = {
     "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
@@ -86,6 +85,4 @@ def problem_of(tasks, phis, held_out_error=None, **options):
         scaling=Scaling.raw(d), conditioning=Constant(np.eye(d), k), bias=Bias.zero("none", d, k)
     )
     objective = Surrogate(LOSSES["absolute"][0], 1.0)
-    return Problem(
-        prior, objective, TaskSet.from_tasks(tasks), batch, lambda i: batch, held_out_error, **options
-    )
+    return Problem(prior, objective, batch, held_out_error, **options)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import reference as ref
-from streams import LOSSES, close, problem_of, random_stream, same, start
+from streams import LOSSES, batch_of, close, random_stream, same, start
 from tailored.representation.conditioning import Constant, Dense, Factored
 from tailored.representation.exact import Exact
-from tailored.solvers import ProjectedSGD, StepSizes
+from tailored.solvers import StepSizes
 from tailored.solvers.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import BLOCK, ExactMean, RunningMean
+from tailored.solvers.projected import BLOCK, ExactMean, RunningMean, run
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
@@ -122,16 +122,19 @@ def test_means_at_tasks_follow_a_run_that_is_gone_on_with(rank, features):
     """A run that goes on is a copy of the old one, which must not lose what the last step did."""
     tasks, _, _ = random_stream(np.random.default_rng(23), 20, 3, 4)
     phis = np.random.default_rng(24).normal(size=(20, features))
-    solver, means, taus = ProjectedSGD((0.1, 0.5)), MeanAtTasks(phis), []
+    means, taus, runs = (
+        MeanAtTasks(phis),
+        [],
+        [start(StepSizes(0.1, 0.5, 0.1), np.eye(3), features, rank=rank)],
+    )
 
     def look(trajectory):
         means.add(trajectory.iterate)
         taus.append(trajectory.iterate.evaluate(phis).copy())
 
-    state = None
     for piece in (slice(0, 7), slice(7, 12), slice(12, 20)):
-        problem = problem_of(tasks[piece], phis[piece], rank=rank)
-        state = solver.solve(problem, state, look).state
+        runs = deepcopy(runs)
+        run(runs, batch_of(tasks[piece], phis[piece]), Surrogate(LOSSES["absolute"][0], 1.0), callback=look)
         close(np.broadcast_to(means.mean(), (20, 3, 3)), np.mean(taus, axis=0), 1e-10)
 
 

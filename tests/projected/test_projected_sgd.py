@@ -23,7 +23,7 @@ def test_a_solution_is_a_snapshot_and_its_state_can_be_gone_on_from_twice():
     for other in (again, whole):
         np.testing.assert_array_equal(other.prior.conditioning.dense_H(), second.prior.conditioning.dense_H())
     assert (second.n_iter, second.scale, second.error, second.history) == (20, 1.0, None, [])
-    assert second.details == {"step_size_": StepSizes(0.1, 0.5, 0.1)}
+    assert second.steps == StepSizes(0.1, 0.5, 0.1)
 
 
 def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error():
@@ -38,7 +38,7 @@ def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error
         assert len(solution.history) == 4 * (8 if tune_scale else 1)
         best = min(solution.history, key=lambda row: row["error"])
         assert solution.error == best["error"] == held_out_error(solution.prior.conditioning, None)
-        assert (solution.details["step_size_"].C, solution.scale) == (best["step_C"], best["scale"])
+        assert (solution.steps.C, solution.scale) == (best["step_C"], best["scale"])
     assert solution.scale != 1.0
     tried = {(row["step_C"], row["step_H"]) for row in solution.history}
     assert tried == {(0.1, 0.0), (1.0, 0.0), (0.1, 0.2), (1.0, 2.0)}

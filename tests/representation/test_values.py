@@ -108,6 +108,43 @@ def test_matrix_of_a_tensor(d, k, p):
 
 
 @shapes
+def test_H_is_the_gram_matrix_of_the_unfolded_tensor(d, k):
+    """Eqs. 84 to 87: H = AᵀA with A(:, (i−1)k + h) = M(:, i, h)."""
+    M, C = random_pair(np.random.default_rng([d, k, 5]), d, k, 3)
+    A = np.column_stack([M[:, i, h] for i in range(d) for h in range(k)])
+    for conditioning in all_kinds(M, C):
+        close(conditioning.dense_H(), A.T @ A, 1e-12)
+
+
+@shapes
+def test_trace_of_tau_is_at_most_that_of_H_times_the_squared_norm_of_phi(d, k):
+    """Eq. 88, with C added on the left: equality where H sees no direction but that of φ."""
+    rng = np.random.default_rng([d, k, 6])
+    M, C = random_pair(rng, d, k, 4)
+    phi = rng.normal(size=k)
+    aligned = np.einsum("qi,h->qih", rng.normal(size=(4, d)), phi)
+    for tensor, sharp in ((M, False), (aligned, True)):
+        for conditioning in all_kinds(tensor, C):
+            value = np.trace(conditioning(phi)) - np.trace(C)
+            bound = np.trace(conditioning.dense_H()) * (phi @ phi)
+            assert value <= bound * (1 + 1e-12)
+            assert (value > bound * (1 - 1e-12)) == (sharp or k == 1)
+
+
+@shapes
+def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
+    """Prop. 11: Σ v_i v_iᵀ, a step of H along −I, has the norm ‖φ‖², for v_i = vec(φ e_iᵀ) = (I ⊗ φ) e_i."""
+    phi = np.random.default_rng([d, k, 7]).normal(size=k)
+    V = np.column_stack([np.outer(phi, e).flatten(order="F") for e in np.eye(d)])
+    close(V, ref.lift(d, phi), 1e-15)
+    close(V.T @ V, phi @ phi * np.eye(d), 1e-12)
+    conditioning = Dense(np.zeros((d * k, d * k)), np.eye(d))
+    conditioning.step(-np.eye(d), phi, 0.0, 1.0)
+    close(conditioning.dense_H(), V @ V.T, 1e-12)
+    assert np.linalg.norm(conditioning.dense_H(), 2) == pytest.approx(phi @ phi, rel=1e-12)
+
+
+@shapes
 def test_from_tensor_of_limited_rank_is_the_best_approximation(d, k):
     rng = np.random.default_rng([d, k])
     M, C = random_pair(rng, d, k, 6)

@@ -98,8 +98,9 @@ def test_summary_pairs_the_seeds(monkeypatch):
     assert ["s", "ridge per task", "0", 9.0] in rows_table(results)[1]
 
 
-def test_the_best_baseline_is_chosen_on_shared_seeds():
+def test_the_best_baseline_is_chosen_on_shared_seeds(monkeypatch):
     """A rival that took the easy seeds only is not the best for that."""
+    monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
     results = [(Trial("s", "task mean", i), TrialResult(e, 0.1)) for i, e in enumerate([1.0, 1.0, 9.0, 9.0])]
     results += [(Trial("s", "ridge per task", i), TrialResult(1.2, 0.1)) for i in range(2)]
     assert {line.best_baseline for line in summarise(results)} == {"task mean"}
@@ -107,7 +108,8 @@ def test_the_best_baseline_is_chosen_on_shared_seeds():
 
 def test_ratios_pair_the_splits(monkeypatch):
     """Geometric mean over the splits that both have, with a one-sided limit; only on multilevel sets."""
-    monkeypatch.setitem(SUITES, "m", Suite("a test", 9, lambda seed, data: None, is_multilevel=True))
+    suite = Suite("a test", 9, lambda seed, data: None, is_multilevel=True, overlap=5 / 9)
+    monkeypatch.setitem(SUITES, "m", suite)
     monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
     ours = {0: (1.0, 2.0), 1: (1.2, 2.0), 2: (0.9, 1.9), 9: (7.0, 7.0)}
     theirs = {0: (1.1, 2.1), 1: (1.35, 1.9), 2: (1.0, 1.8)}

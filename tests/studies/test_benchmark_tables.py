@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+from scipy.stats import t as student
 from typer.testing import CliRunner
 
 from studies.__main__ import app
@@ -15,13 +16,17 @@ from studies.benchmark.methods import (
     METHODS,
     ORACLE,
     OURS,
+    PER_CATEGORY,
+    SPLINES,
     Known,
 )
 from studies.benchmark.run import Trial, TrialResult, applies, list_trials, run_trial
 from studies.benchmark.splits import Split, subspaces, with_oracle
 from studies.benchmark.suites import SUITES, Suite, seeds_of
-from studies.benchmark.tables import Change, intervals_table, lme4_table, oracle_table
+from studies.benchmark.tables import Change, intervals_table, lme4_table, oracle_table, summarise
+from studies.rivals.simple import MixedModelPerCategory, SplineMixedModel
 from studies.theory.bayes import ClusterOracle, CurveOracle
+from tailored.baselines import MixedModel
 from tailored.datasets import make_circle, make_clusters
 
 
@@ -113,6 +118,63 @@ def test_corrected_t():
     assert Change.of(ours, theirs, 0.4).t == pytest.approx(expected)
 
 
+def test_corrected_p_of_real_data():
+    """Splits of hsb82 share schools, tasks of different seeds of hint do not."""
+    ours, theirs = np.array([1.0, 1.2, 0.9]), np.array([1.1, 1.35, 1.0])
+    for suite, overlap in (
+        ("hsb82", 1 / 3),
+        ("oxboys", 1 / 3),
+        ("movielens", 1 / 3),
+        ("sleepstudy", 5 / 13),
+        ("hint", 0.0),
+    ):
+        results = [
+            (Trial(suite, name, seed), TrialResult(error, 1.0))
+            for name, errors in ((OURS, ours), ("boosting", theirs))
+            for seed, error in enumerate(errors)
+        ]
+        (line,) = (line for line in summarise(results) if line.method == OURS)
+        change = ours - theirs
+        t = change.mean() / (change.std(ddof=1) * np.sqrt(1 / 3 + overlap))
+        assert line.p_value == pytest.approx(2 * student.sf(abs(t), 2))
+
+
+def test_mixed_model_with_splines():
+    """It finds coefficients on a circle, which effects linear in the side information do not."""
+    split = with_oracle(make_circle, 150, 12, 3, n_features=4)(5, None)
+    spline, linear, oracle = (
+        model.fit(split.train) for model in (SplineMixedModel(), MixedModel(), Known(split.oracle))
+    )
+    errors = [
+        np.abs(m.predict_rows(split.support, split.query) - split.query.y).mean()
+        for m in (oracle, spline, linear)
+    ]
+    assert errors[1] < 1.05 * errors[0]
+    assert errors[2] > 1.3 * errors[0]
+
+
+def test_mixed_model_per_category():
+    """Each category has the predictions of a mixed model of its own tasks; a new value has those of all tasks."""
+    tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=1.0, random_state=0)
+    train, (support, query) = tasks[:40], tasks[40:].support_query(5, shuffle=False)
+    first = train.side_info[:, 0] == 1.0
+    own = np.flatnonzero(support.side_info[:, 0] == 1.0)
+    expected = (
+        MixedModel(fit_intercept=False)
+        .fit(train[np.flatnonzero(first)])
+        .predict_rows(support[own], query[own])
+    )
+    model = MixedModelPerCategory().fit(train)
+    rows = np.repeat(support.side_info[:, 0] == 1.0, query.sizes)
+    np.testing.assert_allclose(model.predict_rows(support, query)[rows], expected)
+    unseen = support.replace(side_info=np.full((20, 2), 7.0), side_names=None, encoding=None)
+    pooled = MixedModel(fit_intercept=False).fit(train)
+    np.testing.assert_allclose(model.predict_rows(unseen, query), pooled.predict_rows(support, query))
+    many = train.replace(side_info=np.arange(40.0)[:, None], side_names=None, encoding=None)
+    with pytest.raises(ValueError, match="at most 20 categories, got 40"):
+        model.fit(many)
+
+
 @pytest.mark.skipif(polls.missing(None) is not None, reason="needs R and dslabs")
 def test_polls():
     split = polls.load(0, None)
@@ -154,6 +216,9 @@ def test_what_runs_where():
     assert applies(IN_ORDER, "sleepstudy-time")
     assert not applies(ORACLE, "clusters-2")
     assert not applies("lme4", "clusters-2")
+    assert applies(SPLINES, "circle")
+    assert not applies(PER_CATEGORY, "circle")
+    assert applies(PER_CATEGORY, "hint")
     trials = list_trials(["exam"], ["lme4", "MERF", ALGORITHM_1], seeds_by_suite("exam"))
     counts = {name: sum(trial.method == name for trial in trials) for name in ("lme4", "MERF")}
     assert counts == {"lme4": 30, "MERF": 10}

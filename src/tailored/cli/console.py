@@ -122,7 +122,9 @@ def report_errors(hint: str = "") -> Iterator[None]:
             note(f"error: {error}")
             raise typer.Exit(1) from error
         except ImportError as error:
-            note(f"error: {error}\nInstall all optional packages with pip install 'tailored[all]'.")
+            note(
+                f"error: {error}\nInstall all optional packages with python -m pip install '.[all]' in a checkout."
+            )
             raise typer.Exit(1) from error
     except KeyboardInterrupt:
         note(f"interrupted.{hint}")

@@ -103,7 +103,7 @@ def _pooch() -> ModuleType:
     try:
         import pooch
     except ImportError as error:
-        advice = f"pip install 'tailored[all]', or give a local file with path= or {DATA_VARIABLE}"
+        advice = f"python -m pip install '.[all]' in a checkout, or give a local file with path= or {DATA_VARIABLE}"
         raise ImportError(f"downloading needs pooch: {advice}") from error
     return pooch
 

@@ -306,7 +306,7 @@ def _read_jester(files: Located) -> np.ndarray:
         try:
             import xlrd
         except ImportError as error:
-            advice = "pip install 'tailored[all]', or give a CSV file of the same layout with path="
+            advice = "python -m pip install '.[all]' in a checkout, or give a CSV file of the same layout with path="
             raise ImportError(f"reading {name} needs xlrd: {advice}") from error
     with files.reading(name):
         if is_excel:

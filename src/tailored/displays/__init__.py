@@ -7,6 +7,7 @@ again and returns the display with ``ax_`` and ``figure_``.  matplotlib is impor
 
 from .coefficients import ComponentsDisplay, EffectsDisplay, PriorPathDisplay, ShrinkageDisplay
 from .evaluation import CalibrationDisplay, RowsDisplay
+from .representation import RepresentationDisplay
 from .task_fit import TaskFitDisplay
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "ComponentsDisplay",
     "EffectsDisplay",
     "PriorPathDisplay",
+    "RepresentationDisplay",
     "RowsDisplay",
     "ShrinkageDisplay",
     "TaskFitDisplay",

@@ -217,16 +217,10 @@ class PriorPathDisplay(ModelDisplay):
         """
         check_choice("kind", kind, ("mean", "std"))
         names = names_of(learner)
-        if tasks.side_info is None:
-            raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")
-        side_names = [str(n) for n in tasks.side_names or [f"s{j}" for j in range(tasks.side_info.shape[1])]]
-        j = find_column(column, side_names)
-        grid, table = _vary(tasks.side_info, j, side_names[j])
-        n, X = len(grid), dense(tasks.X[:0])
-        empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)
+        side_name, grid, empty = along_side_info(tasks, column)
         prior = learner.prior_
         values = prior.mean(empty) if kind == "mean" else np.sqrt(prior.variances_of_weights(empty))
-        return cls(side_names[j], kind, grid, names, values).plot(ax)
+        return cls(side_name, kind, grid, names, values).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         span = np.ptp(self.values, axis=0)
@@ -375,6 +369,21 @@ def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
         identified = np.diagonal(inverse @ (rows / size)) > 1.0 - 1e-8
         fits[t, identified] = (inverse @ task.y / size)[identified]
     return fits
+
+
+def along_side_info(tasks: TaskSet, column: Any) -> tuple[str, Array, TaskSet]:
+    """Return a column's name, a grid over its range among the tasks, and a task without rows for each grid point.
+
+    The other columns of the side information are fixed at their medians, or at their most frequent categories.
+    """
+    if tasks.side_info is None:
+        raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")
+    names = [str(n) for n in tasks.side_names or [f"s{j}" for j in range(tasks.side_info.shape[1])]]
+    j = find_column(column, names)
+    grid, table = _vary(tasks.side_info, j, names[j])
+    n, X = len(grid), dense(tasks.X[:0])
+    empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)
+    return names[j], grid, empty
 
 
 def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:

@@ -15,7 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import progress_bar
 from .._utils.records import restored_on_failure
-from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd, warn
+from .._utils.validation import (
+    check_choice,
+    check_fraction,
+    check_int,
+    check_positive,
+    check_psd,
+    check_shape,
+    warn,
+)
 from ..exceptions import ConstantRepresentationWarning
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.maps import GivenMap, check_features
@@ -257,6 +265,14 @@ class ObjectiveLearner(PaperLearner):
             self._learn(X, y, groups, side_info, validation, None, reset=fresh, whole=False)
             self._goes_on = True
         return self
+
+    def restore(self) -> None:
+        super().restore()
+        if hasattr(self, "feature_moment_"):
+            n_side = self.conditioning_.n_side
+            check_shape("feature_moment_", self.feature_moment_, n_side, n_side)
+        if hasattr(self, "learning_curve_"):
+            check_shape("learning_curve_", self.learning_curve_, None)
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; ``solver__step`` sets an argument of the solver."""

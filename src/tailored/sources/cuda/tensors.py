@@ -27,7 +27,7 @@ def check_device(device: Any) -> Any:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"device={device!r}: a GPU needs torch and CuPy; pip install 'tailored[gpu]', or use device=None"
+            f"device={device!r}: a GPU needs torch and CuPy; python -m pip install '.[gpu]' in a checkout, or use device=None"
         ) from error
     n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device not in ("cuda", *(f"cuda:{i}" for i in range(n_devices))) or not n_devices:
