@@ -133,7 +133,12 @@ def write_report(
 
 def first_screen(results: Results, published: Mapping[str, Mapping[str, Published]]) -> str:
     """Return the table of README's first screen: mean errors over the seeds, with three significant digits."""
-    labels = METHODS | {"conditional": "conditional (Algorithm 1)", "bayes": "limit"}
+    shorter = {
+        "conditional": "conditional (Algorithm 1)",
+        "conditional-scaled": "φ scaled",
+        "bayes": "Bayes limit",
+    }
+    labels = METHODS | shorter
 
     def row(name: str) -> Iterator[str]:
         quoted = published.get(name, {}).get("conditional")
@@ -145,7 +150,7 @@ def first_screen(results: Results, published: Mapping[str, Mapping[str, Publishe
 
     return "\n".join(
         _table(
-            ["data", "published, conditional", *labels.values()],
+            ["experiment", "published conditional", *labels.values()],
             ([*row(name)] for name in results.experiments),
         )
     )
