@@ -96,14 +96,23 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the figures.", show_default="figures, next to OUT")
     ] = None,
+    first_screen: Annotated[
+        bool, typer.Option("--first-screen", help="Only print the table of README's first screen.")
+    ] = False,
 ) -> None:
     """Write a page that compares a reproduction with the published numbers."""
     with explained():
-        from .reproduction.report import write_report
+        from .reproduction import report as pages
 
+        if first_screen:
+            from .reproduction.published import read_published
+            from .reproduction.table import Results
+
+            typer.echo(pages.first_screen(Results.read(results), read_published(published)))
+            return
         folder = figures or out.parent / "figures"
         draw(results, folder, published)
-        write_report(results, out, published=published, figures=folder)
+        pages.write_report(results, out, published=published, figures=folder)
         say(f"page: {out}")
 
 
