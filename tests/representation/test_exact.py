@@ -176,15 +176,15 @@ def test_eigenpairs_below_of_degenerate_matrices(kind, scale):
     np.testing.assert_allclose(vectors @ vectors.T, frame[:, below] @ frame[:, below].T, atol=1e-10)
 
 
-def test_exact_keeps_its_basis_orthonormal_if_directions_are_half_inside():
-    """Directions of norm 0.1 to 0.5 outside the range are orthogonalised once; the errors must not grow with the steps."""
+def test_exact_keeps_its_basis_orthonormal_if_directions_are_mostly_inside():
+    """With directions of norm 0.1 to 0.5 outside the range, the errors of one pass would multiply from step to step."""
     rng = np.random.default_rng(3)
     d, k = 4, 30
     exact, outside = Exact(np.eye(d), k), []
     for _ in range(100):
-        phi = rng.normal(size=k) * np.geomspace(1.0, 0.05, k)
+        phi = rng.normal(size=k) * np.geomspace(1.0, 0.005, k)
         inside = exact.basis.T.reshape(-1, d, k) @ phi / np.linalg.norm(phi)
         outside.append(np.sqrt(max(0.0, 1.0 - np.linalg.norm(inside, axis=0).max() ** 2)))
         exact.step(random_gradient(rng, d, n=3, lipschitz=0.3), phi, 0.05, 0.5)
         assert np.abs(exact.basis.T @ exact.basis - np.eye(len(exact.P))).max() < 1e-13
-    assert sum(0.1 < norm < 0.5 for norm in outside) > 20
+    assert sum(0.1 < norm < 0.5 for norm in outside) > 50

@@ -19,9 +19,9 @@ from .._utils.compiling import njit
 from .._utils.validation import check_shape
 from .conditioning import RANK_TOLERANCE, Array, Index, Iterate, finite
 
-#: Below this norm, the part of a direction outside the range is orthogonalised a second time.  Above it, one pass loses at
-#: most a digit, which `CLEANING` restores.
-WELL_OUTSIDE = 0.1
+#: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With 0.1, the errors of
+#: successive steps multiply and reach 1e-12 before the next cleaning.
+WELL_OUTSIDE = 0.5
 #: Number of steps after which the basis is made orthonormal again, because rounding errors accumulate.
 CLEANING = 100
 #: Up to this size, computing all eigenvectors costs no more than computing a few.
