@@ -6,7 +6,6 @@ for the paper's configurations and left out for any other.
 
 from __future__ import annotations
 
-import importlib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import make_folder, write_text
+from .as_published import published_section
 from .config import EXPERIMENTS, METHODS, load_config
 from .manifest import read_manifest
 from .published import Published, read_published
@@ -211,8 +211,7 @@ def _as_published(figures: Path | None) -> list[str]:
     """The section on the variants of the algorithm that give the published numbers."""
     if figures is None or not (figures / "as-published.csv").exists():
         return []
-    section = importlib.import_module(".as_published", __package__).published_section
-    return [section(figures / "as-published.csv").strip(), ""]
+    return [published_section(figures / "as-published.csv").strip(), ""]
 
 
 def _experiment(results: Results, name: str, quoted: Mapping[str, Published], text: str | None) -> list[str]:
