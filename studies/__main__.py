@@ -6,7 +6,7 @@ import typer
 
 from tailored.cli.console import OneLineErrors
 
-from .commands import benchmark, plot, report, reproduce, theory
+from .commands import benchmark, environments, plot, report, reproduce, theory
 
 app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
@@ -18,7 +18,7 @@ def main() -> None:
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-for command in (reproduce, plot, report, theory, benchmark):
+for command in (reproduce, plot, report, theory, benchmark, environments):
     app.command()(command)
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ ResultsFolder = Annotated[Path, typer.Argument(help="Results folder of `reproduc
 
 def reproduce(
     experiments: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="clusters-2, clusters-6, lenk, movielens, jester, all; or the path of a .toml file.",
             show_default=False,
         ),
-    ],
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds (paper: 5).")] = None,
     step_sizes: Annotated[
         int | None, typer.Option(min=1, help="Number of step sizes, log-spaced (paper: 14).")
@@ -49,13 +49,28 @@ def reproduce(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw the figures when the run is complete.")
     ] = True,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published",
+            help="Instead run the variants behind the published numbers, and compare seed by seed. "
+            "Experiments: clusters-2, clusters-6, lenk, movielens, or all (default).",
+        ),
+    ] = False,
 ) -> None:
     """Run the paper's experiments: every seed, method and step size; write a table and draw the figures."""
     overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
+    if as_published and (step_sizes or rank or quick or (seeds or 1) > 5):
+        raise typer.BadParameter("--as-published has five seeds, and no --step-sizes, --rank or --quick")
+    if not experiments and not as_published:
+        raise typer.BadParameter("name experiments, or 'all'")
     with explained(_this_command(*([] if resume else ["--resume"]))):
+        if as_published:
+            _compare_with_published(experiments or ["all"], method, seeds or 5, out, data, jobs, resume)
+            return
         from .reproduction.config import select_configs
 
-        configs = select_configs(experiments, quick=quick, **overrides)
+        configs = select_configs(experiments or [], quick=quick, **overrides)
         _run(configs, out, data, jobs, resume)
         if figures:
             draw(out, out / "figures")
@@ -81,14 +96,23 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the figures.", show_default="figures, next to OUT")
     ] = None,
+    first_screen: Annotated[
+        bool, typer.Option("--first-screen", help="Only print the table of README's first screen.")
+    ] = False,
 ) -> None:
     """Write a page that compares a reproduction with the published numbers."""
     with explained():
-        from .reproduction.report import write_report
+        from .reproduction import report as pages
 
+        if first_screen:
+            from .reproduction.published import read_published
+            from .reproduction.table import Results
+
+            typer.echo(pages.first_screen(Results.read(results), read_published(published)))
+            return
         folder = figures or out.parent / "figures"
         draw(results, folder, published)
-        write_report(results, out, published=published, figures=folder)
+        pages.write_report(results, out, published=published, figures=folder)
         say(f"page: {out}")
 
 
@@ -209,6 +233,40 @@ def _run(configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bo
     say(f"{summary.computed} cells in {summary.seconds:.0f} s   table: {summary.table}")
 
 
+def _compare_with_published(
+    names: list[str],
+    method: list[str] | None,
+    seeds: int,
+    out: Path,
+    data: Path | None,
+    jobs: int,
+    resume: bool,
+) -> None:
+    from .files import ResultsError
+    from .reproduction import as_published as variants
+
+    experiments, methods = variants.EXPERIMENTS if "all" in names else names, method or variants.METHODS
+    _check_names("published experiment whose data are known", experiments, variants.EXPERIMENTS)
+    _check_names("method", methods, variants.METHODS)
+    chosen = [(e, m) for e, m in variants.VARIANTS if e in experiments and m in methods]
+    if not chosen:
+        raise typer.BadParameter(f"no published run of {', '.join(methods)} with {', '.join(experiments)}")
+    wanted = [(*pair, seed) for pair in chosen for seed in range(seeds)]
+    source = None if data is None else str(data)
+    table = variants.compare_all(wanted, out, data=source, n_jobs=jobs, resume=resume)
+    title = "Test error after all training tasks, and the largest difference over the checkpoints"
+    formats = {"seed": "d", "step": ".5g", "published": ".6f", "reproduced": ".6f"}
+    formats |= {"largest_difference": ".1e", "algorithm_1": ".4f"}
+    shown = make_table(title, ["experiment", "method"], [name.replace("_", " ") for name in formats])
+    for row in table.to_dict("records"):
+        shown.add_row(row["experiment"], row["method"], *(f"{row[k]:{how}}" for k, how in formats.items()))
+    console.print(shown)
+    say(f"table: {out / variants.RESULTS_FILE}")
+    if failing := variants.failing(table):
+        limit = f"differ from the published errors by more than {variants.TOLERANCE:g}"
+        raise ResultsError(f"{len(failing)} runs {limit}: {', '.join(failing)}")
+
+
 def _print_results(out: Path, names: list[str]) -> None:
     from .reproduction.published import read_published
     from .reproduction.table import Results
@@ -255,3 +313,57 @@ def _print_lines(lines: list[Line], title: str) -> None:
             end_section=[other.suite for other in lines[place + 1 : place + 2]] != [line.suite],
         )
     console.print(shown)
+
+
+# --- environments for the choice of a model
+
+
+def environments(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Environments; all of them when absent (see --list).", show_default=False),
+    ] = None,
+    label: Annotated[str, typer.Option(help="Name of the version of the package that is run.")] = "new",
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(help="Run no cell; compare two labels, OLD and NEW.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of seeds.", show_default="10; a few environments have others, see --list"
+        ),
+    ] = None,
+    first_seed: Annotated[int, typer.Option(help="First seed.")] = 5000,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed of every environment with fast fits.")
+    ] = False,
+    jobs: Jobs = 1,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
+    out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("environments"),
+    show_list: Annotated[bool, typer.Option("--list", help="List the environments.")] = False,
+) -> None:
+    """Measure the default learner on many environments; compare two versions of the package on the same seeds."""
+    with explained(None if compare else _this_command()):
+        from .files import write_text
+        from .selection import cells
+        from .selection.environments import ENVIRONMENTS
+
+        if show_list:
+            for name, one in ENVIRONMENTS.items():
+                console.print(f"{name:26} {one.n_seeds:2} seeds  {one.about}", markup=False, soft_wrap=True)
+            return
+        chosen = names or [n for n, one in ENVIRONMENTS.items() if not quick or one.n_seeds >= 10]
+        _check_names("known environment", chosen, ENVIRONMENTS)
+        if compare is None:
+            number = 1 if quick and seeds is None else seeds
+            ranges = {n: range(first_seed, first_seed + (number or ENVIRONMENTS[n].n_seeds)) for n in chosen}
+            folder = None if data is None else str(data)
+            cells.run_cells(label, ranges, out, data=folder, n_jobs=jobs, progress=True)
+        table = cells.read(out)
+        table = table[table["environment"].isin(chosen)]
+        found = cells.summarise(table, label) if compare is None else cells.compare(table, *compare)
+        path = out / f"{'-'.join(compare or (label,))}.csv"
+        write_text(path, found.to_csv(float_format="%.6g"))
+        say(cells.to_text(found))
+        say(f"written: {path}")

@@ -22,7 +22,6 @@ train = "support"
 constant = false
 [features]
 map = "mean"
-scale = true
 [learning]
 methods = ["independent", "unconditional", "conditional"]
 loss = "absolute"

@@ -15,7 +15,7 @@ class Style(NamedTuple):
     """Colours differ in lightness, and dashes and markers differ as well: any one of the three is enough."""
 
     color: str
-    linestyle: str
+    linestyle: str | tuple[int, tuple[int, ...]]
     marker: str
 
     @property
@@ -33,6 +33,9 @@ STYLES = {
     "independent": Style("0.62", ":", "s"),
     "unconditional": Style("#d3722b", "--", "^"),
     "conditional": Style("#12355b", "-", "o"),
+    "conditional-scaled": Style("#4f93c4", "-.", "D"),
+    "empirical-bayes": Style("#8b1a4a", "none", "*"),
+    "bayes": Style("black", (0, (1, 3)), "none"),
 }
 
 

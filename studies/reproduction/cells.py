@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.representation.bias import Bias
@@ -19,16 +20,21 @@ from tailored.solvers.base import TaskBatch
 from tailored.solvers.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import StepSizes, Trajectory, run
+from tailored.tasks.rows import Rows
 from tailored.within import solving
 
+from ..theory.bayes import ClusterOracle
 from .config import ExperimentConfig
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]
 
+#: Methods with one cell for each step size.
+STEPPED = ("unconditional", "conditional", "conditional-scaled")
+
 
 class Cell(NamedTuple):
-    """The name of a cell; ``step`` is the position in the grid of step sizes (None: nothing is learned)."""
+    """The name of a cell; ``step`` is the position in the grid of step sizes, if any."""
 
     experiment: str
     seed: int
@@ -46,11 +52,11 @@ class CellResult:
 
     Attributes
     ----------
-    test : ndarray of shape (T,)
+    test : ndarray of shape (T,) or (1,)
         Mean error on the test tasks with the mean of the first t iterates, t = 1 .. T; infinite from where
-        the iterates overflowed.
+        the iterates overflowed. `EmpiricalBayesLearner` is fitted once, to all training tasks.
     validation : float
-        Mean error on the validation tasks with the mean of all T iterates.
+        Mean error on the validation tasks with the mean of all T iterates; NaN if the method is fitted to them.
     arrays : dict of ndarray
         Learned representation, for the figures; empty unless asked for.
     """
@@ -65,7 +71,7 @@ def list_cells(config: ExperimentConfig) -> list[Cell]:
     cells = []
     for seed in range(config.grid.seeds):
         for method in reversed(config.learning.methods):
-            steps = [None] if method == "independent" else range(config.grid.step_count)
+            steps = range(config.grid.step_count) if method in STEPPED else [None]
             cells += [Cell(config.name, seed, method, step) for step in steps]
     return cells
 
@@ -76,7 +82,7 @@ def run_cells(config: ExperimentConfig, cells: Sequence[Cell], data: str | None 
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         prepared = prepare(config, cells[0].seed, data)
         if cells[0].step is None:
-            return [_independent(config, prepared)]
+            return [WITHOUT_STEPS[cells[0].method](config, prepared)]
         return list(_learn(config, prepared, cells))
 
 
@@ -86,20 +92,61 @@ def _independent(config: ExperimentConfig, prepared: Prepared) -> CellResult:
     return CellResult(np.full(config.tasks.train, test), validation)
 
 
+def _empirical_bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult:
+    """`EmpiricalBayesLearner`, fitted to the training rows of Algorithm 1 and to all rows of the validation tasks.
+
+    Algorithm 1 selects its step size on the validation tasks; this learner selects its model by cross-validation.
+    """
+    train, validation, test = prepared.train, prepared.validation, prepared.test
+    n_columns = prepared.n_features - config.rows.constant  # the learner has its own intercept
+    T = len(train)
+    seen = _task_set(n_columns, (train.support, 0), (validation.support, T), (validation.query, T))
+    # Labels of their own: these tasks are new.
+    support, query = (_task_set(n_columns, (rows, len(seen))) for rows in (test.support, test.query))
+    learner = EmpiricalBayesLearner(loss=config.learning.loss).fit(seen)
+    predicted = learner.predict_tasks(query, support, coverage=None)["prediction"]
+    return CellResult(np.array([Scorer(config, test).mean_error(np.asarray(predicted))]), np.nan)
+
+
+def _bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult:
+    """Posterior mean of an observer who knows the clusters' planes and the noise, but not a task's cluster."""
+    assert prepared.bases is not None
+    oracle = ClusterOracle(prepared.bases, dict(config.data.options)["noise"])
+    test, validation = (
+        Scorer(config, part).of_coefficients(
+            oracle.adapt_many(_task_set(prepared.n_features, (part.support, 0)))
+        )
+        for part in (prepared.test, prepared.validation)
+    )
+    return CellResult(np.full(config.tasks.train, test), validation)
+
+
+WITHOUT_STEPS = {"independent": _independent, "empirical-bayes": _empirical_bayes, "bayes": _bayes}
+
+
+def _task_set(n_columns: int, *parts: tuple[Rows, int]) -> TaskSet:
+    """The first columns of rows of tasks; those of each part are labelled from a number on."""
+    X = np.concatenate([rows.X[:, :n_columns] for rows, _ in parts])
+    y = np.concatenate([rows.y for rows, _ in parts])
+    labels = [np.repeat(first + np.arange(len(rows.sizes)), rows.sizes) for rows, first in parts]
+    return TaskSet(X, y, np.concatenate(labels))
+
+
 def _learn(config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]) -> Iterator[CellResult]:
     """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``, by the learners' own solver, with the step size of each cell."""
     loss = get_loss(config.learning.loss)
     if not np.isfinite(loss.lipschitz):
         raise ValueError("the surrogate of the paper needs a Lipschitz loss")
-    k = prepared.train.phis.shape[1] if cells[0].method == "conditional" else 0
+    method = cells[0].method
+    k = 0 if method == "unconditional" else prepared.train.phis.shape[1]
+    scale = prepared.scale if method == "conditional-scaled" else 1.0
     parts = prepared.train, prepared.validation, prepared.test
-    train, validation, test = (part.phis[:, :k] for part in parts)
+    train, validation, test = (part.phis[:, :k] / scale for part in parts)
     C0, bias = np.eye(prepared.n_features), Bias.zero("none", prepared.n_features, k)
     sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
     runs = [Trajectory.start(StepSizes(*[size] * 3), C0, bias, k, config.learning.rank) for size in sizes]
     score = Scorer(config, prepared.test)
     curves = {size: Curve(config, score, test) for size in sizes}
-    # The features are scaled already, by the root mean square of the training tasks.
     batch = TaskBatch(prepared.train.support, None, train, np.ones(len(train)))
     objective = Surrogate(loss, loss.lipschitz, config.learning.inner)
     run(runs, batch, objective, callback=lambda one: curves[one.steps.C](one))
@@ -146,7 +193,15 @@ class Scorer:
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
         solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner, certify=False)
-        error = float(self.loss.value(self.rows @ solved.coef.ravel(), self.y) @ self.weights)
+        return self.of_coefficients(solved.coef)
+
+    def of_coefficients(self, coefficients: Array) -> float:
+        """``coefficients`` (T, d)."""
+        return self.mean_error(self.rows @ coefficients.ravel())
+
+    def mean_error(self, predictions: Array) -> float:
+        """``predictions`` of all query rows, in their order."""
+        error = float(self.loss.value(predictions, self.y) @ self.weights)
         return error if np.isfinite(error) else np.inf
 
 

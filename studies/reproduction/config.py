@@ -18,7 +18,15 @@ from tailored.feature_maps import FEATURE_MAPS
 #: The experiments of the paper, in its order.
 EXPERIMENTS = ("clusters-2", "clusters-6", "lenk", "movielens", "jester")
 
-METHODS = ("independent", "unconditional", "conditional")
+#: Methods and their labels, in the order of tables.
+METHODS = {
+    "independent": "independent",
+    "unconditional": "unconditional",
+    "conditional": "conditional",
+    "conditional-scaled": "conditional, φ scaled",
+    "empirical-bayes": "`EmpiricalBayesLearner`",
+    "bayes": "Bayes, clusters known",
+}
 
 
 class ConfigError(ValueError):
@@ -64,10 +72,9 @@ class RowSplit:
 
 @dataclass(frozen=True)
 class Features:
-    """The feature map of the side information; ``scale`` divides by the training root-mean-square norm."""
+    """The feature map of the side information."""
 
     map: str
-    scale: bool
 
 
 @dataclass(frozen=True)
@@ -151,9 +158,9 @@ class ExperimentConfig:
             learning = replace(learning, rank=read_rank("rank", rank))
         if methods:
             try:
-                chosen = {check_choice("method", name, METHODS) for name in methods}
+                chosen = {check_choice("method", name, learning.methods) for name in methods}
             except ValueError as error:
-                raise ConfigError(str(error)) from error
+                raise ConfigError(f"{self.name}: {error}") from error
             learning = replace(learning, methods=tuple(name for name in METHODS if name in chosen))
         return replace(self, grid=grid, learning=learning)
 
@@ -274,3 +281,5 @@ def _check_values(config: ExperimentConfig) -> None:
         check_choice("learning.methods", method, METHODS)
     if not methods or len(set(methods)) < len(methods):
         raise ValueError(f"learning.methods must name each method once; valid: {', '.join(METHODS)}")
+    if "bayes" in methods and config.data.source != "clusters":
+        raise ValueError("learning.methods: 'bayes' needs data.source = 'clusters', whose mixture is known")

@@ -33,7 +33,7 @@ FETCHERS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """Tasks to adapt to: ``support`` rows, ``query`` rows that score, and scaled features ``phis`` (T, k)."""
+    """Tasks to adapt to: ``support`` rows, ``query`` rows that score, and features ``phis`` (T, k)."""
 
     support: Rows
     query: Rows
@@ -51,6 +51,8 @@ class Prepared:
     ----------
     train, validation, test : Part
         The query rows of training tasks are never looked at.
+    scale : float
+        Root mean square norm of the features of the training tasks (1 if they are zero).
     groups : ndarray of shape (n_test,)
         A label of each test task for the figures: its cluster, or the tertile of its mean target.
     group_names : tuple of str
@@ -58,15 +60,19 @@ class Prepared:
         Orthonormal columns in which τ is shown: the clusters' own directions first; the identity elsewhere.
     axis_names : tuple of str
         What the columns of ``frame`` are called.
+    bases : ndarray of shape (m, d, r) or None
+        Orthonormal bases of the planes of synthetic clusters.
     """
 
     train: Part
     validation: Part
     test: Part
+    scale: float
     groups: NDArray[np.int64]
     group_names: tuple[str, ...]
     frame: Array
     axis_names: tuple[str, ...]
+    bases: Array | None
 
     @property
     def n_features(self) -> int:
@@ -140,7 +146,9 @@ def prepare(config: ExperimentConfig, seed: int, data: str | None = None) -> Pre
         support.append(_shuffle_rows(chosen, for_order) if config.rows.order == "shuffled" else chosen)
         query.append(rest)
 
-    phis = _features(_feature_map(config, target_range), support, config.features.scale)
+    mapping = _feature_map(config, target_range).fit(support[0])
+    phis = [mapping.transform(part) for part in support]
+    scale = float(np.sqrt(np.mean(np.sum(phis[0] ** 2, axis=1)))) or 1.0
     train, validation, test = (
         Part(Rows(s.X, s.y, s.offsets), Rows(q.X, q.y, q.offsets), phi)
         for s, q, phi in zip(support, query, phis, strict=True)
@@ -152,7 +160,8 @@ def prepare(config: ExperimentConfig, seed: int, data: str | None = None) -> Pre
     else:
         groups, group_names = _tertiles(support[2])
         frame, axis_names = np.eye(len(names)), tuple(names)
-    return Prepared(train, validation, test, groups, group_names, frame, axis_names)
+    bases = None if truth is None else truth.bases
+    return Prepared(train, validation, test, scale, groups, group_names, frame, axis_names, bases)
 
 
 def _with_constant(tasks: TaskSet) -> TaskSet:
@@ -172,13 +181,6 @@ def _feature_map(config: ExperimentConfig, target_range: tuple[float, float] | N
         # The scale that ratings can have, not the one that the training tasks happen to use.
         return AngleMap(*target_range)
     return get_feature_map(config.features.map, has_side_info=False)
-
-
-def _features(mapping: FeatureMap, tasks: list[TaskSet], scale: bool) -> list[Array]:
-    mapping.fit(tasks[0])
-    phis = [mapping.transform(part) for part in tasks]
-    norm = float(np.sqrt(np.mean(np.sum(phis[0] ** 2, axis=1)))) if scale else 1.0
-    return [phi / norm if norm > 0 else phi for phi in phis]
 
 
 def _cluster_frame(bases: Array) -> tuple[Array, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The page that holds the measured numbers against the published ones.
+"""The page that compares the measured with the published numbers, and the table of README's first screen.
 
 Every number on it is filled in from the table; the sentences around them are in ``commentary.toml``, written
 for the paper's configurations and left out for any other.
@@ -11,20 +11,34 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import write_text
+from ..files import make_folder, write_text
+from .as_published import published_section
 from .config import EXPERIMENTS, METHODS, load_config
 from .manifest import read_manifest
 from .published import Published, read_published
-from .table import Curves, Results
+from .table import Curves, Results, write_table
 
 Array = NDArray[np.float64]
+
+#: The ends of the curves, next to the figures; README's table is compared with it.
+ENDS_FILE = "reproduction.csv"
+
+#: Paired differences of the page: the first method minus the second.
+PAIRS = (
+    ("unconditional", "independent"),
+    ("conditional", "independent"),
+    ("conditional", "unconditional"),
+    ("conditional-scaled", "unconditional"),
+    ("conditional-scaled", "conditional"),
+    ("empirical-bayes", "conditional"),
+    ("empirical-bayes", "bayes"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class Numbers:
 
     @property
     def deviation(self) -> str:
-        return _short(_deviation(self.final), 2)
+        return _deviation(self.final)
 
     @property
     def published(self) -> str:
@@ -48,16 +62,14 @@ class Numbers:
 
     @property
     def published_deviation(self) -> str:
-        return "–" if self.reference is None else _short(self.reference.deviation, 2)
-
-    @property
-    def ratio(self) -> float:
-        return np.nan if self.reference is None else float(self.final.mean()) / self.reference.mean
+        return "" if self.reference is None else f" ({_short(self.reference.deviation, 2)})"
 
     @property
     def excess(self) -> str:
         """Signed, in percent of the published number."""
-        return "–" if self.reference is None else f"{100 * (self.ratio - 1):+.1f} %"
+        if self.reference is None:
+            return "–"
+        return f"{100 * (float(self.final.mean()) / self.reference.mean - 1):+.1f} %"
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class Difference:
 
     @property
     def deviation(self) -> str:
-        return _short(_deviation(self.values), 2)
+        return _deviation(self.values)
 
     @property
     def wins(self) -> str:
@@ -83,8 +95,8 @@ def _short(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def _deviation(values: Array) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+def _deviation(values: Array) -> str:
+    return _short(float(values.std(ddof=1)), 2) if len(values) > 1 else "–"
 
 
 def write_report(
@@ -97,7 +109,7 @@ def write_report(
     published : Path, optional
         Published curves; the paper's end-of-curve numbers by default.
     figures : Path, optional
-        Folder of figures to embed.
+        Folder of figures to embed. The ends of the curves are written there, as a table.
     """
     results = Results.read(results_folder)
     manifest = read_manifest(results_folder)
@@ -106,6 +118,7 @@ def write_report(
     lines = [texts["head"].strip(), ""]
     lines += ["## Published and measured", "", *_comparison(results, quoted)]
     lines += _paired(results)
+    lines += _as_published(figures)
     for name in results.experiments:
         faithful = _is_paper(name, manifest)
         lines += _experiment(results, name, quoted.get(name, {}), texts.get(name) if faithful else None)
@@ -113,6 +126,34 @@ def write_report(
     lines += ["## How the text was read", "", texts["readings"].strip(), ""]
     lines += _provenance(manifest)
     write_text(out, "\n".join(lines).rstrip() + "\n")
+    if figures is not None:
+        make_folder(figures)
+        write_table(figures / ENDS_FILE, results.ends())
+
+
+def first_screen(results: Results, published: Mapping[str, Mapping[str, Published]]) -> str:
+    """Return the table of README's first screen: mean errors over the seeds, with three significant digits."""
+    shorter = {
+        "conditional": "conditional (Algorithm 1)",
+        "conditional-scaled": "φ scaled",
+        "bayes": "Bayes limit",
+    }
+    labels = METHODS | shorter
+
+    def row(name: str) -> Iterator[str]:
+        quoted = published.get(name, {}).get("conditional")
+        yield name
+        yield "—" if quoted is None else f"{quoted.mean:#.3g}"
+        for method in labels:
+            known = method in results.methods(name)
+            yield f"{results.curves(name, method).final.mean():#.3g}" if known else "—"
+
+    return "\n".join(
+        _table(
+            ["experiment", "published conditional", *labels.values()],
+            ([*row(name)] for name in results.experiments),
+        )
+    )
 
 
 def _numbers(results: Results, name: str, quoted: Mapping[str, Published]) -> dict[str, Numbers]:
@@ -123,10 +164,10 @@ def _numbers(results: Results, name: str, quoted: Mapping[str, Published]) -> di
 
 
 def _differences(results: Results, name: str) -> Iterator[tuple[str, str, Difference]]:
-    """The better idea minus the simpler one, for each pair of methods."""
-    for simple, better in combinations([m for m in METHODS if m in results.methods(name)], 2):
-        values = results.curves(name, better).final - results.curves(name, simple).final
-        yield better, simple, Difference(values)
+    for first, second in PAIRS:
+        if {first, second} <= set(results.methods(name)):
+            values = results.curves(name, first).final - results.curves(name, second).final
+            yield first, second, Difference(values)
 
 
 def _comparison(results: Results, quoted: Mapping[str, Mapping[str, Published]]) -> list[str]:
@@ -135,8 +176,8 @@ def _comparison(results: Results, quoted: Mapping[str, Mapping[str, Published]])
         (
             [
                 name if k == 0 else "",
-                method,
-                f"{n.published} ({n.published_deviation})",
+                METHODS[method],
+                f"{n.published}{n.published_deviation}",
                 f"{n.measured} ({n.deviation})",
                 n.excess,
                 str(len(n.final)),
@@ -158,12 +199,19 @@ def _paired(results: Results) -> list[str]:
     lines += _table(
         ["experiment", "difference", "mean (standard deviation)", "seeds in favour of the first"],
         (
-            [name if k == 0 else "", f"{better} − {simple}", f"{d.mean} ({d.deviation})", d.wins]
+            [name if k == 0 else "", f"{METHODS[a]} − {METHODS[b]}", f"{d.mean} ({d.deviation})", d.wins]
             for name in results.experiments
-            for k, (better, simple, d) in enumerate(_differences(results, name))
+            for k, (a, b, d) in enumerate(_differences(results, name))
         ),
     )
     return [*lines, ""]
+
+
+def _as_published(figures: Path | None) -> list[str]:
+    """The section on the variants of the algorithm that give the published numbers."""
+    if figures is None or not (figures / "as-published.csv").exists():
+        return []
+    return [published_section(figures / "as-published.csv").strip(), ""]
 
 
 def _experiment(results: Results, name: str, quoted: Mapping[str, Published], text: str | None) -> list[str]:
@@ -176,11 +224,11 @@ def _experiment(results: Results, name: str, quoted: Mapping[str, Published], te
         names |= {f"{a}_{b}": d for a, b, d in _differences(results, name)}
         lines += [text.format(**names).strip(), ""]
     chosen = (
-        f"{method} {_chosen(results.curves(name, method))}"
+        f"{METHODS[method]}: {_chosen(results.curves(name, method))}"
         for method in results.methods(name)
         if len(results.curves(name, method).step_sizes)
     )
-    return [*lines, f"Step sizes selected on the validation tasks, for each seed: {'; '.join(chosen)}.", ""]
+    return [*lines, f"Step sizes selected on the validation tasks, by seed: {'; '.join(chosen)}.", ""]
 
 
 def _chosen(curves: Curves) -> str:
@@ -199,12 +247,13 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
         return []
     lines = ["## Figures", ""]
     captions = {
-        "curves": "Test error against the number of training tasks: mean and standard deviation over the seeds; "
-        "hollow marks at the right edge are the ends of the published curves.",
+        "curves": "Test error against the number of training tasks: mean and standard deviation over the seeds. "
+        "Hollow marks at the right edge are the ends of the published curves. `EmpiricalBayesLearner` is fitted once, "
+        "to all training and validation tasks.",
         "step-sizes": "Validation error at the end of training against the step size.",
     }
     captions |= {
-        f"representation-{name}": f"{name}: results of seed 0. Heat maps show |τ|, averaged over groups of test "
+        f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Heat maps show |τ|, averaged over groups of test "
         "tasks, each on its own scale. The other panels show the spectra of the averaged H and C."
         for name in results.experiments
     }
@@ -219,9 +268,15 @@ def _provenance(manifest: Mapping[str, Any]) -> list[str]:
     lines = ["## Time and versions", ""]
     sessions = [s for s in manifest["sessions"] if s.get("cells")]
     lines += _table(
-        ["cells", "jobs", "wall time", "finished"],
+        ["commit", "cells", "jobs", "wall time", "finished"],
         (
-            [str(s["cells"]), str(s["jobs"]), f"{s['wall_seconds']:.0f} s", "yes" if s["finished"] else "no"]
+            [
+                s.get("commit", "unknown"),
+                str(s["cells"]),
+                str(s["jobs"]),
+                f"{s['wall_seconds']:.0f} s",
+                "yes" if s["finished"] else "no",
+            ]
             for s in sessions
         ),
     )

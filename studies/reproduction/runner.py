@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,7 @@ def execute(
                 "jobs": joblib.effective_n_jobs(n_jobs),
                 "wall_seconds": round(wall, 2),
                 "cell_seconds": {name: round(value, 2) for name, value in seconds.items()},
+                "commit": commit(),
                 "versions": versions(),
             },
             strict=finished,
@@ -116,7 +118,9 @@ def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterato
         for _, cells in groupby(p.missing, key=lambda cell: (cell.seed, cell.method))
     ]
     # Long ones first: the last streams of a run are then short, and no core waits for another.
-    streams.sort(key=lambda stream: (stream[2][0].method != "conditional", -stream[0].tasks.train))
+    streams.sort(
+        key=lambda stream: (not stream[2][0].method.startswith("conditional"), -stream[0].tasks.train)
+    )
     return in_any_order(compute_and_store, streams, n_jobs)
 
 
@@ -158,6 +162,16 @@ def _write_representation(p: Plan, results: Mapping[Cell, CellResult]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_atomically(p.store.folder / REPRESENTATION_FILE, buffer.getvalue())
+
+
+def commit() -> str:
+    """Commit of this checkout, with "-dirty" if tracked files were changed; "unknown" outside git."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The tidy table of results: one row per (experiment, method, seed, step size, number of tasks, split).
 
-Test rows hold the error at every number of training tasks, validation rows the one at the end, which chooses
-the step size. The independent learner has no step size: the field is empty.
+Test rows hold the error at every number of training tasks (`EmpiricalBayesLearner`: at the last), validation rows
+the one at the end, which chooses the step size. The field of the step size is empty for methods without one.
 """
 
 from __future__ import annotations
@@ -46,27 +46,26 @@ def cell_rows(config: ExperimentConfig, cell: Cell, result: CellResult) -> Itera
     """Yield the rows of one cell."""
     step = "" if cell.step is None else repr(config.grid.step_sizes[cell.step])
     head = (cell.experiment, cell.method, str(cell.seed), step)
-    for t, error in enumerate(result.test, start=1):
+    last = config.tasks.train
+    for t, error in enumerate(result.test, start=last + 1 - len(result.test)):
         yield Row(*head, str(t), "test", repr(float(error)))
-    yield Row(*head, str(len(result.test)), "validation", repr(result.validation))
+    yield Row(*head, str(last), "validation", repr(result.validation))
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write the table, gzipped; equal rows give equal bytes (no time stamp, no name inside)."""
+    """Write the table, gzipped if the name ends so; equal rows give equal bytes (no time stamp, no name inside)."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(rows)
-    buffer = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as zipped:
-        zipped.write(text.getvalue().encode())
-    write_atomically(path, buffer.getvalue())
+    content = text.getvalue().encode()
+    write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a table, as text."""
     try:
-        with gzip.open(path, "rt", newline="") as handle:
+        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as handle:
             lines = csv.reader(handle)
             header = next(lines, [])
             if tuple(header) != COLUMNS:
@@ -102,14 +101,13 @@ class Curves:
     """One method of one experiment."""
 
     seeds: list[int]
-    step_sizes: Array  # (n_steps,); empty for the independent learner
-    validation: (
-        Array  # errors at the end of training, (n_seeds, n_steps); one column for the independent learner
-    )
+    n_tasks: int  # number of training tasks at the end
+    step_sizes: Array  # (n_steps,); empty for methods without a step size
+    validation: Array  # errors at the end of training, (n_seeds, n_steps or 1)
     chosen: NDArray[
         np.int64
     ]  # position of the best validation error of each seed; the smaller step wins a tie
-    test: Array  # test curves of the chosen step sizes, (n_seeds, T)
+    test: Array  # test curves of the chosen step sizes, (n_seeds, T), or the ends only, (n_seeds, 1)
 
     @property
     def final(self) -> Array:
@@ -141,7 +139,7 @@ class Results:
         return list(dict.fromkeys(name for name, _ in self._curves))
 
     def methods(self, experiment: str) -> list[str]:
-        """Methods of an experiment, in the paper's order."""
+        """Methods of an experiment, in the order of tables."""
         present = {method for name, method in self._curves if name == experiment}
         return [name for name in METHODS if name in present]
 
@@ -149,6 +147,15 @@ class Results:
         check_choice("experiment", experiment, self.experiments)
         check_choice("method", method, self.methods(experiment))
         return self._curves[experiment, method]
+
+    def ends(self) -> Iterator[Row]:
+        """Yield the ends of the curves only, as rows without a step size: a table small enough for a repository."""
+        for (experiment, method), curves in self._curves.items():
+            validation = curves.validation[np.arange(len(curves.seeds)), curves.chosen]
+            for seed, *errors in zip(curves.seeds, curves.final, validation, strict=True):
+                for split, error in zip(("test", "validation"), errors, strict=True):
+                    end = str(curves.n_tasks), split, repr(float(error))
+                    yield Row(experiment, method, str(seed), "", *end)
 
 
 def _curves(
@@ -164,7 +171,8 @@ def _curves(
         test = []
         for seed, best in zip(seeds, chosen, strict=True):
             curve = cells[seed, steps[best]]["test"]
-            test.append([curve[t] for t in range(1, len(curve) + 1)])
-        return Curves(seeds, np.array([s for s in steps if s > 0]), validation, chosen, np.array(test))
+            test.append([curve[t] for t in range(min(curve), max(curve) + 1)])
+        n_tasks, sizes = max(curve), np.array([step for step in steps if step > 0])
+        return Curves(seeds, n_tasks, sizes, validation, chosen, np.array(test))
     except (KeyError, ValueError) as error:
         raise ResultsError(f"the table is incomplete for {experiment}, {method}: {error!r}") from error

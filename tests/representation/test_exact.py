@@ -145,3 +145,46 @@ def test_eigenpairs_below(n):
     split = np.diag(np.where(np.arange(n) % 3 == 0, -1.0, 1.0))
     vectors = eigenpairs_below(split, 0.0)[1]
     np.testing.assert_allclose(split @ vectors, -vectors, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1.0, 1e120])
+@pytest.mark.parametrize("kind", ["clustered", "rank-deficient", "near zero", "zero"])
+def test_eigenpairs_below_of_degenerate_matrices(kind, scale):
+    """The same eigenvalues and the same invariant subspace as eigh, above `SMALL`."""
+    n, m = 160, 19
+    rng = np.random.default_rng(m)
+    values = np.append(-np.geomspace(1e-3, 0.1, m), np.geomspace(1e-3, 1.0, n - m))
+    if kind == "clustered":
+        values[:m] = -0.1 * (1.0 + 1e-13 * rng.normal(size=m))
+    elif kind == "rank-deficient":
+        values[m : n // 2] = 0.0
+    elif kind == "near zero":
+        values[m : n // 2] = np.geomspace(1e-13, 1e-9, n // 2 - m)
+    elif kind == "zero":
+        values[:] = 0.0
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    M = scale * ((Q * values) @ Q.T)
+    M = (M + M.T) / 2
+    bound = -1e-4 * scale  # no eigenvalue is near the bound, so that the number of pairs is well defined
+    found, vectors = eigenpairs_below(M, bound)
+    expected, frame = np.linalg.eigh(M)
+    below = expected <= bound
+    assert len(found) == below.sum() == (0 if kind == "zero" else m)
+    np.testing.assert_allclose(found, expected[below], rtol=0.0, atol=1e-14 * scale)
+    np.testing.assert_allclose(M @ vectors, vectors * found, rtol=0.0, atol=1e-13 * scale)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(found)), atol=1e-12)
+    np.testing.assert_allclose(vectors @ vectors.T, frame[:, below] @ frame[:, below].T, atol=1e-10)
+
+
+def test_exact_keeps_its_basis_orthonormal_if_directions_are_mostly_inside():
+    """With directions of norm 0.1 to 0.5 outside the range, the errors of one pass would multiply from step to step."""
+    rng = np.random.default_rng(3)
+    d, k = 4, 30
+    exact, outside = Exact(np.eye(d), k), []
+    for _ in range(100):
+        phi = rng.normal(size=k) * np.geomspace(1.0, 0.005, k)
+        inside = exact.basis.T.reshape(-1, d, k) @ phi / np.linalg.norm(phi)
+        outside.append(np.sqrt(max(0.0, 1.0 - np.linalg.norm(inside, axis=0).max() ** 2)))
+        exact.step(random_gradient(rng, d, n=3, lipschitz=0.3), phi, 0.05, 0.5)
+        assert np.abs(exact.basis.T @ exact.basis - np.eye(len(exact.P))).max() < 1e-13
+    assert sum(0.1 < norm < 0.5 for norm in outside) > 50

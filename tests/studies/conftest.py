@@ -4,6 +4,7 @@ import pytest
 
 #: Tests that `make test` runs.
 QUICK = ("test_reproduce_then_plot_then_report", "test_help_lists_the_commands", "test_usage_errors")
+QUICK += ("test_rows_of_H_that_are_left_out_stay_zero", "test_lenk_agrees_with_the_published_curve")
 
 
 def pytest_collection_modifyitems(items):

@@ -74,10 +74,10 @@ def test_help_of_each_command(command, words):
         (["reproduce", "lenk", "--method", "bayes"], "method must be one of 'independent', 'unconditional'"),
         (["reproduce", "lenk", "--rank", "some"], "rank must be an integer >= 1 or 'exact'"),
         (["reproduce", "nowhere.toml"], "nowhere.toml: No such file"),
-        (["reproduce", "lenk", "--data", "nowhere"], "there is no such file or folder"),
+        (["reproduce", "lenk", "--data", "nowhere"], "does not contain the lenk data"),
         (
             ["benchmark", "lenk", "--method", "task mean", "--seeds", "1", "--data", "nowhere"],
-            "there is no such file or folder",
+            "does not contain the lenk data",
         ),
         (["plot", "nowhere"], "there is no"),
     ],

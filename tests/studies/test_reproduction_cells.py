@@ -11,7 +11,8 @@ import reference
 from studies.reproduction.cells import Cell, list_cells, run_cells
 from studies.reproduction.config import ExperimentConfig, load_config, parse_config, select_configs
 from studies.reproduction.protocol import prepare
-from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
+from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
+from tailored.datasets import make_clusters
 from tailored.representation.conditioning import Constant
 from tailored.representation.exact import Exact
 from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
@@ -33,13 +34,18 @@ def as_tasks(part):
     ]
 
 
-def literal_cell(config, seed, step_size, conditional):
+def literal_cell(config, seed, step_size, method):
     """Algorithm 1 and its evaluation, as the paper writes them, for every number of tasks."""
     prepared = prepare(config, seed)
+    if method == "conditional-scaled":
+        norm = np.sqrt(np.mean(np.sum(prepared.train.phis**2, axis=1)))
+        parts = {name: getattr(prepared, name) for name in ("train", "validation", "test")}
+        scaled = {name: replace(part, phis=part.phis / norm) for name, part in parts.items()}
+        prepared = replace(prepared, **scaled)
     train = [(X, y) for X, y, _, _ in as_tasks(prepared.train)]
     d, k = prepared.n_features, prepared.train.phis.shape[1]
     loss = reference.absolute()
-    gamma_H = step_size if conditional else 0.0
+    gamma_H = 0.0 if method == "unconditional" else step_size
     run = reference.algorithm_1(
         train, list(prepared.train.phis), step_size, gamma_H, np.eye(d), config.learning.inner, loss, 1.0
     )
@@ -62,13 +68,13 @@ def literal_cell(config, seed, step_size, conditional):
     return np.array(test), validation
 
 
-@pytest.mark.parametrize("method", ["unconditional", "conditional"])
+@pytest.mark.parametrize("method", ["unconditional", "conditional", "conditional-scaled"])
 @pytest.mark.parametrize("inner", ["online", "exact"])
 @pytest.mark.parametrize("step", [0, 1])
 def test_cell_is_the_paper_s_algorithm(tiny, method, inner, step):
     config = replace(tiny, learning=replace(tiny.learning, inner=inner))
     result = run_cells(config, [Cell("tiny", 1, method, step)])[0]
-    test, validation = literal_cell(config, 1, config.grid.step_sizes[step], method == "conditional")
+    test, validation = literal_cell(config, 1, config.grid.step_sizes[step], method)
     np.testing.assert_allclose(result.test, test, atol=1e-8)
     assert result.validation == pytest.approx(validation, abs=1e-8)
     # Something was learned, and the first mean is the starting point.
@@ -105,7 +111,7 @@ def task_sets(rows):
 
 
 @pytest.mark.parametrize("name", ["tiny", "clusters-2"])
-@pytest.mark.parametrize("method", ["unconditional", "conditional"])
+@pytest.mark.parametrize("method", ["unconditional", "conditional", "conditional-scaled"])
 def test_the_learner_s_paper_configuration_is_a_cell(name, method, tiny):
     """Same tasks, same step: the same errors on new tasks, to rounding."""
     config = tiny if name == "tiny" else select_configs([name], quick=True)[0]
@@ -113,7 +119,7 @@ def test_the_learner_s_paper_configuration_is_a_cell(name, method, tiny):
     result = run_cells(config, [Cell(config.name, 0, method, step)])[0]
     prepared = prepare(config, 0)
     solver = ProjectedSGD(step=config.grid.step_sizes[step])
-    learner = ConditionalLearner.paper(solver=solver)
+    learner = ConditionalLearner.paper(solver=solver, scale_features=method == "conditional-scaled")
     if method == "unconditional":
         learner = UnconditionalLearner(inner="online", tune_scale=False, solver=solver, fit_intercept=False)
     learner.fit(task_sets(prepared.train.support))
@@ -130,9 +136,48 @@ def test_paper_searches_the_grid_of_the_reproduction():
     assert learner.solver.step_ratios == (1.0,)
     assert (learner.rank, learner.inner, learner.loss) == (None, config.learning.inner, config.learning.loss)
     assert learner.feature_map == config.features.map
-    assert learner.scale_features is config.features.scale
+    assert not learner.scale_features
     assert not learner.tune_scale
     assert learner.initial_representation is None
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_empirical_bayes_has_the_rows_of_algorithm_1(tiny, constant):
+    """Fitted to training support rows and all validation rows; the errors of one adapted model per test task."""
+    config = replace(tiny, rows=replace(tiny.rows, constant=constant))
+    prepared = prepare(config, 0)
+    X, y, labels = [], [], []
+    for name, part in (("train", prepared.train), ("validation", prepared.validation)):
+        for t, (support, y_support, query, y_query) in enumerate(as_tasks(part)):
+            keep = len(query) if name == "validation" else 0
+            X.append(np.vstack([support, query[:keep]])[:, :4])
+            y.append(np.concatenate([y_support, y_query[:keep]]))
+            labels += [f"{name} {t}"] * len(y[-1])
+    assert (len(labels), len(set(labels))) == (7 * 8 + 5 * 14, 12)
+    learner = EmpiricalBayesLearner(loss="absolute").fit(np.vstack(X), np.concatenate(y), groups=labels)
+    errors = [
+        np.abs(learner.adapt(X[:, :4], y).predict(X_test[:, :4]) - y_test).mean()
+        for X, y, X_test, y_test in as_tasks(prepared.test)
+    ]
+    result = run_cells(config, [Cell("tiny", 0, "empirical-bayes", None)])[0]
+    np.testing.assert_allclose(result.test, [np.mean(errors)], rtol=1e-6)
+    assert np.isnan(result.validation)
+
+
+def test_bayes_knows_the_mixture():
+    config = select_configs(["clusters-2"], quick=True)[0]
+    result = run_cells(config, [Cell("clusters-2", 1, "bayes", None)])[0]
+    tasks, truth = make_clusters(90, random_state=1, return_truth=True, **dict(config.data.options))
+    errors = []
+    for task in (tasks[t] for t in range(80, 90)):
+        # Quadrature over the unit circle of each of the two planes.
+        angles = 2 * np.pi * np.arange(4000) / 4000
+        circle = np.vstack([np.cos(angles), np.sin(angles)])
+        W = np.hstack([basis @ circle for basis in truth.bases])
+        fit = -0.5 * np.sum((task.y[:40, None] - task.X[:40] @ W) ** 2, axis=0) / 0.1**2
+        density = np.exp(fit - fit.max())
+        errors.append(np.abs(task.X[40:] @ W @ density / density.sum() - task.y[40:]).mean())
+    np.testing.assert_allclose(result.test, np.full(50, np.mean(errors)), rtol=1e-9)
 
 
 def test_same_bits_twice(tiny):
@@ -155,7 +200,7 @@ def test_arrays_of_the_first_seed_only(tiny):
 def test_cells_of_the_paper():
     config = load_config("lenk")
     cells = list_cells(config)
-    assert len(cells) == len(set(cells)) == 5 * (14 + 14 + 1)
+    assert len(cells) == len(set(cells)) == 5 * (3 * 14 + 2)
     assert len({str(cell) for cell in cells}) == len(cells)
     assert config.grid.step_sizes[0] == 1e-5
     assert config.grid.step_sizes[-1] == 1e5

@@ -26,9 +26,10 @@ def test_the_paper_s_protocol(name):
     tasks = config.tasks
     found = (tasks.train, tasks.validation, tasks.test), config.rows.support, config.features.map
     assert found == PROTOCOL[name]
-    assert config.learning.methods == ("independent", "unconditional", "conditional")
+    known = () if name in ("lenk", "movielens", "jester") else ("bayes",)
+    learned = ("independent", "unconditional", "conditional", "conditional-scaled", "empirical-bayes")
+    assert config.learning.methods == learned + known
     assert (config.learning.loss, config.learning.inner) == ("absolute", "online")
-    assert config.features.scale
     assert config.grid.seeds == 5
     steps = config.grid.step_sizes
     assert (len(steps), steps[0], steps[-1]) == (14, 1e-5, 1e5)
@@ -41,6 +42,9 @@ def edit(old: str, new: str) -> bytes:
     text = TINY.decode()
     assert old in text
     return text.replace(old, new).encode()
+
+
+LENK = re.sub(rb'source = "clusters".*noise = 0.1', b'source = "lenk"', TINY, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,10 @@ def edit(old: str, new: str) -> bytes:
         (edit('rank = "exact"', 'rank = "full"'), "must be an integer >= 1 or 'exact'; got 'full'"),
         (edit('"conditional"]', '"condicional"]'), "my.toml: learning.methods must be one of 'independent'"),
         (edit('"conditional"]', '"independent"]'), "my.toml: learning.methods must name each method once"),
+        (
+            LENK.replace(b'"conditional"]', b'"bayes"]'),
+            "my.toml: learning.methods: 'bayes' needs data.source",
+        ),
         (edit("step_high = 30", "step_high = 0.1"), "grid.step_high must not be below grid.step_low"),
         (edit("step_low = 0.3", "step_low = nan"), "grid.step_low must be a finite number > 0; got nan"),
         (edit('source = "clusters"', ""), "my.toml: the key 'source' is missing"),
@@ -76,7 +84,7 @@ def test_unknown_names():
         load_config("lenc")
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load_config("nowhere.toml")
-    with pytest.raises(ConfigError, match="method must be one of 'independent'"):
+    with pytest.raises(ConfigError, match="lenk: method must be one of 'independent'"):
         select_configs(["lenk"], methods=["bayes"])
     with pytest.raises(ConfigError, match="rank must be an integer >= 1 or 'exact'; got 'low'"):
         select_configs(["lenk"], rank="low")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,20 +17,23 @@ from matplotlib.colors import to_rgb
 from studies.figures.curves import plot_curves, plot_step_sizes
 from studies.files import ResultsError
 from studies.reproduction import runner
-from studies.reproduction.config import parse_config
+from studies.reproduction.config import EXPERIMENTS, METHODS, parse_config
 from studies.reproduction.figures import draw_all, representation_display
 from studies.reproduction.published import read_published
-from studies.reproduction.report import Difference, Numbers, write_report
+from studies.reproduction.report import ENDS_FILE, Difference, Numbers, first_screen, write_report
 from studies.reproduction.table import Results
 from tiny import TINY
 
 mpl.use("Agg")
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("results")
-    plans = runner.plan([parse_config(TINY, "tiny", "tiny.toml")], out)
+    config = parse_config(TINY, "tiny", "tiny.toml")
+    plans = runner.plan([replace(config, learning=replace(config.learning, methods=tuple(METHODS)))], out)
     runner.execute(plans, out, n_jobs=1)
     return out
 
@@ -60,11 +64,17 @@ def test_curves_are_means_over_the_seeds(folder):
     _, ax = plt.subplots()
     plot_curves(ax, curves, "tiny", "error", {"conditional": 0.2})
     lines = {line.get_label(): line for line in ax.get_lines()}
-    styles = [lines[method].get_linestyle() for method in curves]
-    assert len(set(styles)) == 3  # told apart without colour
+    labels = [METHODS[method] for method in curves if method != "empirical-bayes"]
+    styles = [(lines[label].get_linestyle(), lines[label].get_marker()) for label in labels]
+    assert len(set(styles)) == 5  # told apart without colour
+    # A method that is fitted once has a mark at the end.
+    (end,) = ax.containers
+    assert end.get_label() == "EmpiricalBayesLearner"
+    assert end.lines[0].get_xydata().tolist() == [[7, curves["empirical-bayes"].mean()]]
     test = curves["conditional"]
     np.testing.assert_allclose(lines["conditional"].get_ydata(), test.mean(axis=0))
-    (band,) = (c for c in ax.collections if c.get_facecolor()[0, :3] == pytest.approx(to_rgb("#12355b")))
+    faces = [(c, *c.get_facecolor()) for c in ax.collections]
+    (band,) = (c for c, *face in faces if face and face[0][:3] == pytest.approx(to_rgb("#12355b")))
     first = band.get_paths()[0].vertices[:, 1][band.get_paths()[0].vertices[:, 0] == 1]
     mean, deviation = test[:, 0].mean(), test[:, 0].std(ddof=1)
     np.testing.assert_allclose([first.min(), first.max()], [mean - deviation, mean + deviation])
@@ -126,6 +136,36 @@ def test_report_of_other_sizes_has_no_comments(folder, tmp_path):
     assert "not of the paper's configuration" in text
     final = Results.read(folder).curves("tiny", "conditional").final
     assert f"{final.mean():.4g} ({final.std(ddof=1):.2g})" in text
+
+
+def test_report_writes_the_ends_of_the_curves(folder, tmp_path):
+    write_report(folder, tmp_path / "page.md", figures=tmp_path)
+    results, ends = Results.read(folder), Results.read(tmp_path / ENDS_FILE)
+    for method in METHODS:
+        np.testing.assert_array_equal(results.curves("tiny", method).final, ends.curves("tiny", method).final)
+    assert first_screen(results, {}) == first_screen(ends, {})
+
+
+def test_first_screen_has_three_digits(folder):
+    """Means over seeds, for the methods in their order; a dash for what is not known."""
+    results = Results.read(folder)
+    head, _, row = first_screen(results, {}).splitlines()
+    assert head.startswith("| experiment | published conditional | independent |")
+    assert head.endswith("| `EmpiricalBayesLearner` | Bayes limit |")
+    cells = row.strip("| ").split(" | ")
+    assert cells[:2] == ["tiny", "—"]
+    assert [float(cell) for cell in cells[2:]] == [
+        pytest.approx(results.curves("tiny", method).final.mean(), rel=5e-3) for method in METHODS
+    ]
+    assert all(len(cell.strip("0.")) <= 3 < len(cell) for cell in cells[2:])
+
+
+def test_readme_has_the_measured_table():
+    """README's table is the output of ``python -m studies report RESULTS --first-screen``."""
+    ends = Results.read(ROOT / "docs" / "figures" / ENDS_FILE)
+    assert ends.experiments == list(EXPERIMENTS)
+    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- first screen -->\n")
+    assert table.strip() == first_screen(ends, read_published())
 
 
 def test_published_numbers_are_the_ends_of_the_curves(tmp_path):

@@ -72,17 +72,8 @@ def test_lenk_features(lenk):
         reference.tikhonov(part.support.X[s], part.support.y[s])
         for s in (slice(*part.support.offsets[t : t + 2]) for t in range(6))
     ]
-    scale = np.sqrt(np.mean(np.sum(np.square(raw), axis=1)))
-    np.testing.assert_allclose(part.phis, np.array(raw) / scale, atol=1e-10)
-
-
-def test_features_are_scaled_by_the_training_tasks():
-    config = parse_config(TINY, "tiny", "tiny.toml")
-    prepared = prepare(config, 0)
-    assert np.mean(np.sum(prepared.train.phis**2, axis=1)) == pytest.approx(1.0)
-    raw = prepare(replace(config, features=replace(config.features, scale=False)), 0)
-    ratio = raw.test.phis / prepared.test.phis
-    np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e-9)
+    np.testing.assert_allclose(part.phis, raw, atol=1e-10)
+    assert prepared.scale == pytest.approx(np.sqrt(np.mean(np.sum(np.square(raw), axis=1))))
 
 
 def test_seeds_differ_and_repeat():
@@ -154,8 +145,8 @@ def test_ratings(name, k, total):
         shown, hidden = prepared.test.support.X[s].sum(axis=0), prepared.test.query.X[q].sum(axis=0)
         assert ((shown + hidden) <= 1).all()
     if name == "jester":
-        np.testing.assert_allclose(prepared.test.phis[:, -1], prepared.test.phis[0, -1])
+        np.testing.assert_array_equal(prepared.test.phis[:, -1], 1.0)
         raw = reference.angle_map(
             prepared.test.support.X[: support[0]], prepared.test.support.y[: support[0]], low, high
         )
-        np.testing.assert_allclose(prepared.test.phis[0] / prepared.test.phis[0, -1], raw, atol=1e-9)
+        np.testing.assert_allclose(prepared.test.phis[0], raw, atol=1e-9)

@@ -1,0 +1,139 @@
+"""The environments for the choice of a model: cells end to end, and the paired comparison of two labels."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from studies.__main__ import app
+from studies.selection import cells
+from studies.selection.cells import FILE, Measured, append, compare, read, run_cell, run_cells
+from studies.selection.environments import ENVIRONMENTS, Environment, category, counts, mixed_model, outliers
+from tailored import EmpiricalBayesLearner
+
+TINY = Environment("a test", mixed_model(12, 4, 1, full=True), (0, 4))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(ENVIRONMENTS, "tiny", TINY)
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, ["environments", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def test_a_cell_is_measured_once_and_compared_with_itself(tiny, tmp_path: Path, monkeypatch):
+    result = invoke("tiny", "--label", "old", "--seeds", 2, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    table = read(tmp_path)
+    assert list(zip(table["seed"], table["rows"], strict=True)) == [
+        (5000, "0"),
+        (5000, "4"),
+        (5001, "0"),
+        (5001, "4"),
+    ]
+    assert (table["error"] > 0.9).all()
+    assert np.isfinite(table[["reference", "log_density", "seconds"]]).all(axis=None)
+    assert table["structure"].str.startswith("mixed model").all()
+
+    monkeypatch.setattr(cells, "run_cell", None)  # nothing is left to run
+    assert invoke("tiny", "--label", "old", "--seeds", 2, "--out", tmp_path).exit_code == 0
+    with (tmp_path / FILE).open() as file:
+        lines = [dict(line, label="new") for line in csv.DictReader(file)]
+    append(tmp_path / FILE, [Measured(*line.values()) for line in lines])
+    result = invoke("tiny", "--compare", "old", "new", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "geometric means over 1 environments: error 1.0000, CPU 1.000" in result.output
+    assert (tmp_path / "old-new.csv").exists()
+
+
+def test_a_failed_fit_is_a_line(tiny, tmp_path: Path, monkeypatch):
+    def fail(self, tasks):
+        raise RuntimeError("not\nstable")
+
+    monkeypatch.setattr(EmpiricalBayesLearner, "fit", fail)
+    run_cells("broken", {"tiny": [5000]}, tmp_path)
+    table = read(tmp_path)
+    assert list(table["failure"]) == ["RuntimeError: not stable"] * 2
+    assert table["error"].isna().all()
+    assert list(cells.summarise(table, "broken")["failed"]) == [1, 1]
+
+
+def made_up(tmp_path: Path, name: str, old: list[float], new: list[float]) -> None:
+    for seed, (before, after) in enumerate(zip(old, new, strict=True)):
+        common = {"environment": name, "seed": seed, "rows": "3"}
+        first = Measured("old", **common, error=before, coverage=0.8, seconds=2.0, structure="full")
+        second = Measured("new", **common, error=after, coverage=0.9, seconds=1.0, structure="intercept")
+        append(tmp_path / FILE, [first, second._replace(failure="ValueError: x" if np.isnan(after) else "")])
+
+
+def test_comparison_of_known_errors(tmp_path: Path):
+    old, factors = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.9, 1.1, 0.8, 1.0])
+    made_up(tmp_path, "made up", [*old, 1.0], [*(old * factors), np.nan])
+    made_up(tmp_path, "sleepstudy", [*old], [*(old * factors)])
+    found = compare(read(tmp_path), "old", "new")
+
+    line, logs = found.loc["made up", "3"], np.log(factors)
+    assert line["seeds"] == 4
+    assert (line["failed_old"], line["failed_new"]) == (0, 1)
+    assert line["ratio"] == pytest.approx(np.prod(factors) ** 0.25)
+    assert line["ratio_error"] == pytest.approx(line["ratio"] * stats.sem(logs))
+    assert line["p"] == pytest.approx(stats.ttest_1samp(logs, 0.0).pvalue)
+    assert line["change"] == pytest.approx((old * (factors - 1.0)).mean())
+    assert line["cpu_ratio"] == 0.5
+    assert (line["coverage_old"], line["coverage_new"]) == pytest.approx((0.8, 0.9))
+    assert (line["structures_old"], line["structures_new"]) == ("5 x [full]", "5 x [intercept]")
+    # Splits of one table: the variance is multiplied by 1/n + 1/3 instead of 1/n.
+    assert found.loc["sleepstudy", "3"]["ratio_error"] == pytest.approx(
+        line["ratio_error"] * np.sqrt(1 + 4 / 3)
+    )
+
+
+def test_errors_of_use(tmp_path: Path):
+    assert "'tyni' is not a known environment" in invoke("tyni").output
+    assert "cells.csv" in invoke("--compare", "a", "b", "--out", tmp_path).output
+    made_up(tmp_path, "made up", [1.0], [1.0])
+    assert invoke("--compare", "old", "newer", "--out", tmp_path).exit_code == 1
+
+
+# --- references
+
+
+@pytest.mark.parametrize(("load", "loss"), [(counts, "deviance"), (category, "log loss")])
+def test_references_are_better_with_rows_and_than_a_shifted_one(load, loss):
+    sample = load(5000, None)
+    errors = []
+    for n_rows in (0, None):
+        predicted = sample.reference(sample.given(n_rows, 0), sample.query)
+        for factor in (1.0, 0.3):
+            errors.append(cells.LOSSES[loss](factor * predicted, sample.query.y).mean())
+    assert errors[2] < errors[0] < errors[1]
+    assert errors[2] < errors[3]
+
+
+def test_linear_references_attain_their_expected_error():
+    # Without slopes, n rows leave the intercept a variance of 1 / (1/sd² + n/σ²).
+    sample = mixed_model(2, 4, 0, sd=0.75)(5000, None)
+    weights = sample.oracle.adapt_many(sample.support)
+    errors = np.square(np.repeat(weights[:, 0], sample.query.sizes) - sample.query.y)
+    assert errors.mean() == pytest.approx(
+        1 + 1 / (1 / 0.75**2 + 4), abs=4 * errors.std() / len(errors) ** 0.5
+    )
+    sample = outliers(5000, None)
+    errors = [
+        np.square(cells.reference_predictions(sample, sample.given(n, 0)) - sample.values).mean()
+        for n in (0, 1, 3)
+    ]
+    assert errors[0] == pytest.approx(0.3**2 + 2 * 0.1**2, rel=0.15)
+    assert errors[2] < errors[1] < errors[0]
+
+
+def test_data_that_are_missing_end_the_run(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        run_cell("any", "sleepstudy", 5000, str(tmp_path))
