@@ -11,7 +11,7 @@ from tailored import EmpiricalBayesLearner
 def few_folds(*arguments, n_folds=2, **options):
     """Return a learner that selects the model structure on fewer folds."""
     learner = EmpiricalBayesLearner(*arguments, **options)
-    learner._n_folds, learner._n_repeats = n_folds, 1
+    learner._n_folds = n_folds
     return learner
 
 
@@ -20,7 +20,6 @@ def short_fits(n_steps=5, n_folds=2):
     """Stop EM after a few steps, and select the model structure on few folds."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(EmpiricalBayesLearner, "_n_folds", n_folds))
-        stack.enter_context(patch.object(EmpiricalBayesLearner, "_n_repeats", 1))
         for name in ("em", "starts", "structures"):
             module = import_module(f"tailored.gaussian.{name}")
             stack.enter_context(patch.object(module, "em", partial(_stop_early, module.em, n_steps)))

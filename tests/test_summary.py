@@ -19,7 +19,7 @@ from tailored import (
     TaskSet,
 )
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.selection import FEW_TASKS
+
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.errors import mean_covariance, task_estimates
 from tailored.gaussian.mixture import Mixture

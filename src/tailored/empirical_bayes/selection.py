@@ -45,6 +45,8 @@ TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of training tasks for atoms.
 LEAST_ATOMS = 100
+#: Minimum number of held-out tasks for a warning about baselines.
+LEAST_COMPARED = 10
 #: A column is unusual if it is more than this many times as large in one task as in the median task.
 UNUSUAL = 5.0
 #: What to check if a baseline is better.
@@ -163,7 +165,7 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
 
     It returns the data of all tasks with these parts subtracted from the targets.
     """
-    structure, scored = Structure("mixed model", learn_mean=True, covariance="diagonal"), []
+    structure, scored = Structure("mixed model", covariance="diagonal"), []
     with single_threaded_blas():
         for fold in data.folds:
             rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
@@ -193,7 +195,7 @@ def _mixtures(
     n_components = count_components(data, folds, best, single)
     if n_components == 1:
         return []
-    mixture = Structure("mixture", n_components, learn_mean=True)
+    mixture = Structure("mixture", n_components)
     chain = [replace(mixture, truncation=threshold) for threshold in TRUNCATIONS]
     if data.has_side:
         chain = [replace(each, gate_penalty=penalty) for penalty in (0.0, *GATE_PENALTIES) for each in chain]
@@ -267,12 +269,12 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     with single_threaded_blas():
         for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
             options: dict[str, Any] = {"n_factors": selected.n_factors, "rank": selected.rank}
-            options |= {"learn_mean": True, "calibration": selected.calibration}
+            options["calibration"] = selected.calibration
             structure = Structure("low rank", selected.n_components, **options)
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
             out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
-        T, full = len(train[0]), Structure("mixed model", learn_mean=True)
+        T, full = len(train[0]), Structure("mixed model")
         if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
             out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out
@@ -357,7 +359,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
             some.append(fold)
             n_tasks += len(fold.held_out)
     least_train = min(len(fold.fitter.tasks) for fold in some)
-    plain = Structure("mixed model", learn_mean=True)
+    plain = Structure("mixed model")
 
     def attempt(K: int) -> Score:
         scored = []
@@ -392,6 +394,8 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:
     """Return the name of the best baseline with significantly lower errors on the same tasks; None if there is none."""
+    if np.isfinite(errors).sum() < LEAST_COMPARED:
+        return None
     better = [name for name, values in baselines.items() if significant(errors - values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)
 

@@ -58,7 +58,7 @@ def training_summary(
     mean = mean_covariance(
         model,
         data.statistics if sample is None else data.statistics.take(sample),
-        learn_mean=structure.learn_mean or structure.atoms,
+        learn_mean=structure.has_mean,
         side=fitter.side_fit if structure.kind != "independent" else None,
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
@@ -82,7 +82,7 @@ def training_summary(
 
 def _baselines(selection: Selection) -> dict[str, Candidate]:
     """Return the best candidate of each standard method."""
-    plain, candidates = Structure("mixed model", learn_mean=True), selection.candidates
+    plain, candidates = Structure("mixed model"), selection.candidates
     kinds = {
         RIDGE: [] if selection.ridge is None else [selection.ridge],
         POOLED: [c for c in candidates if c.structure.covariance == "none"],

@@ -293,18 +293,17 @@ def fit_mixed_model(
     tol: float = 1e-7,
     learn_mean: bool = True,
     covariance: str = "full",
-    origin: Sequence[float] = (),
     varying: Sequence[int] | None = None,
     start: Mixture | None = None,
 ) -> Mixture:
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
-    ``covariance`` is "full", "diagonal", "intercept" (W is zero except for the last coefficient) or "none" (W = 0).  For
-    ``origin`` see `restriction`.  ``learn_mean=False`` keeps b at zero.  Coefficients that are not in ``varying`` have zero
+    ``covariance`` is "full", "diagonal", "intercept" (W is zero except for the last coefficient) or "none" (W = 0).
+    ``learn_mean=False`` keeps b at zero.  Coefficients that are not in ``varying`` have zero
     variance (None: all vary); EM does not change their means from the pooled fit (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
-    options.update(restrict=restriction(covariance, origin), accelerate=True)
+    options.update(restrict=None if covariance == "full" else keep_diagonal, accelerate=True)
     if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
@@ -386,22 +385,6 @@ def keep_diagonal(covariances: Array) -> Array:
     return covariances * np.eye(covariances.shape[1])
 
 
-def restriction(covariance: str, origin: Sequence[float] = ()) -> Callable[[Array], Array] | None:
-    """Return the function that restricts W to a covariance structure after an M-step; None if W is unrestricted.
-
-    With ``origin`` (d - 1,), the intercept is uncorrelated with the slopes at this point instead of at the column means.
-    """
-    if covariance == "full":
-        return None
-    if not origin:
-        return keep_diagonal
-    # The intercept at the origin is b₀ + <b, origin>.
-    there = np.eye(len(origin) + 1)
-    there[-1, :-1] = origin
-    back = 2.0 * np.eye(len(origin) + 1) - there
-    return lambda covariances: back @ keep_diagonal(there @ covariances @ there.T) @ back.T
-
-
 def restrict_rank(covariances: Array, rank: int) -> Array:
     """Return the maximum likelihood covariances of low rank plus a multiple of I, as in probabilistic PCA."""
     values, vectors = np.linalg.eigh(covariances)
@@ -409,15 +392,6 @@ def restrict_rank(covariances: Array, rank: int) -> Array:
     if rest > 0:
         values[:, :rest] = values[:, :rest].mean(axis=1, keepdims=True)
     return np.matmul(vectors * values[:, None, :], vectors.transpose(0, 2, 1))
-
-
-def factor_target(W: Array, rank: int) -> Array:
-    """Return W with its correlations reduced to ``rank`` common factors: leading directions plus a diagonal."""
-    values, vectors = np.linalg.eigh(W)
-    first = len(values) - min(rank, len(values))
-    factors = vectors[:, first:] * np.sqrt(np.maximum(values[first:], 0.0))
-    common = factors @ factors.T
-    return common + np.diag(np.maximum(np.diag(W) - np.diag(common), 0.0))
 
 
 def truncate(mixture: Mixture, threshold: float) -> Mixture:

@@ -14,13 +14,12 @@ from .em import (
     Shrinkage,
     Source,
     em,
-    factor_target,
     fit_mixed_model,
+    keep_diagonal,
     maximise,
     most_likely_mean,
     noise_floor,
     restrict_rank,
-    restriction,
     settle,
     truncate,
 )
@@ -34,11 +33,8 @@ from .starts import COMPONENT_SHRINKAGE, fit_mixture
 
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
-#: Candidate numbers of factors in the shrinkage target of W, and candidate weights of the target in pseudo-tasks.
-FACTORS = (0, 1, 2, 4)
+#: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
-#: Weight of a diagonal target for few tasks: without it, the estimated correlations would be too close to ±1.
-FEW_PSEUDO_TASKS = 1.0
 #: Maximum number of tasks for which EM takes more steps.
 FEW = 50
 #: Number of EM steps if columns outnumber tasks: early stopping keeps W close to a multiple of I.
@@ -62,14 +58,10 @@ class Structure:
     kind: str
     n_components: int = 1
     covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
-    #: The point at which intercept and slopes are uncorrelated, if it is not the column means.
-    origin: tuple[float, ...] = ()
     gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: constant
-    learn_mean: bool = False  # whether b is estimated; otherwise it is zero
     ridge: float = 0.0  # of independent tasks
-    #: W is shrunk to this many common factors plus a diagonal.  For low rank: the number of factors of one component.
-    n_factors: int = 0
-    pseudo_tasks: float = 0.0  # weight of this shrinkage
+    n_factors: int = 0  # number of factors of one component of low rank
+    pseudo_tasks: float = 0.0  # weight of the shrinkage of W to its diagonal
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
     varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
     rank: int = 0  # number of factors per component, for several components of low rank
@@ -81,21 +73,19 @@ class Structure:
         """The mixed model that is fitted first, as the start of this structure; None if not needed."""
         if self.kind in ("independent", "low rank") or self.covariance != "full":
             return None
-        return Structure("mixed model", learn_mean=self.learn_mean, varying=self.varying)
+        return Structure("mixed model", varying=self.varying)
 
     @property
-    def family(self) -> tuple[Any, ...]:
-        """Key of the family of this structure; members of a family differ only in the amount of shrinkage."""
-        flags = self.learn_mean, self.atoms, bool(self.origin), bool(self.gate_penalty)
-        return self.kind, self.covariance, self.n_components, *flags
+    def has_mean(self) -> bool:
+        """Whether the prior mean b is estimated; it is zero for independent tasks."""
+        return self.kind != "independent"
 
     def restrict(self, covariances: Array) -> Array:
         """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
         if self.kind == "low rank":
             # One more factor than in `low_rank`, for the intercept.
             return restrict_rank(covariances, (self.rank or self.n_factors) + 1)
-        restrict = restriction(self.covariance, self.origin)
-        return covariances if restrict is None else restrict(covariances)
+        return covariances if self.covariance == "full" else keep_diagonal(covariances)
 
     def n_parameters(self, d: int) -> int:
         """Return the number of parameters of mean and covariance, or 1 for the ridge; the noise is not counted."""
@@ -103,7 +93,7 @@ class Structure:
             return 1
         m = d if self.varying is None else len(self.varying)
         variances = {"none": 0, "intercept": 1, "diagonal": m, "full": m * (m + 1) // 2}[self.covariance]
-        return variances + d * self.learn_mean
+        return variances + d
 
     def describe(self) -> dict[str, Any]:
         """Return the attributes that differ from their defaults."""
@@ -112,13 +102,8 @@ class Structure:
             return {"kind": "atoms", "n_components": self.n_components, **gated}
         values = asdict(self)
         values["structure"] = values.pop("covariance")
-        del values["calibration"], values["origin"]
-        described = {name: value for name, value in values.items() if value not in (None, 0.0, "full")}
-        if self.origin:
-            described["structure"] = "diagonal at an end"
-        if self.pseudo_tasks or self.kind == "low rank":
-            described["n_factors"] = self.n_factors
-        return described
+        del values["calibration"]
+        return {name: value for name, value in values.items() if value not in (None, 0.0, "full")}
 
 
 def covariance_structures(
@@ -128,7 +113,7 @@ def covariance_structures(
 
     "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks.
     """
-    single = Structure("mixed model", learn_mean=True, varying=varying)
+    single = Structure("mixed model", varying=varying)
     n_varying = n_features if varying is None else len(varying)
     kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
     if n_varying > 1 or not (has_intercept or varying):
@@ -171,7 +156,7 @@ class StructureFitter:
             return cls(tasks, seed, groups=groups, has_intercept=has_intercept)
         assert tasks.side is not None
         fit = fit_side(tasks, side, groups)
-        rest, plain = tasks.shifted(tasks.side @ fit.Gamma.T), Structure("mixed model", learn_mean=True)
+        rest, plain = tasks.shifted(tasks.side @ fit.Gamma.T), Structure("mixed model")
         starts = {} if isinstance(tasks, ResponseRows) else {replace(plain, varying=side.varying): fit.rest}
         return cls(rest, seed, fit, groups, starts=starts, has_intercept=has_intercept)
 
@@ -183,7 +168,7 @@ class StructureFitter:
     def fit(self, structure: Structure) -> Mixture:
         """Return the fitted model; W of a mixed model is corrected for the degrees of freedom of the mean."""
         model, T = self.most_likely(structure), len(self.tasks)
-        if structure.kind == "mixed model" and structure.learn_mean and T > 1 and not structure.atoms:
+        if structure.kind == "mixed model" and T > 1 and not structure.atoms:
             return model.scaled(T / (T - 1.0))
         return model
 
@@ -213,7 +198,6 @@ class StructureFitter:
 
     def _fit(self, structure: Structure) -> Mixture:
         tasks = self.tasks
-        options: dict[str, Any] = {"learn_mean": structure.learn_mean}
         if structure.atoms:
             assert isinstance(tasks, Moments)
             return fit_atoms(tasks, self._without_side(replace(structure, atoms=False)), self.seed)
@@ -226,11 +210,11 @@ class StructureFitter:
             return model.scaled(structure.calibration).mixture()
         if structure.gate_penalty:
             start = self._without_side(replace(structure, gate_penalty=0.0))
-            return self.with_gates(start, structure.gate_penalty, max_iter=GATE_STEPS, **options)
+            return self.with_gates(start, structure.gate_penalty, max_iter=GATE_STEPS)
         if structure.truncation:
             # EM does not change the range of W, so it refits only the remaining directions.
             start = truncate(self._without_side(replace(structure, truncation=0.0)), structure.truncation)
-            return em(tasks, start, max_iter=15, **options).mixture
+            return em(tasks, start, max_iter=15).mixture
         if structure.pseudo_tasks:
             return self._shrunk(structure)
         known = self.starts.get(structure)
@@ -238,10 +222,10 @@ class StructureFitter:
         if structure.kind == "mixture":
             assert structure.plain is not None
             single = self._without_side(structure.plain)
-            return fit_mixture(tasks, single, structure.n_components, seed=self.seed, start=known, **options)
+            return fit_mixture(tasks, single, structure.n_components, seed=self.seed, start=known)
         if structure.covariance == "diagonal":
             known = self.fitted.get(replace(structure, covariance="full"), known)
-        options |= {name: getattr(structure, name) for name in ("covariance", "origin", "varying")}
+        options: dict[str, Any] = {"covariance": structure.covariance, "varying": structure.varying}
         options |= {"max_iter": self.steps(few=100, many=40), "tol": self.tol if self._few else 1e-6}
         return fit_mixed_model(tasks, start=known, **options)
 
@@ -275,8 +259,8 @@ class StructureFitter:
         plain = self._without_side(structure.plain)
         weaker = [nu for nu in PSEUDO_TASKS if nu < structure.pseudo_tasks]
         start = self._without_side(replace(structure, pseudo_tasks=weaker[-1])) if weaker else plain
-        options: Any = {"learn_mean": structure.learn_mean, "shrinkage": _shrinkage(structure, plain)}
-        return em(self.tasks, start, max_iter=self.steps(few=60, many=8), **options).mixture
+        steps, shrinkage = self.steps(few=60, many=8), _shrinkage(structure, plain)
+        return em(self.tasks, start, max_iter=steps, shrinkage=shrinkage).mixture
 
     @property
     def _few(self) -> bool:
@@ -305,7 +289,6 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         max_iter=REFINING_STEPS,
         # Acceleration combines covariances, and a combination of low-rank covariances has a higher rank.
         accelerate=structure.kind != "low rank",
-        learn_mean=structure.learn_mean,
         restrict=structure.restrict,
         shrinkage=_shrinkage(structure, model),
     ).mixture
@@ -313,13 +296,13 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
 
 def m_step(structure: Structure, model: Mixture, totals: Totals, sums: Sums) -> Mixture:
     """Return the model after one M-step, as in `refine`."""
-    step = maximise(totals, model, sums, structure.learn_mean, _shrinkage(structure, model))
+    step = maximise(totals, model, sums, shrinkage=_shrinkage(structure, model))
     return replace(step, covariances=structure.restrict(step.covariances))
 
 
 def _shrinkage(structure: Structure, model: Mixture) -> Shrinkage | None:
     if structure.pseudo_tasks:
-        return Shrinkage(structure.pseudo_tasks, factor_target(model.covariances[0], structure.n_factors))
+        return Shrinkage(structure.pseudo_tasks, np.diag(np.diagonal(model.covariances[0])))
     if structure.kind == "mixture":
         return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
     return None
