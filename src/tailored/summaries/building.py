@@ -416,7 +416,6 @@ _STRUCTURES = {
     "none": "One linear regression for all tasks",
     "intercept": "Linear mixed model with a random intercept",
     "diagonal": "Linear mixed model with uncorrelated random effects on every coefficient",
-    "diagonal at an end": "Linear mixed model with a random slope and intercept, uncorrelated at an end of the feature's range",
     "full": "Linear mixed model with correlated random effects on every coefficient",
 }
 
@@ -425,7 +424,7 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     """Describe ``structure_`` of `EmpiricalBayesLearner` in one sentence; ``names`` are the coefficient names."""
     kind = form["kind"]
     if kind == "independent":
-        return "Ridge regression for each task alone: pooling the tasks did not lower the validation error."
+        return "Ridge regression: there is one task, so nothing is pooled."
     if kind == "factors plus diagonal":
         return f"Low-rank plus diagonal prior (for many columns): {form['rank']} factors."
     if kind == "low rank":
@@ -451,12 +450,7 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     if form.get("truncation"):
         text += f"; directions with less than {100.0 * form['truncation']:g} % of the largest variance are dropped"
     if form.get("pseudo_tasks"):
-        n = form["n_factors"]
-        towards = f"{n} common factor{'s' * (n != 1)}" if n else "zero"
-        plural = "s" * (form["pseudo_tasks"] != 1)
-        text += f"; random-effect correlations are shrunk towards {towards} (weight: {form['pseudo_tasks']:g} pseudo-task{plural})"
-    if not form.get("learn_mean") and len(names) > 1:
-        text += "; the fixed effects of the features are zero: they did not lower the validation error"
+        text += f"; random-effect correlations are shrunk towards zero (weight: {form['pseudo_tasks']:g} pseudo-tasks)"
     return text + "."
 
 
