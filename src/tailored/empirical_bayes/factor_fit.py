@@ -25,7 +25,7 @@ from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import Draw, TrainingData
-from .rule import is_better
+from .rule import is_as_good, is_better
 from .selection import Candidate, mean_of_episodes
 
 #: Candidate numbers of factors.
@@ -81,7 +81,7 @@ class FactorSelection:
             return best
         relevance = RELEVANCE / np.maximum(np.mean(self.rows.side**2, axis=0), 1e-12)
         candidate = self._candidate([replace(fit, relevance=relevance) for fit in best.fits])
-        return candidate if is_better(candidate, best, best) else best
+        return candidate if is_as_good(candidate, best) else best
 
     def _candidate(self, starts: list[FactorModel]) -> Candidate:
         """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""

@@ -2,12 +2,12 @@
 
 Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
 of one Gaussian (random intercept, uncorrelated and correlated random effects, with several amounts of shrinkage), the one
-with the highest density is selected.  Anything richer (more components, atoms, a shift of the prior mean, a common regressor)
-has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
+with the highest density is selected.  Anything richer (more components, atoms, a dispersion of counts, a shift of the prior mean,
+a common regressor) has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
 with support rows, its held-out error in the user's loss must not be higher than that of the selected Gaussian and, without support
 rows, not higher by two paired standard errors.  Parts that are proposed by the evidence of the training tasks (effects of
-side information, shared curves and products, dispersion, low rank) are accepted as a whole if the density does not fall and the
-guard holds.
+side information, shared curves and products, low rank) are accepted as a whole if the density does not fall and neither error
+rises by two paired standard errors.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def is_better(richer: Score, simpler: Score, single: Score) -> bool:
 
 
 def is_as_good(proposed: Score, without: Score) -> bool:
-    """Return whether a proposal is accepted: the density does not fall, and the guard holds."""
-    return proposed.mean_density >= without.mean_density and passes_guard(proposed, without)
+    """Return whether a proposal is accepted: the density does not fall, and no error rises by two standard errors."""
+    pairs = ((proposed.errors, without.errors), (proposed.prior_errors, without.prior_errors))
+    is_worse = any(significant(errors - reference) for errors, reference in pairs)
+    return proposed.mean_density >= without.mean_density and not is_worse
 
 
 def passes_guard(richer: Score, single: Score) -> bool:
