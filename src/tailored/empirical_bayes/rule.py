@@ -4,8 +4,8 @@ Models are compared on held-out tasks, in one partition, by their log predictive
 of one Gaussian (random intercept, uncorrelated and correlated random effects, with several amounts of shrinkage), the one
 with the highest density is selected.  Anything richer (more components, atoms, a dispersion of counts, a shift of the prior mean,
 a common regressor) has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
-with support rows, its held-out error in the user's loss must not be higher than that of the selected Gaussian and, without support
-rows, not higher by two paired standard errors.  Parts that are proposed by the evidence of the training tasks (effects of
+its held-out error in the user's loss must not be higher than that of the selected Gaussian, with support rows, and in the sum
+with the error without support rows.  Parts that are proposed by the evidence of the training tasks (effects of
 side information, shared curves and products, low rank) are accepted as a whole if the density does not fall and neither error
 rises by two paired standard errors.
 """
@@ -55,13 +55,12 @@ def is_as_good(proposed: Score, without: Score) -> bool:
 
 
 def passes_guard(richer: Score, single: Score) -> bool:
-    """Return whether the held-out errors are not higher than those of ``single``, with and without support rows.
+    """Return whether the held-out error with support rows, and the sum of those with and without, are not higher.
 
-    Without support rows, good models differ only by the errors of their estimated means, so these have a tolerance.
+    Without support rows, good models differ only by the errors of their estimated means, so this error alone is too noisy.
     """
-    if known_mean(richer.errors) > known_mean(single.errors):
-        return False
-    return not significant(richer.prior_errors - single.prior_errors)
+    gain = known_mean(single.errors) - known_mean(richer.errors)
+    return gain >= 0.0 and gain + known_mean(single.prior_errors) >= known_mean(richer.prior_errors)
 
 
 def known_mean(errors: Array) -> float:
