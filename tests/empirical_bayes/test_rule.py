@@ -120,12 +120,16 @@ def test_the_guard_with_support_rows_has_no_tolerance():
     assert passes_guard(replace(richer, errors=some), replace(SINGLE, errors=some))
 
 
-def test_the_guard_without_support_rows_has_a_tolerance():
-    richer = score(gains(9.0))
-    assert passes_guard(replace(richer, prior_errors=1.0 + gains(RICHER - 0.01)), SINGLE)
-    assert not passes_guard(replace(richer, prior_errors=1.0 + gains(RICHER + 0.01)), SINGLE)
+def test_the_guard_without_support_rows_is_that_of_the_sum():
+    richer = replace(score(gains(9.0)), errors=SINGLE.errors - 0.25)
+    assert passes_guard(replace(richer, prior_errors=SINGLE.prior_errors + 0.25), SINGLE)
+    assert not passes_guard(replace(richer, prior_errors=SINGLE.prior_errors + 0.26), SINGLE)
+    # A gain without rows does not make up for a loss with rows.
+    assert not passes_guard(score(0.0, errors=1.01, prior_errors=0.1), SINGLE)
     exploding = np.append(np.ones(T - 1), np.inf)
     assert not is_better(replace(richer, prior_errors=exploding), SINGLE, SINGLE)
+    assert passes_guard(richer, replace(SINGLE, errors=exploding))
+    assert not passes_guard(replace(richer, errors=exploding), SINGLE)
 
 
 def test_a_proposal_is_accepted_unless_the_density_falls():
