@@ -1,7 +1,7 @@
 """The learners of the paper: independent, unconditional and conditional learning (Algorithm 1).
 
-``paper()`` of each class returns a learner with exactly the settings of the paper.  The defaults differ where other settings
-predict better; the docstring of `ConditionalLearner` lists these differences.
+``paper()`` of each class returns a learner with the settings of the paper's experiments.  The defaults differ where other
+settings predict better; the docstring of `ConditionalLearner` lists these differences.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ class IndependentLearner(PaperLearner):
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the paper's settings: θ = I, absolute loss, the one-pass inner algorithm, no intercept.
+        """Return a learner with the settings of the paper's experiments.
 
-        Arguments of this method replace these settings.
+        θ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method replace these settings.
         """
         return cls(**{**_PAPER, **overrides})
 
@@ -488,7 +488,7 @@ class ConditionalLearner(ObjectiveLearner):
 
     It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex surrogate: one step per task,
     and the average of the iterates.  `representation` returns τ(s); ``H_`` and ``C_`` are the learned arrays.
-    `ConditionalLearner.paper` has exactly the paper's settings.  `EmpiricalBayesLearner` is recommended for
+    `ConditionalLearner.paper` has the settings of the paper's experiments.  `EmpiricalBayesLearner` is recommended for
     prediction; it learns the same kind of function by another method.
 
     Defaults that differ from the paper: the inner algorithm is exact, not one pass, because its errors are lower.  There
@@ -566,11 +566,13 @@ class ConditionalLearner(ObjectiveLearner):
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with exactly the paper's settings: Algorithm 1 with mean embeddings.
+        """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean embeddings.
 
-        Absolute loss, the one-pass inner algorithm, C₀ = I, H₀ = 0, no intercept.  C and H share a step size, searched over
-        the paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  Arguments of this
-        method replace these settings, for instance ``feature_map="ridge"`` for Lenk and "angle" for Jester.
+        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0, no intercept.  C and H share a step size,
+        searched over the paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  The gradient
+        is the dual form (Eq. 108), and Eq. 4 returns the mean of w_2 to w_{n+1}; docs/paper.md lists the differences from
+        the text.  Arguments of this method replace these settings: ``feature_map="ridge"`` for Lenk, "angle" for Jester,
+        and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
         """
         solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
         settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}
@@ -590,5 +592,5 @@ validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with exactly the paper's settings; see `ConditionalLearner.paper`."""
+        """Return a learner with the settings of the paper's experiments; see `ConditionalLearner.paper`."""
         return cls(**{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides})
