@@ -340,7 +340,7 @@ class ObjectiveLearner(PaperLearner):
         self.step_size_, self.held_out_errors_ = solution.steps, solution.errors
         self.n_tasks_seen_ = stream.n_tasks
         self.feature_moment_ = stream.phi_products / max(stream.n_train, 1)
-        vars(self).pop("learning_curve_", None)
+        self.__dict__.pop("learning_curve_", None)
         if pair is not None:
             self.learning_curve_ = self._learning_curve(stream, problem, *pair)
         self._remember(tasks)
