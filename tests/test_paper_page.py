@@ -179,7 +179,9 @@ def test_algorithm_1_on_the_published_data():
         both = (errors[name, method, 0] for method in ("conditional", "unconditional"))
         assert "{:.4f} against {:.4f} ({})".format(*both, name) in text
     for name, wins in (("movielens", 0), ("lenk", 5)):
-        assert wins == sum(errors[name, "conditional", s] < errors[name, "unconditional", s] for s in range(5))
+        assert wins == sum(
+            errors[name, "conditional", s] < errors[name, "unconditional", s] for s in range(5)
+        )
 
 
 # --- against the LaTeX source
