@@ -2,10 +2,10 @@
 
 Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
 of one Gaussian (random intercept, uncorrelated and correlated random effects, with several amounts of shrinkage), the one
-with the highest density is selected.  Anything richer (more components, atoms, a dispersion of counts, a shift of the prior mean,
+with the highest density is selected, among those whose total error is not higher than that of the random intercept.  The total
+error is the held-out error in the user's loss, given support rows, plus that without support rows.  Anything richer (more components, atoms, a dispersion of counts, a shift of the prior mean,
 a common regressor) has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
-its held-out error in the user's loss must not be higher than that of the selected Gaussian, with support rows, and in the sum
-with the error without support rows.  Parts that are proposed by the evidence of the training tasks (effects of
+neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  Parts that are proposed by the evidence of the training tasks (effects of
 side information, shared curves and products, low rank) are accepted as a whole if the density does not fall and neither error
 rises by two paired standard errors.
 """
@@ -36,6 +36,14 @@ class Score:
         return known_mean(self.errors)
 
     @property
+    def total_error(self) -> float:
+        """Sum of the mean errors with and without support rows.
+
+        Without support rows, good models differ only by the errors of their estimated means, so this error alone is too noisy.
+        """
+        return known_mean(self.errors) + known_mean(self.prior_errors)
+
+    @property
     def mean_density(self) -> float:
         """Mean density; −inf if the model overflows on a task."""
         return -np.inf if np.isnan(self.density).any() else float(np.mean(self.density))
@@ -49,18 +57,14 @@ def is_better(richer: Score, simpler: Score, single: Score) -> bool:
 
 def is_as_good(proposed: Score, without: Score) -> bool:
     """Return whether a proposal is accepted: the density does not fall, and no error rises by two standard errors."""
-    pairs = ((proposed.errors, without.errors), (proposed.prior_errors, without.prior_errors))
-    is_worse = any(significant(errors - reference) for errors, reference in pairs)
-    return proposed.mean_density >= without.mean_density and not is_worse
+    with np.errstate(invalid="ignore"):  # a task may have an infinite error under both
+        rises = proposed.errors - without.errors, proposed.prior_errors - without.prior_errors
+    return proposed.mean_density >= without.mean_density and not any(map(significant, rises))
 
 
 def passes_guard(richer: Score, single: Score) -> bool:
-    """Return whether the held-out error with support rows, and the sum of those with and without, are not higher.
-
-    Without support rows, good models differ only by the errors of their estimated means, so this error alone is too noisy.
-    """
-    gain = known_mean(single.errors) - known_mean(richer.errors)
-    return gain >= 0.0 and gain + known_mean(single.prior_errors) >= known_mean(richer.prior_errors)
+    """Return whether neither the error given support rows nor the total error is higher than that of ``single``."""
+    return richer.error <= single.error and richer.total_error <= single.total_error
 
 
 def known_mean(errors: Array) -> float:
