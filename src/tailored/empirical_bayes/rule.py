@@ -2,7 +2,7 @@
 
 Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
 of one Gaussian (random intercept, uncorrelated and correlated random effects, with several amounts of shrinkage), the one
-with the highest density is selected, among those whose total error is not higher than that of the random intercept.  The total
+with the highest density is selected, among those whose total error is not higher than that of the simplest one (for classes and counts: pooled regression).  The total
 error is the held-out error in the user's loss, given support rows, plus that without support rows.  Anything richer (more components, atoms, a dispersion of counts, a shift of the prior mean,
 a common regressor) has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
 neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  Parts that are proposed by the evidence of the training tasks (effects of

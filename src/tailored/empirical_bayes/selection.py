@@ -185,9 +185,9 @@ def _select_covariance(
     chains = covariance_structures(d, settings.fit_intercept, settings.varying, full=not data.is_wide)
     folds = _prepare(data, data.folds, chains, lambda fold: state_of(fold, side))
     tried = _score_chains(data, folds, chains, stage)
-    # Pooled regression is a baseline: a random intercept whose variance is estimated contains it.
-    simplest, *others = [candidate for candidate in tried if candidate.structure.covariance != "none"]
-    # With a log link, random slopes can make the means explode, however likely the counts are.
+    # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
+    # the variance of random effects multiplies the means, which can explode, however likely the counts are.
+    simplest, *others = [c for c in tried if data.response is not None or c.structure.covariance != "none"]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
     return folds, tried, max(usable, key=lambda candidate: candidate.mean_density)
 
