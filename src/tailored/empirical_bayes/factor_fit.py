@@ -53,6 +53,7 @@ class FactorSelection:
     def __init__(self, data: TrainingData, tick: Callable[[int], None]) -> None:
         self.data, self.tick = data, tick
         self.results: list[dict[str, Any]] = []  # errors and densities of all candidates
+        self.candidates: dict[str, Candidate] = {}  # by name
         self.rows = self._rows(data.tasks)
         self.train = [self.rows.take(fold.train) for fold in data.folds]
         self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
@@ -103,7 +104,9 @@ class FactorSelection:
         scores = (np.concatenate(each) for each in (density, errors, prior_errors))
         candidate = Candidate(*scores, structure, fits, c)
         entry = {**structure.describe(), "error": candidate.error, "density": candidate.mean_density}
-        self.results.append({**entry, "side": True} if starts[0].relevance.any() else entry)
+        has_side = bool(starts[0].relevance.any())
+        self.results.append({**entry, "side": True} if has_side else entry)
+        self.candidates[f"{structure.rank} factors" + ", side information" * has_side] = candidate
         self.tick(len(fits))
         return candidate
 

@@ -1,13 +1,17 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
 Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
-of one Gaussian (random intercept, uncorrelated and correlated random effects, with several amounts of shrinkage), the one
-with the highest density is selected.  Anything richer (more components, atoms, a shift of the prior mean, a common regressor)
-has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
-with support rows, its held-out error in the user's loss must not be higher than that of the selected Gaussian and, without support
-rows, not higher by two paired standard errors.  Parts that are proposed by the evidence of the training tasks (effects of
-side information, shared curves and products, dispersion, low rank) are accepted as a whole if the density does not fall and the
-guard holds.
+of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of shrinkage), the one
+with the highest density is selected.  A richer model (more components, atoms) has to raise the density by two paired standard
+errors.  It also has to pass a guard: its held-out error in the user's loss, given support rows, must not be higher than that of
+the selected Gaussian.  Without support rows, it must not be higher by two paired standard errors.  Effects of side information,
+shared curves and shared products are proposed by the evidence of the training tasks.  Held-out tasks accept or reject each of
+these proposals as a whole: the density must not fall, and the guard must hold.  The same holds for a low-rank covariance, and
+for the dispersion of counts.  Shifts of the prior mean and a common regressor (``common="auto"``) have no density.  They have to
+lower the held-out error by two paired standard errors.
+
+With hundreds of columns, more factors and effects of side information are richer models in this sense.  A single task is
+fitted by ridge regression; otherwise this is only a baseline, as is pooled regression.
 """
 
 from __future__ import annotations
