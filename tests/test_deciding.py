@@ -3,7 +3,6 @@
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -16,28 +15,12 @@ from tailored.baselines import RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import learn as learn_module
 from tailored.empirical_bayes import selection
-from tailored.empirical_bayes.data import Settings, TrainingData, significant
+from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.empirical_bayes.query_bias import SMOOTHING, QueryBias, smoothed
-from tailored.empirical_bayes.selection import (
-    LEAST_COMPARED,
-    Candidate,
-    better_baseline,
-    decide,
-    likely_cause,
-)
+from tailored.empirical_bayes.selection import LEAST_COMPARED, better_baseline, likely_cause
 from tailored.exceptions import UnhelpfulWarning
-from tailored.gaussian import side
-from tailored.gaussian.rows import statistics_of
-from tailored.gaussian.structures import (
-    FEW_PSEUDO_TASKS,
-    Structure,
-    StructureFitter,
-    all_structures,
-    simple_structures,
-)
+from tailored.gaussian.structures import PSEUDO_TASKS, StructureFitter, covariance_structures
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
-from tailored.summaries.building import describe_structure
-from tailored.tasks.rows import Scaling
 
 
 def tasks_of(weights, n_rows, noise, seed, level=0.0):
@@ -59,62 +42,43 @@ def data_of(tasks, **changes):
 # ---------------------------------------------------------------------------------- forms for few tasks
 
 
-def test_numbers_that_a_form_learns():
-    d = 4
-    counted = {form.covariance: form.n_parameters(d) for [form] in simple_structures(True)[1:]}
-    assert counted == {"none": d, "intercept": d + 1, "diagonal": 2 * d, "full": d + d * (d + 1) // 2}
-    assert simple_structures(True)[0][0].n_parameters(d) == 1
-    assert Structure("independent", ridge=2.0).n_parameters(d) == 1
-    # what is shrunk has as many numbers, and starts from the most likely ones
-    [shrunk] = simple_structures(False)[-1]
-    assert (shrunk.pseudo_tasks, shrunk.n_factors) == (FEW_PSEUDO_TASKS, 0)
-    assert shrunk.plain == Structure("mixed model", learn_mean=True)
-    assert Structure("mixed model", covariance="diagonal").plain is None
+def test_covariances_of_one_gaussian():
+    def kinds(*arguments, **options):
+        return [[form.covariance for form in chain] for chain in covariance_structures(*arguments, **options)]
+
+    full = ["full"] * (1 + len(PSEUDO_TASKS))
+    assert kinds(3, True) == [["none"], ["intercept"], ["diagonal"], full]
+    assert kinds(3, False) == [["none"], ["diagonal"], full]
+    # With one coefficient, all covariances are a variance.
+    assert kinds(1, True) == [["none"], ["intercept"]]
+    assert kinds(1, False) == [["none"], ["diagonal"]]
+    assert kinds(40, True, full=False) == [["none"], ["intercept"], ["diagonal"]]
+    # Coefficients that the user sets as varying do vary.
+    assert kinds(4, True, (0, 3)) == [["diagonal"], full]
+    assert kinds(4, True, (0,)) == [full]
+    assert {form.varying for chain in covariance_structures(4, True, (0, 3)) for form in chain} == {(0, 3)}
 
 
-def test_correlations_of_few_tasks_are_drawn_to_zero_a_little():
+def test_correlations_are_shrunk_to_zero():
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(12, 1)) * [1.0, 0.9] + 0.1 * rng.normal(size=(12, 2))
     statistics = data_of(tasks_of(weights, 4, 1.0, 1), fit_intercept=False).statistics
     fitter = StructureFitter.of(statistics, [0])
-    [shrunk] = simple_structures(False)[-1]
-    bare, drawn = (fitter.most_likely(form).covariances[0] for form in (shrunk.plain, shrunk))
-    correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in (bare, drawn)]
-    assert 0.0 < correlations[1] < correlations[0] < 1.0
-    # more than by one task in thirteen, because their few rows leave them uncertain
-    assert correlations[1] > 0.6 * correlations[0]
-    np.testing.assert_allclose(np.diag(drawn), np.diag(bare), rtol=0.25)
+    fits = [fitter.most_likely(form).covariances[0] for form in covariance_structures(2, False)[-1]]
+    correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in fits]
+    assert (np.diff(correlations) < 0.0).all()
+    assert correlations[0] > 0.5
+    assert 0.0 < correlations[-1] < 0.1
+    for W in fits[1:]:
+        np.testing.assert_allclose(np.diag(W), np.diag(fits[0]), rtol=0.25)
 
 
-def test_slope_and_intercept_may_be_uncorrelated_at_zero():
-    """The fit to centred columns is the uncorrelated fit to the columns themselves, in other coordinates."""
-    rng = np.random.default_rng(1)
-    entries = []
-    for _ in range(30):
-        X = rng.uniform(0.0, 10.0, size=(8, 1))
-        w, level = rng.normal(2.0, 1.0), rng.normal(5.0, 3.0)
-        entries.append((X, w * X[:, 0] + level + rng.normal(size=8)))
-    data = data_of(TaskSet.from_tasks(entries))
-    raw = statistics_of(data.tasks, Scaling.raw(1, True), None)
-    diagonal = Structure("mixed model", learn_mean=True, covariance="diagonal")
-    origin = -data.scaling.shift[0] / data.scaling.columns[0]
-    [at_zero] = simple_structures(True, [origin])[-2]
-    found = StructureFitter.of(data.statistics, [0]).most_likely(at_zero)
-    expected = StructureFitter.of(raw, [0]).most_likely(diagonal)
-    # In units of the target and of the column.
-    np.testing.assert_allclose(found.noise * data.scaling.target**2, expected.noise, rtol=1e-4)
-    W = data.scaling.raw_representation(found.covariances[0]) * data.scaling.target**2
-    np.testing.assert_allclose(W, expected.covariances[0], rtol=1e-3, atol=1e-6)
-    assert "at an end of the feature's range" in describe_structure(at_zero.describe(), ["x", "intercept"])
-
-
-def test_few_tasks_that_share_nothing_are_left_alone():
+def test_few_tasks_that_share_nothing_lose_little():
     rng = np.random.default_rng(3)
     weights = rng.normal(size=(60, 5))
     tasks = tasks_of(weights, 12, 0.5, 4, level=rng.normal(size=60))
     train, new = tasks[:20], tasks[20:]
     learner = EmpiricalBayesLearner(loss="absolute").fit(train)
-    assert learner.structure_["kind"] == "independent"
     support, query = new.support_query(8, random_state=0)
     alone = RidgePerTask().fit(train)
     p = np.concatenate(
@@ -122,12 +86,6 @@ def test_few_tasks_that_share_nothing_are_left_alone():
     )
     rival = np.abs(p - query.y).mean()
     assert learner.task_errors(support, query).mean() < 1.01 * rival
-
-
-def test_few_tasks_that_share_much_are_not():
-    rng = np.random.default_rng(3)
-    weights = [2.0, -1.0, 1.0] + 0.3 * rng.normal(size=(20, 3))
-    assert EmpiricalBayesLearner().fit(tasks_of(weights, 12, 0.5, 4)).structure_["kind"] == "mixed model"
 
 
 @pytest.mark.parametrize("T", [15, pytest.param(60, marks=pytest.mark.slow)])
@@ -146,14 +104,14 @@ def test_the_conditional_bias_needs_tasks_that_can_tell():
     rng = np.random.default_rng(0)
     tasks = tasks_of(1.0 + rng.normal(size=(20, 2)), 8, 0.5, 1)
     kinds = {entry["kind"] for entry in EmpiricalBayesLearner().fit(tasks).search_results_}
-    assert kinds == {"independent", "mixed model"}
+    assert kinds == {"mixed model"}
 
 
 # ------------------------------------------------------------------------------------ the description
 
 
 def test_a_weak_effect_on_the_intercept_is_kept():
-    """Of a size that is no chance for the likelihood, although held-out tasks alone could hardly tell."""
+    """Two standard errors of density would reject it; a proposal only must not lower the density."""
     kept = 0
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -163,44 +121,11 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         learner = few_folds()
         data = data_of(TaskSet(X, y, groups, side_info=dict(enumerate(side))), n_folds=2)
         data = replace(data, side=learner._side_features(data.tasks))
-        kept += selection._select_side(data) is not None
+        kept += selection.select(data, Stages("")).side is not None
     assert kept >= 3
 
 
 # --------------------------------------------------------------------------------- what errors can say
-
-
-def test_infinite_errors_settle_it():
-    finite = np.full(6, 0.1)
-    assert significant(np.append(finite, np.inf))
-    assert not significant(np.append(finite, -np.inf))
-    assert not significant(np.array([np.inf, -np.inf, 0.3]))
-    assert not significant(np.array([np.inf, np.nan]))
-
-
-def candidate(kind, density):
-    return Candidate(Structure(kind), 1.0, [], np.ones(3), np.array(density))
-
-
-def test_a_density_that_is_not_a_number_is_the_lowest():
-    broken, sound = candidate("mixture", [5.0, np.nan, 5.0]), candidate("mixed model", [-9.0, -9.0, -9.0])
-    assert broken.mean_density == -np.inf
-    assert decide([broken, sound]) is sound
-    assert decide([sound, broken]) is sound
-
-
-def test_the_simplest_structure_within_one_standard_error_is_selected():
-    """The mean gain of the mixture over the mixed model is 1, with standard errors of 2 and 0.06."""
-    simple = candidate("mixed model", [0.0, 0.0, 0.0])
-    assert decide([simple, candidate("mixture", [5.0, 0.0, -2.0])]) is simple
-    better = candidate("mixture", [0.9, 1.0, 1.1])
-    assert decide([simple, better]) is better
-    assert decide([simple, candidate("mixture", [5.0, 0.0, -2.0])], 0.0).structure.kind == "mixture"
-    # Amounts of shrinkage are compared by their mean alone.
-    shrunk = replace(
-        simple, structure=replace(simple.structure, pseudo_tasks=10.0), density=simple.density + 1e-3
-    )
-    assert decide([simple, shrunk]) is shrunk
 
 
 def test_who_is_better_by_more_than_chance():
@@ -229,15 +154,17 @@ def test_a_level_without_an_intercept_is_said():
 
 
 def test_the_pooled_fit_is_a_rival(monkeypatch):
-    """Where the criterion takes what held-out tasks refute."""
+    """If the selected Gaussian has higher held-out errors than pooled regression, the user is told."""
     rng = np.random.default_rng(0)
     tasks = tasks_of([1.0, -1.0] + 0.0 * rng.normal(size=(16, 2)), 6, 1.0, 0)
 
-    def worst(data, candidates, side):
-        alone = next(c for c in candidates if c.structure.kind == "independent")
-        return replace(alone, errors=alone.errors + 1.0)
+    select = selection._select_covariance
 
-    monkeypatch.setattr(selection, "decide_by_aic", worst)
+    def worse(*arguments):
+        folds, tried, single = select(*arguments)
+        return folds, tried, replace(single, errors=single.errors + 1.0)
+
+    monkeypatch.setattr(selection, "_select_covariance", worse)
     with pytest.warns(UnhelpfulWarning, match="one fit to the rows of all tasks; no column of X stands out"):
         EmpiricalBayesLearner().fit(tasks)
 
@@ -264,24 +191,31 @@ def test_the_column_that_stands_out_is_named():
 # ------------------------------------------------------------------------------------------ components
 
 
+def count_components(data):
+    folds, _, single = selection._select_covariance(
+        data, None, lambda fold, side: selection._fold_state(data, fold, side), Stages("")
+    )
+    return selection.count_components(data, folds, single, single)
+
+
 def test_components_are_counted_as_they_will_be_used(monkeypatch):
-    seen = []
-    density = selection._density
+    """With side information, mixing weights depend on it; the single Gaussian was evaluated before."""
+    seen, score = [], selection._score
 
-    def watched(data, fold, mixture):
+    def watched(data, fold, structure, mixture):
         seen.append(mixture)
-        return density(data, fold, mixture)
+        return score(data, fold, structure, mixture)
 
-    monkeypatch.setattr(selection, "_density", watched)
     monkeypatch.setattr(selection, "COUNTED_TASKS", 1)
-    monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # all side information is relevant
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
     data = data_of(tasks)
     data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
-    selection.count_components(data, lambda fold: selection._fold_state(data, fold, None))
-    assert [mixture.n_components for mixture in seen][:3] == [1, 1, 2]
-    assert seen[2].gates is not None
+    monkeypatch.setattr(selection, "_score", watched)
+    count_components(data)
+    mixtures = [mixture for mixture in seen if mixture.n_components == 2]
+    assert len(mixtures) == 1  # of the first fold
+    assert mixtures[0].gates is not None
 
 
 def test_weights_with_a_length_have_a_component_for_each_sign():
@@ -289,8 +223,7 @@ def test_weights_with_a_length_have_a_component_for_each_sign():
     tasks = make_clusters(500, n_clusters=4, n_rows=48, n_features=10, rank=1, hint=0.5, random_state=0)
     train, _ = tasks[:200].support_query(40, shuffle=False)
     data = replace(data_of(train), side=EmpiricalBayesLearner()._side_features(train))
-    states = cache(lambda fold: selection._fold_state(data, fold, None))
-    assert selection.count_components(data, states) == (8, True)
+    assert count_components(data) == 8
 
 
 # ------------------------------------------------------------------------------- the problem on query rows
@@ -387,5 +320,6 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
     assert learner.n_components_ == 2
     biases = [entry for entry in learner.search_results_ if entry["kind"] == "conditional bias"]
     folds, tried = 2, len(biases) - 3
-    assert sum(ticks) == folds * len(all_structures(2, True, 5, has_intercept=True)) + tried
+    chains = len(covariance_structures(5, True)) + 2  # mixtures and independent tasks
+    assert sum(ticks) == folds * chains + tried
     assert sum(ticks) <= totals[0]

@@ -12,8 +12,6 @@ from studies.theory.bayes import CurveOracle
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle
 from tailored.empirical_bayes import selection
-from tailored.empirical_bayes.data import significant
-from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.feature_maps import MeanEmbedding, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES, Curve, SideFeatures
 from tailored.gaussian import side as side_module
@@ -416,54 +414,9 @@ def test_a_description_without_meaning_moves_nothing():
 def test_a_fitter_takes_the_description_off_first():
     statistics, rows, _ = tiny(T=40)
     fitter = StructureFitter.of(statistics, [0], effects(), GROUPS)
-    model = fitter.most_likely(Structure("mixed model", learn_mean=True))
+    model = fitter.most_likely(Structure("mixed model"))
     np.testing.assert_array_equal(model.side, fit_side(statistics, effects(), GROUPS).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
     assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     # tasks that share nothing have no description to share
     assert fitter.fit(Structure("independent", ridge=1.0)).side is None
-
-
-# --------------------------------------------------------------------------------------- what is chosen
-
-
-def candidate(name, errors, evidence, scale=1.0):
-    return Candidate(
-        Structure(name), scale, [], np.asarray(errors, dtype=float), np.asarray(evidence, dtype=float)
-    )
-
-
-def test_density_decides_and_not_errors():
-    likely = candidate("likely", np.ones(40), np.zeros(40))
-    accurate = candidate("accurate", np.full(40, 0.5), np.full(40, -1.0))
-    assert decide([likely, accurate]) is decide([accurate, likely]) is likely
-
-
-def test_ties_leave_the_simplest():
-    errors, evidence = np.ones(5), np.zeros(5)
-    first, second = candidate("first", errors, evidence), candidate("second", errors, evidence)
-    assert decide([first, second]) is first
-    assert decide([second, first]) is second
-
-
-def test_tasks_without_rows_have_no_say():
-    errors = np.array([1.0, np.nan, 1.1, 0.9, np.nan, 1.0])
-    assert candidate("some", errors, np.zeros(6)).error == pytest.approx(1.0)
-    nothing = candidate("nothing", np.full(3, np.nan), np.zeros(3))
-    assert nothing.error == 0.0
-    assert decide([nothing, nothing]) is nothing
-
-
-def test_what_is_significant():
-    rng = np.random.default_rng(0)
-    assert significant(0.5 + 0.1 * rng.normal(size=20))
-    assert not significant(-0.5 + 0.1 * rng.normal(size=20))
-    gains = rng.normal(size=400)
-    gains += (1.9 * gains.std(ddof=1) / 20.0) - gains.mean()
-    assert not significant(gains)
-    assert significant(gains * 1.0 + 0.2 * gains.std(ddof=1) / 20.0)
-    assert significant(np.append(gains + 0.2 * gains.std() / 20.0, [np.nan] * 50))
-    for few in ([], [np.nan], [3.0], [3.0, np.nan]):
-        assert not significant(np.array(few))
-    assert not significant(np.zeros(10))
-    assert significant(np.ones(10))

@@ -19,7 +19,6 @@ from tailored import (
     TaskSet,
 )
 from tailored.datasets import make_clusters
-
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.errors import mean_covariance, task_estimates
 from tailored.gaussian.mixture import Mixture
@@ -475,7 +474,4 @@ def test_baselines_of_classes_with_side_information():
     errors = EmpiricalBayesClassifier().fit(tasks).summary().tables["errors"]
     assert "pooled regression" not in errors.columns["method"]
     assert "task mean: mean of the support rows and one row at the training mean" in errors.caption
-    assert (
-        f"the log predictive density of all rows of a task (AIC with fewer than {FEW_TASKS} tasks)"
-        in errors.caption
-    )
+    assert "the log predictive density of all rows of a task" in errors.caption

@@ -14,8 +14,8 @@ def test_the_log_has_a_line_for_every_stage(caplog):
     said = [record.getMessage() for record in caplog.records if record.name == "tailored"]
     expected = [
         "side information",
-        "number of components",
         "structures",
+        "number of components",
         "fit to all tasks",
         "prior mean",
         "intervals",

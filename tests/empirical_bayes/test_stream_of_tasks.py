@@ -52,7 +52,7 @@ def test_stepwise_em_ends_near_em_on_all_tasks():
     """From a model of few tasks, a single pass over many gets most of the way to what EM finds in many passes."""
     tasks = tasks_of(0, 4000, n_rows=4)
     units = Scaling.of(tasks, True, centre=True)
-    everything, form = Moments.of(tasks, units), Structure("mixed model", learn_mean=True)
+    everything, form = Moments.of(tasks, units), Structure("mixed model")
     few = everything.take(np.arange(60))
     wide = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
     start = em(few, wide, max_iter=300, tol=1e-10).mixture

@@ -12,20 +12,19 @@ from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 from tailored.feature_maps.posterior import TaskSummary
-from tailored.gaussian import side
-from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, factor_target, fit_mixed_model, truncate
+from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, fit_mixed_model, truncate
 from tailored.gaussian.mixture import Mixture, Want
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
 from tailored.gaussian.starts import fit_mixture
 from tailored.gaussian.structures import (
-    FACTORS,
     GATE_PENALTIES,
     PSEUDO_TASKS,
-    RIDGES,
+    TRUNCATIONS,
     Structure,
     StructureFitter,
-    all_structures,
+    covariance_structures,
+    ridge_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 from tailored.tasks.episodes import SupportSampling, rotate
@@ -193,11 +192,11 @@ def test_side_information_in_the_mean():
     np.testing.assert_allclose(found.Gamma, Gamma, atol=0.15)
     np.testing.assert_allclose(found.rest.covariances[0], 0.1 * np.eye(3), atol=0.1)
     fitter = StructureFitter.of(statistics, [0], structure, groups)
-    model = fitter.fit(Structure("mixed model", learn_mean=True))
+    model = fitter.fit(Structure("mixed model"))
     assert np.trace(model.covariances[0]) < 0.6
     assert fitter.fit(Structure("independent", ridge=1.0)).side is None
     # the evidence of the tasks as they are is that of what the description leaves
-    likely = fitter.most_likely(Structure("mixed model", learn_mean=True))
+    likely = fitter.most_likely(Structure("mixed model"))
     found = statistics.posterior(likely).log_evidence
     # what is used makes up for the mean, which was learned from the same tasks
     np.testing.assert_allclose(model.covariances, 400 / 399 * likely.covariances)
@@ -217,12 +216,9 @@ def test_shrinkage_pulls_to_its_target():
     np.testing.assert_allclose(weak.covariances, plain.covariances, atol=1e-6)
 
 
-def test_factor_target_and_truncation():
+def test_truncation():
     rng = np.random.default_rng(5)
     W = random_psd(rng, 5)
-    np.testing.assert_allclose(factor_target(W, 0), np.diag(np.diag(W)))
-    np.testing.assert_allclose(factor_target(W, 5), W, atol=1e-12)
-    np.testing.assert_allclose(np.diag(factor_target(W, 2)), np.diag(W))
     values = np.linalg.eigvalsh(W)
     threshold = (values[1] + values[2]) / 2 / values[-1]
     cut = truncate(Mixture(np.ones(1), np.zeros((1, 5)), W[None], 1.0), threshold).covariances[0]
@@ -252,24 +248,22 @@ def test_interpolating_and_degenerate_tasks_stay_finite(structure):
 
 @pytest.mark.parametrize("has_side", [False, True])
 @pytest.mark.parametrize("has_intercept", [False, True])
-def test_every_form_can_be_fitted(has_intercept, has_side, monkeypatch):
+def test_every_form_can_be_fitted(has_intercept, has_side):
     tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
     units = Scaling.of(tasks, has_intercept, centre=True)
     v = np.random.default_rng(0).normal(size=(30, 2)) if has_side else None
     statistics, d = Moments.of(tasks, units, v), 4 + has_intercept
     groups = [Group(0, False, np.arange(2), np.eye(2))] if has_side else []
-    monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # every group is relevant
     fitter = StructureFitter(statistics, [0], groups=groups)
-    forms = [
-        form
-        for chain in all_structures(2, True, 6, has_intercept=has_intercept, has_side=has_side)
-        for form in chain
+    chains = [*covariance_structures(d, has_intercept), ridge_structures()]
+    forms = [form for chain in chains for form in chain]
+    penalties = (0.0, *GATE_PENALTIES) if has_side else (0.0,)
+    forms += [
+        Structure("mixture", 2, gate_penalty=penalty, truncation=threshold)
+        for penalty in penalties
+        for threshold in TRUNCATIONS
     ]
-    structures = {"none", "diagonal", "full"} | ({"intercept"} if has_intercept else set())
-    assert {form.covariance for form in forms} == structures
-    single = len(RIDGES) + (len(structures) - 1) + has_intercept + 3 + len(FACTORS) * len(PSEUDO_TASKS)
-    mixtures = 3 * (1 + len(GATE_PENALTIES) * has_side)
-    assert len(forms) == len(set(forms)) == single + mixtures
+    assert len(set(forms)) == len(forms)
     for form in forms:
         mixture = fitter.fit(form)
         assert mixture.n_components == form.n_components
@@ -296,12 +290,12 @@ def test_every_form_can_be_fitted(has_intercept, has_side, monkeypatch):
     assert evidence[1] > max(evidence[0], evidence[2])
 
 
-def test_stronger_shrinkage_is_nearer_to_factors():
+def test_stronger_shrinkage_is_nearer_to_the_diagonal():
     tasks = gaussian_tasks(np.random.default_rng(7), 40, np.zeros(4), random_psd(np.random.default_rng(8), 4))
     fitter = StructureFitter(raw(tasks), [0])
     off = []
     for nu in PSEUDO_TASKS:
-        W = fitter.fit(Structure("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=nu)).covariances[0]
+        W = fitter.fit(Structure("mixed model", pseudo_tasks=nu)).covariances[0]
         off.append(np.linalg.norm(W - np.diag(np.diag(W))))
     assert off == sorted(off, reverse=True)
 

@@ -40,10 +40,10 @@ def test_moments_and_totals_of_parts_add_up():
 @pytest.mark.parametrize(
     "form",
     [
-        Structure("mixture", 3, learn_mean=True),
-        Structure("mixed model", learn_mean=True),
-        Structure("mixed model", learn_mean=True, covariance="diagonal"),
-        Structure("mixed model", learn_mean=True, n_factors=1, pseudo_tasks=1.0),
+        Structure("mixture", 3),
+        Structure("mixed model"),
+        Structure("mixed model", covariance="diagonal"),
+        Structure("mixed model", pseudo_tasks=10.0),
     ],
 )
 def test_refining_on_all_tasks_explains_them_better(form):

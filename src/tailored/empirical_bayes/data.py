@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._utils.records import cached_property
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.responses import LARGEST_RATE, Response
+from ..gaussian.responses import Response
 from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.side import Group
 from ..losses import Loss
@@ -132,14 +132,6 @@ class TrainingData:
         return self.settings.loss if isinstance(self.settings.loss, Response) else None
 
     @cached_property
-    def largest_rate(self) -> float | None:
-        """The largest count per unit of exposure; None for other targets."""
-        if self.response is None or not self.response.has_intervals or not len(self.tasks.y):
-            return None
-        exposure = 1.0 if self.tasks.exposure is None else self.tasks.exposure
-        return float(np.max(self.tasks.y / exposure))
-
-    @cached_property
     def statistics(self) -> Tasks:
         return self.statistics_of(self.tasks)
 
@@ -213,7 +205,6 @@ class TrainingData:
         X, C = self.scaling.dense(query.X), expected.mixture_covariance()
         task = np.repeat(np.arange(len(query)), query.sizes)
         mean = self.response.mean(f, np.einsum("ij,ijk,ik->i", X, C[task], X))
-        mean = mean if self.largest_rate is None else np.minimum(mean, LARGEST_RATE * self.largest_rate)
         rate = clipped(mean, self.settings.clip)
         return rate if exposure is None else exposure * rate
 

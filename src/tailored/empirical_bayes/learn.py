@@ -98,8 +98,7 @@ def learn(
         effects, mean_errors, growth = fitted
         rest, rest_in = data.without(effects), source_in and partial(source_in, effects=effects)
         learned = _learn_mixture(rest, stage, rest_in, selected, growth)
-    clip, rate = data.settings.clip, data.largest_rate
-    prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
+    prior = replace(learned.prior, shared=effects, clip=data.settings.clip)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
     # The other baselines were evaluated on the residuals, so their errors are not comparable.
@@ -252,7 +251,6 @@ def _learn_mixture(
     learned = fit_shifts(data, fitted, fits, stage)
     shifts = learned.shifts
     prior = mixture_prior(data.scaling, data.side, fitted, shifts, data.settings.clip)
-    prior = replace(prior, largest_rate=data.largest_rate)
     stage.begin("intervals")
     # A single task has no held-out tasks.  Intervals of counts are computed from the model, without calibration.
     if len(data) > 1 and data.response is None:

@@ -47,13 +47,13 @@ class Score:
 
 def is_better(richer: Score, simpler: Score, single: Score) -> bool:
     """Return whether a richer model replaces a simpler one; ``single`` is the selected Gaussian, for the guard."""
-    return significant(richer.density - simpler.density, RICHER) and passes_guard(richer, single)
+    is_finite = np.isfinite(richer.mean_density)
+    return is_finite and significant(richer.density - simpler.density) and passes_guard(richer, single)
 
 
 def is_as_good(proposed: Score, without: Score) -> bool:
     """Return whether a proposal is accepted: the density does not fall, and the guard holds."""
-    gain = proposed.density - without.density
-    return bool(np.nanmean(gain) >= 0.0) and passes_guard(proposed, without)
+    return proposed.mean_density >= without.mean_density and passes_guard(proposed, without)
 
 
 def passes_guard(richer: Score, single: Score) -> bool:

@@ -110,9 +110,11 @@ def select(
             return _selection(data, folds, best, None, tried, None)
         folds, tried, single = _select_covariance(data, side, state_of, stage)
         if side is not None and known is None:
-            bare, tried_bare, single_bare = _select_covariance(data, None, state_of, stage)
-            if not is_as_good(single, single_bare):
-                side, folds, tried, single = None, bare, tried_bare, single_bare
+            same = [[single.structure]]
+            without = _prepare(data, data.folds, same, lambda fold: state_of(fold, None))
+            if not is_as_good(single, _score_chains(data, without, same, stage)[0]):
+                side = None
+                folds, tried, single = _select_covariance(data, side, state_of, stage)
         best = single
         richer = _low_rank(data, folds) if data.may_have_low_rank and data.settings.varying is None else []
         for candidate in richer:

@@ -44,7 +44,7 @@ TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
 COMPONENTS, SCORE_STARTS, TASKS_PER_COMPONENT = (2, 3, 4, 6, 8), 8, 20
 
 #: More components are selected only if they raise the evidence by more than this many standard errors.
-SIGNIFICANT = 1.5
+SIGNIFICANT = 2.0
 
 #: The tuple (c, δ, σ²) of `recalibrate`.
 Calibration = tuple[float, float, float]

@@ -25,8 +25,6 @@ DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 LARGEST = 150.0
 #: Largest count accepted as a target.
 MOST_EVENTS = 1e9
-#: Predicted means of counts are clipped to this multiple of the largest rate in training and in the task's own rows.
-LARGEST_RATE = 2.0
 #: Number of quadrature nodes for the predictive distribution, maximum number of counts (or bins of adjacent counts) in its
 #: sum, and maximum log rate.
 INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0

@@ -87,14 +87,6 @@ class Structure:
             return restrict_rank(covariances, (self.rank or self.n_factors) + 1)
         return covariances if self.covariance == "full" else keep_diagonal(covariances)
 
-    def n_parameters(self, d: int) -> int:
-        """Return the number of parameters of mean and covariance, or 1 for the ridge; the noise is not counted."""
-        if self.kind == "independent":
-            return 1
-        m = d if self.varying is None else len(self.varying)
-        variances = {"none": 0, "intercept": 1, "diagonal": m, "full": m * (m + 1) // 2}[self.covariance]
-        return variances + d
-
     def describe(self) -> dict[str, Any]:
         """Return the attributes that differ from their defaults."""
         if self.atoms:

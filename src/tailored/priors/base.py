@@ -20,7 +20,7 @@ from .._utils.validation import check_cone, check_fraction, check_shape, warn
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
-from ..gaussian.responses import LARGEST_RATE, RESPONSES, Response
+from ..gaussian.responses import RESPONSES, Response
 from ..losses import Squared
 from ..tasks.rows import Array, Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
@@ -52,7 +52,7 @@ class Posterior(Record):
 
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
-    squares: Array  # (T,) sums of squared residuals of the support rows; for counts, their largest rate
+    squares: Array  # (T,) sums of squared residuals of the support rows; 0 for classes and counts
     covariances: Array  # (T, d, d) in units of the noise variance; `FactorPrior`: (T, q, q) of the scores
     shared_inputs: Array  # (T, k) encoded side information for shared effects and regressors; k may be 0
     folds: Index  # (T,) index of the shared regressor not fitted to the task; -1: the one fitted to all tasks
@@ -125,7 +125,6 @@ class Prior(Record, ABC):
     #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) training minimum and maximum; None if unknown
-    largest_rate: float | None = None  # largest rate of counts in training; None for other targets
     has_exposure: bool = False  # whether the training tasks had exposures
     #: Parts that all tasks share.  The prior is for the residuals after these parts are subtracted.
     regressor: SharedRegressor | None = None
@@ -284,9 +283,6 @@ class Prior(Record, ABC):
             if (row_weights := residual.row_weights) is not None:
                 errors *= np.sqrt(row_weights)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
-        elif covariances and self.largest_rate is not None:
-            rates = tasks.y if tasks.exposure is None else tasks.y / tasks.exposure
-            np.maximum.at(squares, np.repeat(np.arange(len(tasks)), tasks.sizes), rates)
         n_rows = tasks.sizes if tasks.frequency_weight is None else np.rint(tasks.n_observed).astype(np.intp)
         return Posterior(weights, n_rows, squares, covariance, inputs, at)
 
@@ -521,10 +517,6 @@ def _predict_response(
     if posterior.has_covariances:
         variances = np.maximum(prior.variances(posterior, X, task), 0.0) + new
     prediction = response.mean(centre, variances)
-    if prior.largest_rate is not None and posterior.has_covariances:
-        # With the log link, rows far from the training rows can have enormous means.
-        largest = np.maximum(prior.largest_rate, posterior.squares[task])
-        prediction = np.minimum(prediction, LARGEST_RATE * largest)
     prediction = clipped(prediction, prior.clip)
     if exposure is not None:
         prediction, centre = exposure * prediction, centre + np.log(exposure)
