@@ -90,8 +90,7 @@ class EmpiricalBayesLearner(MetaLearner):
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to the range of the training targets.  Means of counts are at
-        most twice the largest rate in the training rows and in the rows of the task.
+        Clip predictions to this range, or to the range of the training targets.
     n_support : int, float, pair of these or None, default=None
         Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
         are optimised for such tasks, and `score` and `task_errors` use it by default.  None means any number of rows.
