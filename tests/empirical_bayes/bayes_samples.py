@@ -7,7 +7,7 @@ import numpy as np
 from tailored import TaskSet
 
 
-def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False):
+def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False, scale=0.5):
     """Weights around a mean, and noise whose median is not its mean: a conditional bias pays."""
     rng = np.random.default_rng(seed)
     entries = []
@@ -17,7 +17,7 @@ def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False):
         w = np.ones(d) + rng.normal(size=d) * np.linspace(1.0, 0.1, d)
         if side:
             w[:2] += 3.0 * s
-        y = X @ w + 0.5 * (rng.exponential(size=n_rows) - 1.0)
+        y = X @ w + scale * (rng.exponential(size=n_rows) - 1.0)
         entries.append((X, y, s) if side else (X, y))
     return TaskSet.from_tasks(entries)
 

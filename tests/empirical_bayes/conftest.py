@@ -24,7 +24,7 @@ def mixture(clusters):
 @pytest.fixture(scope="session")
 def skewed():
     """A learner of one component whose prior mean was moved on query rows."""
-    tasks = skewed_tasks(2, n_tasks=65)
+    tasks = skewed_tasks(2, n_tasks=65, scale=2.0)
     learner = EmpiricalBayesLearner(loss="absolute").fit(tasks)
     assert learner.n_components_ == 1
     assert learner.bias_penalty_ is not None

@@ -76,16 +76,16 @@ def test_atoms_maximise_the_evidence_of_the_other_tasks():
 def circle(short_fits_in_module):
     """Coefficients on a circle without side information: training tasks, new tasks, truth, and a learner."""
     tasks, truth = make_circle(
-        350, n_features=3, radius=3.0, spread=0.0, noise=0.5, random_state=61100, return_truth=True
+        500, n_features=3, n_rows=6, radius=3.0, spread=0.0, noise=0.5, random_state=61100, return_truth=True
     )
     tasks = tasks.replace(side_info=None, side_names=None, encoding=None)
-    return tasks[:250], tasks[250:], truth, EmpiricalBayesLearner().fit(tasks[:250])
+    return tasks[:400], tasks[400:], truth, EmpiricalBayesLearner().fit(tasks[:400])
 
 
 def test_atoms_find_a_circle(circle):
     _, new, truth, learner = circle
     assert learner.structure_["kind"] == "atoms"
-    assert learner.n_components_ == learner.prior_.model.n_components <= 250
+    assert learner.n_components_ == learner.prior_.model.n_components <= 400
     support, query = new.support_query(2, shuffle=False)
     angles = np.linspace(0.0, 2.0 * np.pi, 1000, endpoint=False)
     points = 3.0 * (np.cos(angles)[:, None] * truth.u + np.sin(angles)[:, None] * truth.v)
@@ -95,7 +95,7 @@ def test_atoms_find_a_circle(circle):
         p = np.exp(logits - logits.max())
         oracle.append(p @ points / p.sum())
     errors = [
-        np.linalg.norm(w - truth.weights[250:], axis=1).mean()
+        np.linalg.norm(w - truth.weights[400:], axis=1).mean()
         for w in (learner.adapt_many(support).coef_, oracle)
     ]
     assert errors[0] < 1.12 * errors[1]
@@ -161,14 +161,21 @@ def test_atoms_of_a_stream_stay_until_the_next_selection(circle):
 
 
 def test_atoms_are_learned_from_a_sample_of_many_tasks(monkeypatch):
-    options = {"n_features": 3, "radius": 3.0, "spread": 0.0, "noise": 0.5, "random_state": 61101}
-    tasks, truth = make_circle(300, **options, return_truth=True)
+    options = {
+        "n_features": 3,
+        "n_rows": 6,
+        "radius": 3.0,
+        "spread": 0.0,
+        "noise": 0.5,
+        "random_state": 61101,
+    }
+    tasks, truth = make_circle(450, **options, return_truth=True)
     tasks = tasks.replace(side_info=None, side_names=None, encoding=None)
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (250, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (400, *Reservoir.__init__.__defaults__[1:]))
     learner = EmpiricalBayesLearner().fit(tasks)
-    assert learner.n_tasks_seen_ == 300
+    assert learner.n_tasks_seen_ == 450
     assert learner.structure_["kind"] == "atoms"
-    assert learner.n_components_ <= 250
+    assert learner.n_components_ <= 400
     # EM over all tasks would give each atom its own covariance, and move it from the circle.
     assert len(learner.prior_.model.covariances) == 1
     atoms = learner.prior_.scaling.raw_weights(learner.prior_.model.means.copy())[:, :-1]

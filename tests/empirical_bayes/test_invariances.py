@@ -79,7 +79,7 @@ def test_stream_in_pieces_is_the_same_bits(few_steps, clusters):
     same_numbers(whole.prior_, pieces.prior_)
     np.testing.assert_array_equal(whole.adapt_many(clusters).weights_, pieces.adapt_many(clusters).weights_)
     assert whole.search_results_ == pieces.search_results_
-    assert {entry["kind"] for entry in whole.search_results_} >= {"independent", "mixed model"}
+    assert "mixed model" in {entry["kind"] for entry in whole.search_results_}
     assert pieces.n_tasks_seen_ == 44
     np.testing.assert_array_equal(pieces.task_labels_, clusters.labels[20:44])
     # and a call that starts over forgets all of it

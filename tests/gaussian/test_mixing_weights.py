@@ -227,8 +227,8 @@ def test_the_learner_gates_where_it_pays(monkeypatch):
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     untold, found = None, []
     for hint in (0.9, 0.0):
-        both = two_clusters(160, hint, seed=2, n_rows=12)
-        train, test = both[:44], both[44:]
+        both = two_clusters(200, hint, seed=2, n_rows=12)
+        train, test = both[:100], both[100:]
         told = few_folds().fit(train)
         # the rows are the same whatever the hint
         untold = untold or few_folds("posterior").fit(train)

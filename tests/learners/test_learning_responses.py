@@ -150,15 +150,3 @@ def test_one_event_is_predicted_to_be_rare():
     tasks = tasks_of("poisson", 45, 6)
     learner = EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=(np.arange(270) == 7) * 1.0))
     assert (learner.adapt(tasks.X[-6:], tasks.y[-6:] * 0.0).predict(tasks.X[-6:]) < 0.1).all()
-
-
-def test_means_of_counts_are_not_extrapolated_beyond_twice_the_largest_rate():
-    rng = np.random.default_rng(0)
-    groups, X = np.repeat(np.arange(30), 6), rng.standard_normal((180, 1))
-    y = rng.poisson(np.exp(0.3 + 0.3 * X[:, 0] + 0.4 * rng.standard_normal(30)[groups]))
-    learner = EmpiricalBayesLearner(loss="poisson").fit(X, y, groups=groups)
-    with pytest.warns(UserWarning, match="training range"):
-        far = learner.adapt(X[:6], y[:6]).predict([[50.0]])
-    assert far[0] == 2 * y.max()
-    # Rows of the task itself raise the limit.
-    np.testing.assert_allclose(learner.adapt(X[:6], np.full(6, 1000)).predict(X[:6]).mean(), 1000, rtol=0.1)

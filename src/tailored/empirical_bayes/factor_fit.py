@@ -2,7 +2,7 @@
 
 1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold,
    set the scale of FFᵀ on the held-out tasks, and stop when their log predictive density no longer rises significantly.
-2. Let side information shift the scores and the intercept, if that raises the density significantly.
+2. Let side information shift the scores and the intercept, if held-out tasks accept this proposal (see `rule`).
 3. Fit all tasks.
 
 The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, where the columns of Γ are in the span of the factors.
@@ -25,7 +25,7 @@ from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import Draw, TrainingData
-from .rule import is_better
+from .rule import is_as_good, is_better
 from .selection import Candidate, mean_of_episodes
 
 #: Candidate numbers of factors.
@@ -65,7 +65,7 @@ class FactorSelection:
         return FactorRows.of(tasks, self.data.scaling, side)
 
     def select(self) -> Candidate:
-        """Add factors, and then effects of side information, as long as they raise the density significantly."""
+        """Add factors as long as they raise the density significantly, and effects of side information if they are accepted."""
         data = self.data
         most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
         options: Any = {"has_intercept": data.settings.fit_intercept, "n_side": self.rows.side.shape[1]}
@@ -82,7 +82,7 @@ class FactorSelection:
             return best
         relevance = RELEVANCE / np.maximum(np.mean(self.rows.side**2, axis=0), 1e-12)
         candidate = self._candidate([replace(fit, relevance=relevance) for fit in best.fits])
-        return candidate if is_better(candidate, best, best) else best
+        return candidate if is_as_good(candidate, best) else best
 
     def _candidate(self, starts: list[FactorModel]) -> Candidate:
         """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""

@@ -38,7 +38,7 @@ from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, fit_shifts
-from .rule import Score, is_as_good, known_mean, significant
+from .rule import Score, is_as_good, is_better, known_mean, significant
 from .selection import ADVICE, better_baseline, likely_cause, score_parts, select
 from .shared_fit import FittedEffects, fit_effects
 from .training_summary import basic_summary, compared_structures, training_summary
@@ -122,7 +122,7 @@ def learn_with_regressor(
     `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
     """
     first = learn(data, progress=progress, source_in=source_in)
-    if automatic and (data.tasks.sizes > 0).sum() < len(data.folds):
+    if automatic and (data.tasks.sizes > 0).sum() < max(len(data.folds), 2):
         return first  # regressors are fitted out of fold
     prior, settings = replace(first.prior, clip=None, calibration=None), data.settings
     if isinstance(prior, MixturePrior):
@@ -217,8 +217,8 @@ def _with_dispersion(data: TrainingData) -> TrainingData:
     if not isinstance(data.response, Poisson):
         return data
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    scores = [score_parts(each, lambda train, each=each: each) for each in (more, data)]
-    return more if is_as_good(*scores) else data
+    dispersed, plain = (score_parts(each, lambda train, each=each: each) for each in (more, data))
+    return more if is_better(dispersed, plain, plain) else data
 
 
 def _learn_mixture(

@@ -2,15 +2,16 @@
 
 Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
 of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of shrinkage), the one
-with the highest density is selected.  A richer model (more components, atoms) has to raise the density by two paired standard
-errors.  It also has to pass a guard: its held-out error in the user's loss, given support rows, must not be higher than that of
-the selected Gaussian.  Without support rows, it must not be higher by two paired standard errors.  Effects of side information,
-shared curves and shared products are proposed by the evidence of the training tasks.  Held-out tasks accept or reject each of
-these proposals as a whole: the density must not fall, and the guard must hold.  The same holds for a low-rank covariance, and
-for the dispersion of counts.  Shifts of the prior mean and a common regressor (``common="auto"``) have no density.  They have to
-lower the held-out error by two paired standard errors.
+with the highest density is selected.  A richer model (more components, atoms, a dispersion of counts) has to raise the density
+by two paired standard errors.  It also has to pass a guard: its held-out error in the user's loss, given support rows, must not
+be higher than that of the selected Gaussian.  Without support rows, it must not be higher by two paired standard errors.
 
-With hundreds of columns, more factors and effects of side information are richer models in this sense.  A single task is
+Effects of side information, shared curves and shared products are proposed by the evidence of the training tasks.  Held-out
+tasks accept or reject each of these proposals as a whole: the density must not fall, and neither error may rise by two paired
+standard errors.  The same holds for a low-rank covariance.  Shifts of the prior mean and a common regressor
+(``common="auto"``) have no density.  They have to lower the held-out error by two paired standard errors.
+
+With hundreds of columns, more factors are a richer model, and effects of side information are a proposal.  A single task is
 fitted by ridge regression; otherwise this is only a baseline, as is pooled regression.
 """
 
@@ -52,8 +53,10 @@ def is_better(richer: Score, simpler: Score, single: Score) -> bool:
 
 
 def is_as_good(proposed: Score, without: Score) -> bool:
-    """Return whether a proposal is accepted: the density does not fall, and the guard holds."""
-    return proposed.mean_density >= without.mean_density and passes_guard(proposed, without)
+    """Return whether a proposal is accepted: the density does not fall, and no error rises by two standard errors."""
+    pairs = ((proposed.errors, without.errors), (proposed.prior_errors, without.prior_errors))
+    is_worse = any(significant(errors - reference) for errors, reference in pairs)
+    return proposed.mean_density >= without.mean_density and not is_worse
 
 
 def passes_guard(richer: Score, single: Score) -> bool:

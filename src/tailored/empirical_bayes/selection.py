@@ -167,7 +167,7 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
 
     It returns the data of all tasks with these parts subtracted from the targets.
     """
-    structure, scored = Structure("mixed model", covariance="diagonal"), []
+    structure, scored = Structure("mixed model", covariance="diagonal", varying=data.settings.varying), []
     with single_threaded_blas():
         for fold in data.folds:
             rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))

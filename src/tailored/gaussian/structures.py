@@ -106,12 +106,13 @@ def covariance_structures(
     "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks.
     """
     single = Structure("mixed model", varying=varying)
-    n_varying = n_features if varying is None else len(varying)
+    if varying is not None and len(varying) < 2:
+        return [[single]]
     kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
-    if n_varying > 1 or not (has_intercept or varying):
+    if varying is not None or n_features > has_intercept:
         kinds.append("diagonal")
     out = [[replace(single, covariance=kind)] for kind in kinds]
-    if full and (n_varying > 1 or not out or varying is not None):
+    if full and n_features > 1:
         out.append([single, *(replace(single, pseudo_tasks=nu) for nu in PSEUDO_TASKS)])
     return out
 

@@ -59,7 +59,8 @@ class EmpiricalBayesLearner(MetaLearner):
     More components, and atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired
     standard errors, and must not have a higher held-out error.  Effects of side information, shared curves and shared products
     are proposed by the evidence of the training tasks.  Each proposal is accepted as a whole if, on held-out tasks, the
-    density does not fall and the error is not higher.  `summary` shows the comparison, and the page "Concepts" has the whole rule.
+    density does not fall and the error does not rise by two paired standard errors.  `summary` shows the comparison, and the
+    page "Concepts" has the whole rule.
 
     Parameters
     ----------
@@ -68,21 +69,22 @@ class EmpiricalBayesLearner(MetaLearner):
         "posterior" ignores it.
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
-        q-quantiles (`TaskRegressor.predict`).  Medians are
-        posterior means plus a shift of the prior mean, which is learned on query rows with the absolute loss.  The shift is
-        omitted if it does not lower the held-out error by two standard errors, or with fewer than 50 tasks.  "poisson" gives means of counts, with
-        the log link; a dispersion parameter is added if held-out tasks confirm it, and "negative_binomial" always has one.
+        q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
+        learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
+        standard errors, or with fewer than 50 tasks.  "poisson" gives means of counts, with the log link; a dispersion
+        parameter is added if it raises the held-out density by two standard errors, and "negative_binomial" always has
+        one.
     common : None, "linear", "auto" or regressor, default=None
-        Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they raise
-        the evidence and held-out tasks confirm them, with at least five tasks (20 for classes and counts), at most 12 columns and without a ``device``;
-        "linear" does not.  Each category of a column with more than 20 categories always has a shared effect, shrunken with
-        one variance per column.
-        A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.  Clones
-        are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares on query
-        rows of held-out tasks.  The prior is then refitted to the residuals of the weighted regressor, with the same
-        structure or a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
-        combines gradient boosting and a random forest.  It is dropped before the second fit if it does not lower the error of
-        query rows by two standard errors.  A regressor that is passed is always used.
+        Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
+        raise the evidence and held-out tasks confirm them, with at least five tasks (20 for classes and counts), at most
+        12 columns and without a ``device``; "linear" does not.  Each category of a column with more than 20 categories
+        always has a shared effect, shrunken with one variance per column.
+        A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
+        Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
+        on query rows.  The prior is then refitted to the residuals of the weighted regressor, with the same structure or
+        a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
+        combines gradient boosting and a random forest.  It is dropped before the second fit if it does not lower the
+        error of query rows by two standard errors.  A regressor that is passed is always used.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept

@@ -17,12 +17,12 @@ MOST_COLUMNS, MOST_ROWS = 6, 6
 #: Short forms of the rule in `tailored.empirical_bayes.rule`.
 _RULE = (
     "Of one Gaussian (random intercept, uncorrelated, correlated), the highest density is selected. A mixture or atoms have "
-    "to raise it by two standard errors; low rank must not lower it; their error must not be higher. Mixtures are listed if "
-    "short fits support more than one component."
+    "to raise it by two standard errors, and their error must not be higher; low rank must not lower it. Mixtures are listed "
+    "if short fits support more than one component."
 )
 _RULE_OF_FACTORS = (
-    "More factors, and effects of side information, have to raise the density by two standard errors; their error must not "
-    "be higher."
+    "More factors have to raise the density by two standard errors, and their error must not be higher; effects of side "
+    "information must not lower it."
 )
 
 
