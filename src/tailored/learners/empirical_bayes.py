@@ -72,8 +72,7 @@ class EmpiricalBayesLearner(MetaLearner):
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
         learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
         standard errors, or with fewer than 50 tasks.  "poisson" gives means of counts, with the log link; a dispersion
-        parameter is added if it raises the held-out density by two standard errors, and "negative_binomial" always has
-        one.
+        parameter is added if held-out tasks confirm it, as for more components, and "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
         raise the evidence and held-out tasks confirm them, with at least five tasks (20 for classes and counts), at most
