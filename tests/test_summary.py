@@ -475,4 +475,4 @@ def test_baselines_of_classes_with_side_information():
     errors = EmpiricalBayesClassifier().fit(tasks).summary().tables["errors"]
     assert "pooled regression" not in errors.columns["method"]
     assert "task mean: mean of the support rows and one row at the training mean" in errors.caption
-    assert "the log predictive density of all rows of a task" in errors.caption
+    assert "The criterion is the log predictive density, not the error" in errors.caption

@@ -2,7 +2,7 @@
 
 1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold,
    set the scale of FFᵀ on the held-out tasks, and stop when their log predictive density no longer rises significantly.
-2. Let side information shift the scores and the intercept, if that raises the density significantly.
+2. Let side information shift the scores and the intercept, if held-out tasks accept this proposal (see `rule`).
 3. Fit all tasks.
 
 The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, where the columns of Γ are in the span of the factors.
@@ -53,6 +53,7 @@ class FactorSelection:
     def __init__(self, data: TrainingData, tick: Callable[[int], None]) -> None:
         self.data, self.tick = data, tick
         self.results: list[dict[str, Any]] = []  # errors and densities of all candidates
+        self.candidates: dict[str, Candidate] = {}  # by name
         self.rows = self._rows(data.tasks)
         self.train = [self.rows.take(fold.train) for fold in data.folds]
         self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
@@ -64,7 +65,7 @@ class FactorSelection:
         return FactorRows.of(tasks, self.data.scaling, side)
 
     def select(self) -> Candidate:
-        """Add factors, and then effects of side information, as long as they raise the density significantly."""
+        """Add factors as long as they raise the density significantly, and effects of side information if they are accepted."""
         data = self.data
         most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
         options: Any = {"has_intercept": data.settings.fit_intercept, "n_side": self.rows.side.shape[1]}
@@ -103,7 +104,9 @@ class FactorSelection:
         scores = (np.concatenate(each) for each in (density, errors, prior_errors))
         candidate = Candidate(*scores, structure, fits, c)
         entry = {**structure.describe(), "error": candidate.error, "density": candidate.mean_density}
-        self.results.append({**entry, "side": True} if starts[0].relevance.any() else entry)
+        has_side = bool(starts[0].relevance.any())
+        self.results.append({**entry, "side": True} if has_side else entry)
+        self.candidates[f"{structure.rank} factors" + ", side information" * has_side] = candidate
         self.tick(len(fits))
         return candidate
 

@@ -1,9 +1,9 @@
 """Empirical Bayes: learn the prior of the coefficients from many tasks.
 
-1. Select the structure of the prior, from independent tasks to a mixture of mixed models, on held-out tasks (`selection`;
-   `factor_fit` for many columns).
+1. Propose shared effects and effects of side information by the evidence of the training tasks (`shared_fit`).  Select them and
+   the structure of the prior on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for many columns).
 2. Fit the selected structure to all tasks by EM.
-3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error (`query_bias`).
+3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error significantly (`query_bias`).
 4. Collect the scores of held-out tasks for prediction intervals.
 """
 
@@ -42,7 +42,7 @@ from .query_bias import PENALTIES, FittedShift, fit_shifts
 from .rule import Score, is_as_good, is_better, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
 from .shared_fit import FittedEffects, fit_effects
-from .training_summary import basic_summary, training_summary
+from .training_summary import basic_summary, compared_structures, training_summary
 
 SourceIn = Callable[..., Source]
 
@@ -307,6 +307,9 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
     warning = None
     if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
         warning = f"X: held-out tasks are predicted worse than by the mean of the task's rows; {ADVICE}"
+    summary = basic_summary(data, best.errors, task_means)
+    if len(data) > 1:
+        summary = replace(summary, compared=compared_structures(best, selection.candidates))
     return Learned(
         prior,
         best.structure,
@@ -318,7 +321,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
         selection.results,
         None,
         (),
-        basic_summary(data, best.errors, task_means),
+        summary,
         warning=warning,
     )
 

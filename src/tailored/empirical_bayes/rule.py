@@ -1,13 +1,21 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
 Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
-of one Gaussian (random intercept, uncorrelated and correlated random effects, with several amounts of shrinkage), the one
-with the highest density is selected, among those whose total error is not higher than that of the simplest one (for classes and counts: pooled regression).  The total
-error is the held-out error in the user's loss, given support rows, plus that without support rows.  Anything richer (more components, atoms, a dispersion of counts, a shift of the prior mean,
-a common regressor) has to raise the density, or lower the error if it has no density, by two paired standard errors.  It also has to pass a guard:
-neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  Parts that are proposed by the evidence of the training tasks (effects of
-side information, shared curves and products, low rank) are accepted as a whole if the density does not fall and neither error
-rises by two paired standard errors.
+of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of shrinkage), the one
+with the highest density is selected.  Its total error must not be higher than that of the simplest covariance.  The total error
+is the held-out error in the user's loss given support rows plus the one without support rows.  The simplest covariance is the
+random intercept; for classes and counts it is pooled regression.
+
+A richer model (more components, atoms, a dispersion of counts) has to raise the density by two paired standard errors.  It also
+has to pass a guard: neither its error given support rows nor its total error may be higher than that of the selected Gaussian.
+
+Effects of side information, shared curves and shared products are proposed by the evidence of the training tasks.  Held-out
+tasks accept or reject each of these proposals as a whole: the density must not fall, and neither error may rise by two paired
+standard errors.  The same holds for a low-rank covariance.  Shifts of the prior mean and a common regressor
+(``common="auto"``) have no density.  They have to lower the held-out error by two paired standard errors.
+
+With hundreds of columns, more factors are a richer model, and effects of side information are a proposal.  A single task is
+fitted by ridge regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
 """
 
 from __future__ import annotations

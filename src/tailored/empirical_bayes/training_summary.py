@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..summaries.training import (
     POOLED,
     RIDGE,
     TASK_MEAN,
+    ComparedStructure,
     SideSummary,
     TrainingSummary,
     summarise_side,
@@ -77,7 +79,54 @@ def training_summary(
         mixed_model=mixed_model,
         ridge=baselines[RIDGE].structure.ridge if RIDGE in baselines else None,
         side=_side_summary(data, model, moment),
+        compared=compared_structures(selection.best, _best_of_kinds(data, selection)),
     )
+
+
+def compared_structures(best: Candidate, named: Mapping[str, Candidate]) -> dict[str, ComparedStructure]:
+    """Compare candidates with the selected one, which is put first; the others follow by decreasing density."""
+    rows = {}
+    for name, candidate in sorted(
+        named.items(), key=lambda item: (item[1] is not best, -item[1].mean_density)
+    ):
+        gain = candidate.density - best.density
+        std_error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.nan
+        rows[name] = ComparedStructure(float(gain.mean()), std_error, candidate.error)
+    return rows
+
+
+def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candidate]:
+    """Return the candidate with the highest density of each kind, by name; the selected one represents its kind."""
+    kinds: dict[str, Candidate] = {}
+    for candidate in [selection.best, *selection.candidates]:
+        # Pooled regression is a baseline; models that overflow have no density.
+        if candidate.structure.covariance == "none" or not np.isfinite(candidate.mean_density):
+            continue
+        kind = _kind(candidate.structure, data.settings.fit_intercept, data.statistics.n_features)
+        known = kinds.setdefault(kind, candidate)
+        if known is not selection.best and candidate.mean_density > known.mean_density:
+            kinds[kind] = candidate
+    return {_name(kind, candidate.structure): candidate for kind, candidate in kinds.items()}
+
+
+def _kind(structure: Structure, has_intercept: bool, d: int) -> str:
+    if structure.atoms or structure.kind != "mixed model":
+        return "atoms" if structure.atoms else structure.kind
+    if structure.covariance == "intercept" or (has_intercept and structure.varying == (d - 1,)):
+        return "random intercept"
+    if len(structure.varying or range(d)) == 1:
+        return "one random effect"
+    return {"diagonal": "uncorrelated", "full": "correlated"}[structure.covariance]
+
+
+def _name(kind: str, structure: Structure) -> str:
+    """Return the name of a structure in tables."""
+    if kind == "mixture":
+        return f"mixture of {structure.n_components}"
+    if kind == "low rank":
+        several = f"mixture of {structure.n_components}, " if structure.n_components > 1 else ""
+        return f"{several}rank {structure.rank or structure.n_factors}"
+    return "correlated, shrunk" if kind == "correlated" and structure.pseudo_tasks else kind
 
 
 def _baselines(selection: Selection) -> dict[str, Candidate]:

@@ -55,7 +55,7 @@ ROUTED = {"groups": True, "side_info": True}
 class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     """Base of the meta-learners."""
 
-    loss_: Loss  # the loss for `task_errors` and for selection on held-out tasks
+    loss_: Loss  # the loss for `task_errors` and for errors on held-out tasks
     prior_: Prior  # the learned prior; ``clip_`` and ``calibration_`` are parts of it
     n_features_in_: int
     n_side_info_in_: int
@@ -699,8 +699,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
         It contains the selected model structure, fixed effects with standard errors, random-effect standard deviations,
-        noise, components, the R² of the side information, and errors compared with baselines; see `Summary`.  Errors are
-        computed on the tasks that were held out in `fit`, or on ``tasks``.
+        noise, components, the R² of the side information, the comparison of model structures, and errors compared with
+        baselines; see `Summary`.  Errors are computed on the tasks that were held out in `fit`, or on ``tasks``.
 
         Parameters
         ----------

@@ -52,9 +52,15 @@ class EmpiricalBayesLearner(MetaLearner):
 
     It fits a mixture of linear mixed models to all tasks by EM, and then learns a shift of the prior mean on query rows.
     The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.
-    With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.  The model structure is
-    selected on held-out tasks; the candidates include one representation for all tasks, independent tasks, and a mixture of
-    narrow Gaussians at the coefficients of training tasks.
+    With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
+
+    Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
+    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.
+    More components, and atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired
+    standard errors, and must not have a higher held-out error.  Effects of side information, shared curves and shared products
+    are proposed by the evidence of the training tasks.  Each proposal is accepted as a whole if, on held-out tasks, the
+    density does not fall and the error does not rise by two paired standard errors.  `summary` shows the comparison, and the
+    page "Concepts" has the whole rule.
 
     Parameters
     ----------
@@ -63,30 +69,29 @@ class EmpiricalBayesLearner(MetaLearner):
         "posterior" ignores it.
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
-        q-quantiles (`TaskRegressor.predict`).  The model is selected by its log predictive density on held-out tasks.  Medians are
-        posterior means plus a shift of the prior mean, which is learned on query rows with the absolute loss.  The shift is
-        omitted if it does not lower the held-out error, or with fewer than 50 tasks.  "poisson" gives means of counts, with
-        the log link; overdispersed counts get a dispersion parameter, which "negative_binomial" always has.
+        q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
+        learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
+        standard errors, or with fewer than 50 tasks.  "poisson" gives means of counts, with the log link; a dispersion
+        parameter is added if held-out tasks confirm it, as for more components, and "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
-        Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they raise
-        the evidence, with at least five tasks (20 for classes and counts), at most 12 columns and without a ``device``;
-        "linear" does not.  Each category of a column with more than 20 categories always has a shared effect, shrunken with
-        one variance per column.
-        A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.  Clones
-        are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares on query
-        rows of held-out tasks.  The prior is then refitted to the residuals of the weighted regressor, with the same
-        structure or a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
-        combines gradient boosting and a random forest.  It needs 40 tasks, and is dropped before the second fit if it does not
-        lower the error on held-out tasks by half a standard error.
+        Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
+        raise the evidence and held-out tasks confirm them, with at least five tasks (20 for classes and counts), at most
+        12 columns and without a ``device``; "linear" does not.  Each category of a column with more than 20 categories
+        always has a shared effect, shrunken with one variance per column.
+        A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
+        Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
+        on query rows.  The prior is then refitted to the residuals of the weighted regressor, with the same structure or
+        a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
+        combines gradient boosting and a random forest.  It is dropped before the second fit if it does not lower the
+        error of query rows by two standard errors.  A regressor that is passed is always used.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
-        model.  By default the columns are selected automatically.
+        model.  By default, all columns or none have random slopes, whichever is selected on held-out tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to the range of the training targets.  Means of counts are at
-        most twice the largest rate in the training rows and in the rows of the task.
+        Clip predictions to this range, or to the range of the training targets.
     n_support : int, float, pair of these or None, default=None
         Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
         are optimised for such tasks, and `score` and `task_errors` use it by default.  None means any number of rows.
@@ -122,7 +127,9 @@ class EmpiricalBayesLearner(MetaLearner):
     common_ : list of (weight, regressor) or None
         The shared regressors, fitted to all tasks; the shared part of a prediction is their weighted sum.
     search_results_ : list of dict
-        Error of every candidate on the held-out tasks; for the squared loss, the mean squared error.
+        Results of every candidate on the held-out tasks: "error" (for the squared loss, the mean squared error) given support
+        rows and, for structures, "density" (mean log predictive density, by which they are compared).  Other entries are the
+        attributes of the structure, or describe a shift of the prior mean or a common regressor.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary

@@ -18,6 +18,7 @@ from ..tasks.encoding import list_some
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .effects import INTERCEPT, coefficient_names
+from .selection import describe_selection, lme4_formula, selection_table
 from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
 from .training import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN, TrainingSummary, baseline_errors
 
@@ -99,7 +100,7 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         if errors:
             evaluated_on += (
                 "; the model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
-                "predictive density of all rows of a task (AIC with fewer than 40 tasks), so a baseline may have a lower error"
+                "predictive density, not the error, so a baseline may have a lower error"
             )
     else:
         errors = baseline_errors(prior, training, *split, learner.loss_, learner.n_jobs)
@@ -115,6 +116,8 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         if prior.response is not None:
             texts[TASK_MEAN] += " and one row at the training mean"
         caption += "; ".join(f"{name}: {text}" for name, text in texts.items() if name in errors) + "."
+    if getattr(learner, "structure_", None) is not None:
+        tables["selection"] = selection_table(learner, training)
     tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
     present = {name: table for name, table in tables.items() if table is not None}
     return Summary(_title(learner, training), _sentences(learner, description), present)
@@ -435,12 +438,12 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     if kind == "atoms":
         atoms = f"{form['n_components']} narrow Gaussians with the same covariance, centred at the coefficients of training tasks"
         return f"Mixture of {atoms} (atoms){',' * bool(gated)}{gated}."
+    varying = names if form.get("varying") is None else [names[j] for j in form["varying"]]
     if kind == "mixture":
         text = f"Mixture of {form['n_components']} linear mixed models{gated}"
     else:
         structure = form.get("structure", "full")
         text = _STRUCTURES[structure]
-        varying = names if form.get("varying") is None else [names[j] for j in form["varying"]]
         if list(varying) == [INTERCEPT] and structure in ("diagonal", "full"):
             text = _STRUCTURES["intercept"]
         elif len(varying) == 1:
@@ -449,7 +452,7 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
             text = text.replace("every coefficient", f"these coefficients only: {', '.join(varying)}")
     if form.get("truncation"):
         text += f"; directions with less than {100.0 * form['truncation']:g} % of the largest variance are dropped"
-    if form.get("pseudo_tasks"):
+    if form.get("pseudo_tasks") and len(varying) > 1:
         text += f"; random-effect correlations are shrunk towards zero (weight: {form['pseudo_tasks']:g} pseudo-tasks)"
     return text + "."
 
@@ -462,7 +465,10 @@ def _describe_side(learner: Any, description: ModelDescription) -> str:
             return "Side information affects shared curves only."
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
-        return "Side information is not used: no column of it improved the predictions of held-out tasks."
+        return (
+            "Side information is not used: the evidence of the training tasks proposed no effect of it, or held-out tasks "
+            "did not confirm the effects."
+        )
     columns, effects = description.columns, description.mixture.side
     shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
     text = f"coefficients of {list_some(shifted, MOST_NAMED)}"
@@ -500,6 +506,10 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         at = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
         text = text.replace("with uncorrelated random", f"with uncorrelated (at the {at}) random")
     sentences.append(text)
+    if (formula := lme4_formula(learner)) is not None:
+        sentences.append(formula)
+    if training is not None and (selection := describe_selection(training.compared)):
+        sentences.append(selection)
     if description.prior.shared is not None:
         parts = description.prior.shared.describe(description.columns, description.side_columns)
         sentences.append(f"Effects that all tasks share, not in the printed tables: {parts}.")

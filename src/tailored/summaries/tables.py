@@ -85,7 +85,8 @@ class Summary:
     ``tables`` contains, where available: "effects" (fixed effects with standard errors, random-effect standard deviations,
     and the R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise",
     "levels" (effects of the values of categorical columns with more than 20 values), "components", "component_effects",
-    "side_information", "side_effects" and "errors".  The caption of a table defines its numbers.
+    "side_information", "side_effects", "selection" (the best structure of each kind) and "errors".  The caption of a
+    table defines its numbers.
     """
 
     title: str  # the learner, and the number of tasks, rows and features it was fitted to

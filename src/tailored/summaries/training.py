@@ -49,6 +49,15 @@ class SideSummary(Record):
 
 
 @dataclass(frozen=True)
+class ComparedStructure(Record):
+    """Results of a structure of the prior on the held-out tasks."""
+
+    difference: float  # log predictive density minus that of the selected structure, in nats per task
+    std_error: Annotated[float, MAY_BE_NAN]  # paired; NaN with one held-out task
+    error: float  # error given support rows, in the user's loss
+
+
+@dataclass(frozen=True)
 class TrainingSummary(Record):
     """Statistics of the training tasks of a prior."""
 
@@ -63,6 +72,8 @@ class TrainingSummary(Record):
     mixed_model: Mixture | None = None  # mixed model with full covariance, fitted to the same tasks
     ridge: float | None = None  # the best ridge regression per task has τ = ridge · I
     side: SideSummary | None = None
+    #: The best structure of each kind by name, the selected one first.
+    compared: dict[str, ComparedStructure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len({errors.shape for errors in self.errors.values()}) > 1:
