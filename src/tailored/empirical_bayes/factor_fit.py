@@ -101,8 +101,8 @@ class FactorSelection:
             predicted = predict_blocks(prior, without.support, tasks)
             prior_errors.append(self.data.errors(without, predicted.prediction, len(rows)))
         structure = FactorStructure(fits[0].rank)
-        scores = (np.concatenate(each) for each in (density, errors, prior_errors))
-        candidate = Candidate(*scores, structure, fits, c)
+        joined = [np.concatenate(each) for each in (density, errors, prior_errors)]
+        candidate = Candidate(joined[0], joined[1], joined[2], structure, fits, c)
         entry = {**structure.describe(), "error": candidate.error, "density": candidate.mean_density}
         has_side = bool(starts[0].relevance.any())
         self.results.append({**entry, "side": True} if has_side else entry)

@@ -220,7 +220,8 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
         return rest
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     more = more if effects is None else more.without(effects)
-    dispersed, plain = (score_parts(each, lambda train, each=each: each) for each in (more, rest))
+    # Nothing else is subtracted in the folds.
+    dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
     return more if is_better(dispersed, plain, plain) else rest
 
 

@@ -247,7 +247,7 @@ def _score_chains(
 
 def _join(of_folds: Sequence[Candidate]) -> Candidate:
     """Join the results of one structure on the folds, in their order."""
-    results = {
+    results: Any = {
         name: np.concatenate([getattr(candidate, name) for candidate in of_folds])
         for name in ("density", "errors", "prior_errors")
     }
@@ -329,11 +329,12 @@ def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> F
 
 
 def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture) -> Candidate:
-    errors = [
-        data.errors(episodes, data.predict_mean(support, fit, episodes.query), len(fold.held_out))
-        for support, episodes in ((fold.support, fold.episodes), (fold.no_rows, fold.prior))
-    ]
-    return Candidate(_density(data, fold, fit), *errors, structure, [fit])
+    pairs, n_tasks = ((fold.support, fold.episodes), (fold.no_rows, fold.prior)), len(fold.held_out)
+    errors, prior_errors = (
+        data.errors(episodes, data.predict_mean(support, fit, episodes.query), n_tasks)
+        for support, episodes in pairs
+    )
+    return Candidate(_density(data, fold, fit), errors, prior_errors, structure, [fit])
 
 
 def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
