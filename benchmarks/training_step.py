@@ -24,11 +24,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import reference
-from studies.reproduction.curves import MeanAtTasks
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
 from tailored.representation.exact import Exact
+from tailored.solvers.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks.rows import Rows
 from tailored.within import solving

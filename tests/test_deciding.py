@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 from folds import few_folds
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
-from tailored.baselines import RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import learn as learn_module
 from tailored.empirical_bayes import selection
@@ -72,21 +71,6 @@ def test_correlations_are_shrunk_to_zero():
     assert 0.0 < correlations[-1] < 0.1
     for W in fits[1:]:
         np.testing.assert_allclose(np.diag(W), np.diag(fits[0]), rtol=0.25)
-
-
-def test_few_tasks_that_share_nothing_lose_little():
-    rng = np.random.default_rng(3)
-    weights = rng.normal(size=(60, 5))
-    tasks = tasks_of(weights, 12, 0.5, 4, level=rng.normal(size=60))
-    train, new = tasks[:20], tasks[20:]
-    learner = EmpiricalBayesLearner(loss="absolute").fit(train)
-    support, query = new.support_query(8, random_state=0)
-    alone = RidgePerTask().fit(train)
-    p = np.concatenate(
-        [t.X @ w[:5] + w[5:].sum() for t, w in zip(query, alone.adapt_many(support), strict=True)]
-    )
-    rival = np.abs(p - query.y).mean()
-    assert learner.task_errors(support, query).mean() < 1.01 * rival
 
 
 @pytest.mark.parametrize("T", [40, pytest.param(80, marks=pytest.mark.slow)])

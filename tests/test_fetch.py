@@ -178,7 +178,7 @@ def test_without_pooch(toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "toy.zip").write_bytes(ARCHIVE)
     monkeypatch.setitem(sys.modules, "pooch", None)
     assert locate(toy, path=tmp_path).files == CONTENTS
-    with pytest.raises(ImportError, match=r"tailored\[all\].*path="):
+    with pytest.raises(ImportError, match=r"'\.\[all\]'.*path="):
         fetch(toy, tmp_path / "empty")
 
 

@@ -79,7 +79,7 @@ def circle(short_fits_in_module):
         500, n_features=3, n_rows=6, radius=3.0, spread=0.0, noise=0.5, random_state=61100, return_truth=True
     )
     tasks = tasks.replace(side_info=None, side_names=None, encoding=None)
-    return tasks[:400], tasks[400:], truth, EmpiricalBayesLearner().fit(tasks[:400])
+    return tasks[:400], tasks[400:], truth, EmpiricalBayesLearner(common="linear").fit(tasks[:400])
 
 
 def test_atoms_find_a_circle(circle):
@@ -152,7 +152,7 @@ def test_one_task_has_the_posterior_mean_of_all_atoms(fit_intercept, outside):
 
 def test_atoms_of_a_stream_stay_until_the_next_selection(circle):
     train, new, _, learner = circle
-    stream = EmpiricalBayesLearner().partial_fit(train)
+    stream = EmpiricalBayesLearner(common="linear").partial_fit(train)
     assert stream.structure_ == learner.structure_
     np.testing.assert_allclose(stream.adapt_many(new).coef_, learner.adapt_many(new).coef_, rtol=1e-12)
     before = stream.prior_.model
@@ -167,12 +167,12 @@ def test_atoms_are_learned_from_a_sample_of_many_tasks(monkeypatch):
         "radius": 3.0,
         "spread": 0.0,
         "noise": 0.5,
-        "random_state": 61101,
+        "random_state": 61100,
     }
     tasks, truth = make_circle(450, **options, return_truth=True)
     tasks = tasks.replace(side_info=None, side_names=None, encoding=None)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (400, *Reservoir.__init__.__defaults__[1:]))
-    learner = EmpiricalBayesLearner().fit(tasks)
+    learner = EmpiricalBayesLearner(common="linear").fit(tasks)
     assert learner.n_tasks_seen_ == 450
     assert learner.structure_["kind"] == "atoms"
     assert learner.n_components_ <= 400

@@ -120,12 +120,16 @@ def test_the_guard_with_support_rows_has_no_tolerance():
     assert passes_guard(replace(richer, errors=some), replace(SINGLE, errors=some))
 
 
-def test_the_guard_without_support_rows_has_a_tolerance():
-    richer = score(gains(9.0))
-    assert passes_guard(replace(richer, prior_errors=1.0 + gains(RICHER - 0.01)), SINGLE)
-    assert not passes_guard(replace(richer, prior_errors=1.0 + gains(RICHER + 0.01)), SINGLE)
+def test_the_guard_without_support_rows_is_that_of_the_sum():
+    richer = replace(score(gains(9.0)), errors=SINGLE.errors - 0.25)
+    assert passes_guard(replace(richer, prior_errors=SINGLE.prior_errors + 0.25), SINGLE)
+    assert not passes_guard(replace(richer, prior_errors=SINGLE.prior_errors + 0.26), SINGLE)
+    # A gain without rows does not make up for a loss with rows.
+    assert not passes_guard(score(0.0, errors=1.01, prior_errors=0.1), SINGLE)
     exploding = np.append(np.ones(T - 1), np.inf)
     assert not is_better(replace(richer, prior_errors=exploding), SINGLE, SINGLE)
+    assert passes_guard(richer, replace(SINGLE, errors=exploding))
+    assert not passes_guard(replace(richer, errors=exploding), SINGLE)
 
 
 def test_a_proposal_is_accepted_unless_the_density_falls():
@@ -164,19 +168,22 @@ def test_the_covariance_with_the_highest_density_is_selected():
 
 
 @pytest.mark.parametrize("lead", ["intercept", "diagonal", "full"])
-def test_only_the_density_decides_between_covariances(lead, monkeypatch):
-    """Also if its lead is within its standard error, and although the others have lower errors."""
+def test_the_density_decides_between_covariances(lead, monkeypatch):
+    """Also if its lead is within its standard error; a total error above that of the random intercept excludes."""
     original = selection._score
 
     def fabricated(data, fold, structure, fit):
         n = len(fold.held_out)
         leads = structure.covariance == lead and not structure.pseudo_tasks
         density = np.linspace(-1.0, 1.0, n) * leads + 1e-3 * leads
-        return replace(original(data, fold, structure, fit), density=density, errors=np.full(n, 1.0 + leads))
+        same = {"density": density, "errors": np.full(n, 1.0 + excess * leads), "prior_errors": np.ones(n)}
+        return replace(original(data, fold, structure, fit), **same)
 
     monkeypatch.setattr(selection, "_score", fabricated)
-    single = select_covariance(data_of(grouped(15, 4, 2, 0.5, seed=1), n_folds=3))[2]
-    assert (single.structure.covariance, single.structure.pseudo_tasks) == (lead, 0.0)
+    for excess in (0.0, 0.1):
+        single = select_covariance(data_of(grouped(15, 4, 2, 0.5, seed=1), n_folds=3))[2]
+        found = single.structure.covariance, single.structure.pseudo_tasks
+        assert (found == (lead, 0.0)) == (excess == 0.0 or lead == "intercept")
 
 
 @pytest.mark.parametrize("n_tasks", [3, 12, 60])
@@ -286,9 +293,9 @@ def counts(dispersed, seed, n_tasks=60, n_rows=8):
 
 
 def test_dispersion_is_accepted_where_counts_are_dispersed():
-    assert learn._with_dispersion(counts(True, 0)).response.name == "negative_binomial"
+    assert learn._with_dispersion(counts(True, 0), None).response.name == "negative_binomial"
     # Two standard errors are rarely exceeded by chance.
-    found = [learn._with_dispersion(counts(False, seed)).response.name for seed in range(4)]
+    found = [learn._with_dispersion(counts(False, seed), None).response.name for seed in range(4)]
     assert found.count("poisson") >= 3
 
 

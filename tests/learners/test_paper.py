@@ -132,8 +132,12 @@ def test_errors_of_given_representations(parts):
     with pytest.raises(ValueError, match="tau of task 0 must be positive semidefinite"):
         IndependentLearner(tau=lambda s: -np.eye(3), fit_intercept=False).fit(train)
     bare = TaskSet(train.X, train.y, np.repeat(train.labels, train.sizes))
-    with pytest.raises(ValueError, match="side_info"):
+    with pytest.raises(ValueError, match="side_info: tau is a function"):
         IndependentLearner(tau=lambda s: np.eye(3), fit_intercept=False).fit(bare)
+    with pytest.raises(ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(\)"):
+        IndependentLearner(tau=lambda s: 2.0, fit_intercept=False).fit(train)
+    with pytest.raises((TypeError, ValueError), match="tau"):
+        IndependentLearner(tau="identity", fit_intercept=False).fit(train)
 
 
 @pytest.mark.parametrize("loss", ["absolute", "huber"])
@@ -159,6 +163,10 @@ def test_the_surrogate_at_a_given_representation(parts, loss):
         surrogate(theta, task.X, task.y, loss="squared")
     with pytest.raises(ValueError, match=r"X, y: .* \(8, 3\) and \(7,\)"):
         surrogate(theta, task.X, task.y[:-1])
+    with pytest.raises(ValueError, match="NaN"):
+        surrogate(theta, np.nan * task.X, task.y)
+    with pytest.raises(ValueError, match="logistic"):
+        surrogate(theta, task.X, task.y, loss="logistic")
 
 
 def test_a_constant_function_warns(parts):
@@ -167,12 +175,41 @@ def test_a_constant_function_warns(parts):
         learner = ConditionalLearner(solver=ProjectedSGD((0.1, 0.0))).fit(train)
     assert not learner.H_.any()
     assert "τ is the same for every task" in str(learner.summary())
+    with pytest.warns(ConstantRepresentationWarning, match="only affects the prior mean"):
+        ConditionalLearner("vector", bias="conditional", solver=ProjectedSGD((0.1, 0.0))).fit(train)
+    for rank in (32, None):  # the mean of the first iterate alone is H = 0
+        with pytest.warns(ConstantRepresentationWarning, match=r"\(H = 0\)"):
+            ConditionalLearner("vector", rank=rank, solver=ProjectedSGD(0.1)).fit(train[:1])
     noise = {t: np.random.default_rng(t).normal(size=40) for t in range(30)}
     useless = TaskSet(train.X, train.y, np.repeat(train.labels, train.sizes), side_info=noise)
     with pytest.warns(ConstantRepresentationWarning, match="no step size of H lowered the error"):
         ConditionalLearner(SideVector(), solver=ProjectedSGD(step_sizes=(1.0,), step_ratios=(0.0, 1e6))).fit(
             useless
         )
+
+
+@pytest.mark.parametrize("rank", [2, 32, None])
+def test_the_learning_curve_ends_at_the_error_of_the_learner(parts, rank):
+    train, validation, test = parts
+    solver = ProjectedSGD(step_sizes=(30.0,), step_ratios=(3.0,))
+    learner = ConditionalLearner("vector", rank=rank, solver=solver)
+    learner.fit(train, validation=validation, test=test)
+    assert learner.learning_curve_[-1] == pytest.approx(learner.task_errors(*test).mean(), abs=1e-10)
+    assert len(learner.learning_curve_) == len(train)
+
+
+def test_the_summary_of_a_stream_is_that_of_all_its_tasks(parts):
+    train, _, test = parts
+    pieces, whole = (
+        ConditionalLearner("vector", solver=ProjectedSGD(0.3), scale_features=False) for _ in range(2)
+    )
+    for i in range(0, 30, 5):
+        pieces.partial_fit(train[i : i + 5])
+    whole.partial_fit(train)
+    eigenvalues = [each.summary().to_frame("spectrum")["eigenvalue"] for each in (pieces, whole)]
+    np.testing.assert_allclose(*eigenvalues, rtol=1e-9)
+    curved = ConditionalLearner("vector", solver=ProjectedSGD(0.3)).fit(train, test=test)
+    assert not hasattr(curved.partial_fit(train[:2]), "learning_curve_")
 
 
 def test_the_summary_shows_step_spectrum_and_errors(parts):
@@ -196,10 +233,15 @@ def test_the_summary_shows_step_spectrum_and_errors(parts):
 def test_errors_of_validation_and_test_pairs(parts):
     train, validation, test = parts
     learner = ConditionalLearner("vector", fit_intercept=False)
-    with pytest.raises(ValueError, match="validation: expected a TaskSet or a pair"):
+    with pytest.raises(TypeError, match="validation: expected a TaskSet or a pair"):
         learner.fit(train, validation=(*validation, train))
-    with pytest.raises(ValueError, match="test: 9 tasks with support rows, but 8 with query rows"):
-        learner.fit(train, test=(test[0], validation[1]))
+    with pytest.raises(TypeError, match="test: expected a TaskSet or a pair"):
+        learner.fit(train, test=test[0].X)
+    for query in (validation[1], test[1][::-1]):
+        with pytest.raises(ValueError, match="test: support and query must have the same tasks"):
+            learner.fit(train, test=[test[0], query])
+    with pytest.raises(ValueError, match="test: none of its tasks has a row"):
+        learner.fit(train, test=test[0].without_rows())
     with pytest.raises(ValueError, match="test: there is no learning curve"):
         ConditionalLearner("vector", bias="conditional").fit(train, test=test)
     with pytest.raises(TypeError, match="solver: expected None or a ProjectedSGD, got str"):

@@ -150,8 +150,8 @@ def test_crafted_regressors_are_not_read_without_trust(fitted, tmp_path, monkeyp
 def test_without_skops(fitted, tmp_path, monkeypatch):
     fitted.save(tmp_path / "a")
     monkeypatch.setitem(sys.modules, "skops.io", None)
-    with pytest.raises(TypeError, match=r"Ridge is saved in the format of skops; install tailored\[all\]"):
+    with pytest.raises(TypeError, match=r"Ridge is saved in the format of skops; install the extra 'all'"):
         fitted.save(tmp_path / "b")
-    with pytest.raises(ModelFileError, match=r"install tailored\[all\]"):
+    with pytest.raises(ModelFileError, match=r"install the extra 'all'"):
         load(tmp_path / "a", trust_regressor=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from tailored.tasks.rows import Rows, Scaling, joined, mean_error, predictions, segment_sums, task_means
+from tailored.tasks.rows import Rows, Scaling, mean_error, predictions, segment_sums, task_means
 from tailored.tasks.task_set import TaskSet
 
 
@@ -50,21 +50,6 @@ def test_predictions_are_those_of_each_task_s_own_weights(sizes, rng):
     thin = rows._replace(X=sp.csr_array(rows.X))
     assert (thin.is_sparse, rows.is_sparse) == (True, False)
     np.testing.assert_allclose(predictions(thin, weights), expected, atol=1e-14)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_rows_are_joined_by_task(sparse, rng):
-    rows = ragged_rows(rng, [3, 0, 1, 4])
-    if sparse:
-        rows = rows._replace(X=sp.csr_array(rows.X))
-
-    def dense(part):
-        return part.X.toarray() if sparse else part.X
-
-    both = joined([rows.tasks(3, 4), rows.tasks(0, 2)])
-    assert both.sizes.tolist() == [4, 3, 0]
-    assert_array_equal(dense(both), dense(rows)[[4, 5, 6, 7, 0, 1, 2]])
-    assert_array_equal(both.y, rows.y[[4, 5, 6, 7, 0, 1, 2]])
 
 
 def test_rows_of_a_task_set_with_the_constant_column(tasks):

@@ -21,7 +21,7 @@ ORACLE, OURS = "IndependentLearner (tau=oracle)", "EmpiricalBayesLearner"
 BAYES = "Bayes (cluster and variances known)"
 EXPLANATION = f"""\
 The side information of a task is its cluster. IndependentLearner, UnconditionalLearner and ConditionalLearner have
-the paper's settings with fit_intercept=True. Their step sizes are selected on {N_VALIDATION} further tasks.
+the paper's settings with fit_intercept=True. The step sizes of the last two are selected on {N_VALIDATION} further tasks.
 tau=oracle minimises the paper's bound. Bayes has the lowest possible expected error."""
 #: Methods whose curves are drawn, with colour and dashes.
 CURVES = {INDEPENDENT: ("#d55e00", "--"), ALGORITHM_1: ("#009e73", "-."), OURS: ("#0072b2", "-")}

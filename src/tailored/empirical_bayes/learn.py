@@ -30,6 +30,7 @@ from ..gaussian.structures import StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
 from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
+from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
 from ..summaries.training import MIXED_MODEL, OWN, POOLED, TrainingSummary
 from ..tasks.episodes import Episodes
@@ -39,7 +40,7 @@ from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, fit_shifts
 from .rule import Score, is_as_good, is_better, known_mean, significant
-from .selection import ADVICE, better_baseline, likely_cause, score_parts, select
+from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
 from .shared_fit import FittedEffects, fit_effects
 from .training_summary import basic_summary, compared_structures, training_summary
 
@@ -91,12 +92,12 @@ def learn(
     n_steps = len(data.folds) * N_CHAINS + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
         with single_threaded_blas():
-            data = _with_dispersion(data)
             fitted = _accepted_effects(data)
+            rest = _with_dispersion(data, None if fitted is None else fitted.effects)
         if fitted is None:
-            return _learn_mixture(data, stage, source_in, selected)
+            return _learn_mixture(rest, stage, source_in, selected)
         effects, mean_errors, growth = fitted
-        rest, rest_in = data.without(effects), source_in and partial(source_in, effects=effects)
+        rest_in = source_in and partial(source_in, effects=effects)
         learned = _learn_mixture(rest, stage, rest_in, selected, growth)
     prior = replace(learned.prior, shared=effects, clip=data.settings.clip)
     summary = learned.training_summary
@@ -122,8 +123,8 @@ def learn_with_regressor(
     `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
     """
     first = learn(data, progress=progress, source_in=source_in)
-    if automatic and (data.tasks.sizes > 0).sum() < max(len(data.folds), 2):
-        return first  # regressors are fitted out of fold
+    if automatic and (data.tasks.sizes > 0).sum() < LEAST_COMPARED:
+        return first
     prior, settings = replace(first.prior, clip=None, calibration=None), data.settings
     if isinstance(prior, MixturePrior):
         # A shift towards medians is not linear in the targets.
@@ -212,13 +213,15 @@ def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     return proposed if is_as_good(score(data), score(plain)) else fit_effects(plain)
 
 
-def _with_dispersion(data: TrainingData) -> TrainingData:
-    """Use a negative binomial response for counts if held-out tasks confirm it (see `rule`)."""
+def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> TrainingData:
+    """Subtract the effects; use a negative binomial response for counts if held-out tasks confirm it (see `rule`)."""
+    rest = data if effects is None else data.without(effects)
     if not isinstance(data.response, Poisson):
-        return data
+        return rest
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    dispersed, plain = (score_parts(each, lambda train, each=each: each) for each in (more, data))
-    return more if is_better(dispersed, plain, plain) else data
+    more = more if effects is None else more.without(effects)
+    dispersed, plain = (score_parts(each, lambda train, each=each: each) for each in (more, rest))
+    return more if is_better(dispersed, plain, plain) else rest
 
 
 def _learn_mixture(

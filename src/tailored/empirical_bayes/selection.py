@@ -45,7 +45,7 @@ TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of training tasks for atoms.
 LEAST_ATOMS = 100
-#: Minimum number of held-out tasks for a warning about baselines.
+#: Minimum number of held-out tasks for a warning about baselines, and for automatic regressors.
 LEAST_COMPARED = 10
 #: A column is unusual if it is more than this many times as large in one task as in the median task.
 UNUSUAL = 5.0
@@ -185,9 +185,11 @@ def _select_covariance(
     chains = covariance_structures(d, settings.fit_intercept, settings.varying, full=not data.is_wide)
     folds = _prepare(data, data.folds, chains, lambda fold: state_of(fold, side))
     tried = _score_chains(data, folds, chains, stage)
-    # Pooled regression is a baseline: a random intercept whose variance is estimated contains it.
-    varying = [candidate for candidate in tried if candidate.structure.covariance != "none"]
-    return folds, tried, max(varying, key=lambda candidate: candidate.mean_density)
+    # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
+    # the variance of random effects multiplies the means, which can explode, however likely the counts are.
+    simplest, *others = [c for c in tried if data.response is not None or c.structure.covariance != "none"]
+    usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
+    return folds, tried, max(usable, key=lambda candidate: candidate.mean_density)
 
 
 def _mixtures(
@@ -398,7 +400,8 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
     """Return the name of the best baseline with significantly lower errors on the same tasks; None if there is none."""
     if np.isfinite(errors).sum() < LEAST_COMPARED:
         return None
-    better = [name for name, values in baselines.items() if significant(errors - values)]
+    # One percent more, because a variance that is estimated as almost zero has a tiny but certain cost.
+    better = [name for name, values in baselines.items() if significant(errors - 1.01 * values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)
 
 

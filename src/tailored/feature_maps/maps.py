@@ -361,9 +361,16 @@ class GivenMap(FeatureMap):
         self.function, self.n_features = function, n_features
 
     def transform(self, tasks: TaskSet) -> Array:
-        _side_table(tasks)  # raises an error without side information
-        d = self.n_features
-        taus = [check_psd(self.function(task.side_info), f"tau of task {task.label!r}", d) for task in tasks]
+        if tasks.side_info is None:
+            raise ValueError(
+                "side_info: tau is a function of the side information and none was given; pass it"
+            )
+        d, taus = self.n_features, []
+        for task in tasks:
+            tau, name = np.asarray(self.function(task.side_info)), f"tau of task {task.label!r}"
+            if tau.shape != (d, d):
+                raise ValueError(f"{name} must be a ({d}, {d}) matrix; got shape {tau.shape}.")
+            taus.append(check_psd(tau, name, d))
         return np.array(taus).reshape(len(tasks), d * d)
 
 

@@ -322,7 +322,7 @@ def dump_regressor(value: Any, place: str) -> bytes:
         from skops.io import dumps, loads
     except ImportError:
         raise TypeError(
-            f"{place}: {name} is saved in the format of skops; install tailored[all], or pickle the learner"
+            f"{place}: {name} is saved in the format of skops; install the extra 'all', or pickle the learner"
         ) from None
     try:
         content: bytes = dumps(value)
@@ -340,7 +340,7 @@ def load_regressor(content: bytes, place: str) -> Any:
     try:
         from skops.io import loads
     except ImportError:
-        raise Invalid(place, "is a regressor in skops format; install tailored[all] to read it") from None
+        raise Invalid(place, "is a regressor in skops format; install the extra 'all' to read it") from None
     regressor = loads(content, trusted=_types_in(content))
     if not is_regressor(regressor):
         raise Invalid(place, f"must be a regressor, is {type(regressor).__name__}")

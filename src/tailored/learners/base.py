@@ -124,7 +124,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
         The file contains all that `adapt`, `predict` and `score` need, but no training rows.  It cannot contain a feature map
         that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.  A shared
-        regressor is written in the skops format (install ``tailored[all]``).  Read such a file with
+        regressor is written in the skops format (install the extra ``all``).  Read such a file with
         ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted the regressor.
         """
         check_is_fitted(self, "prior_")
@@ -244,11 +244,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 self.columns_in_ |= {"task": read.task, "target": read.target}
         return tasks
 
-    def _read_held_out(self, validation: TaskSet) -> TaskSet:
-        """Read the validation tasks of the user."""
+    def _read_held_out(self, validation: TaskSet, name: str = "validation") -> TaskSet:
+        """Read tasks that the user passed for validation or testing; ``name`` is the argument."""
         tasks = self._read(validation)
         if not len(tasks.y):
-            raise ValueError("validation: none of its tasks has a row; pass tasks with rows, or leave it out")
+            raise ValueError(f"{name}: none of its tasks has a row; pass tasks with rows, or leave it out")
         # Validation tasks are joined with the training tasks, so they need the same names.
         return tasks.replace(side_names=self.columns_in_["side_info"], feature_names=self._feature_names)
 

@@ -1,7 +1,7 @@
 """The learners of the paper: independent, unconditional and conditional learning (Algorithm 1).
 
-``paper()`` of each class returns a learner with exactly the settings of the paper.  The defaults differ where other settings
-predict better; the docstring of `ConditionalLearner` lists these differences.
+``paper()`` of each class returns a learner with the settings of the paper's experiments.  The defaults differ where other
+settings predict better; the docstring of `ConditionalLearner` lists these differences.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .._utils.validation import (
     check_choice,
     check_fraction,
     check_int,
+    check_nonnegative,
     check_positive,
     check_psd,
     check_shape,
@@ -30,6 +31,7 @@ from ..feature_maps.maps import GivenMap, check_features
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import BIASES, Bias
 from ..representation.conditioning import Conditioning, Constant, Given
+from ..representation.exact import Exact
 from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
 from ..solvers.base import HeldOutError, Problem, TaskBatch
 from ..solvers.curves import MeanAtTasks
@@ -73,7 +75,7 @@ class PaperLearner(MetaLearner):
     @property
     def H_(self) -> Array:
         """H (dk, dk) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for unscaled φ; entry (i k + h, j k + z) belongs to τ_ij and φ_h φ_z."""
-        return self.conditioning_.dense_H()
+        return np.array(self.conditioning_.dense_H())
 
     @property
     def C_(self) -> Array:
@@ -104,8 +106,8 @@ class PaperLearner(MetaLearner):
     def _constant(self, theta: Any, name: str) -> Array:
         """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
         theta, d = 1.0 if theta is None else theta, self._n_weights
-        if np.ndim(theta) == 0 and not 0 <= theta < np.inf:
-            raise ValueError(f"{name}: a number must be finite and >= 0, got {theta!r}")
+        if np.ndim(theta) == 0:
+            check_nonnegative(name, theta)
         return check_psd(theta, name, d) if np.ndim(theta) else float(theta) * np.eye(d)
 
     def _prior(
@@ -150,7 +152,8 @@ class IndependentLearner(PaperLearner):
     ----------
     tau : float, array (d, d) or callable, optional
         The representation: a number is a multiple of the identity, the default is 1.  A callable gets the side
-        information of a task and returns τ(s), a positive semidefinite (d, d) array; use it to evaluate an oracle
+        information of a task, a 1-D array in the order of the columns (of objects if there are categories), and returns
+        τ(s), a positive semidefinite (d, d) array.  Use it to evaluate an oracle
         (`tailored.theory.oracle_representation`) or a representation of your own.
     loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
         See `ConditionalLearner`.
@@ -162,9 +165,9 @@ class IndependentLearner(PaperLearner):
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the paper's settings: θ = I, absolute loss, the one-pass inner algorithm, no intercept.
+        """Return a learner with the settings of the paper's experiments.
 
-        Arguments of this method replace these settings.
+        θ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method replace these settings.
         """
         return cls(**{**_PAPER, **overrides})
 
@@ -202,6 +205,7 @@ class Stream:
     n_tasks: int = 0
     n_train: int = 0
     squared_phi: float = 0.0  # running sum for the scale of φ
+    phi_products: Any = 0.0  # running sum of φφᵀ, (k, k)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -297,6 +301,8 @@ class ObjectiveLearner(PaperLearner):
     ) -> None:
         solver = self._check_parameters()
         tasks = self._read(X, y, groups, side_info, reset=reset)
+        if test is not None and self.bias == "conditional":
+            raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
         if reset:
             seed = self._seed()
             pool = HeldOutPool(self.validation_fraction, self.support, seed)
@@ -304,6 +310,7 @@ class ObjectiveLearner(PaperLearner):
         else:
             stream = self._stream
         stream, train = self._hold_out(stream, tasks, validation)
+        pair = None if test is None else self._pair(test, "test", stream.seed)
         if stream.feature_map is None and self.feature_map is not None:
             # Fit on the training tasks only, because the map must not use the held-out tasks.
             feature_map = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
@@ -332,36 +339,38 @@ class ObjectiveLearner(PaperLearner):
         self.scale_, self.n_iter_ = solution.scale, solution.n_iter
         self.step_size_, self.held_out_errors_ = solution.steps, solution.errors
         self.n_tasks_seen_ = stream.n_tasks
-        self.feature_moment_ = batch.phis.T @ batch.phis / max(len(batch), 1)
-        if test is not None:
-            self.learning_curve_ = self._learning_curve(stream, problem, test)
+        self.feature_moment_ = stream.phi_products / max(stream.n_train, 1)
+        self.__dict__.pop("learning_curve_", None)
+        if pair is not None:
+            self.learning_curve_ = self._learning_curve(stream, problem, *pair)
         self._remember(tasks)
         if whole and self.feature_map is not None and not self.conditioning_.depends_on_task:
-            reason = (
-                "no step size of H lowered the error on the held-out tasks"
-                if solution.error is not None
-                else "H = 0"
-            )
+            was_tried = any(row["step_H"] > 0 for row in solution.history)
+            reason = "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
+            use = "only affects the prior mean" if self.bias == "conditional" else "is not used"
             warn(
                 f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
-                "information is not used: try other features, more tasks, or other step sizes",
+                f"information {use}: try other features, more tasks, or other step sizes",
                 ConstantRepresentationWarning,
             )
 
-    def _learning_curve(self, stream: Stream, problem: Problem, test: Any) -> Array:
+    def _learning_curve(self, stream: Stream, problem: Problem, support: TaskSet, query: TaskSet) -> Array:
         """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
-        if self.bias == "conditional":
-            raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
-        support, query = self._pair(test, "test", stream.seed)
-        means = MeanAtTasks(self._features(stream.feature_map, support))
+        phis = self._features(stream.feature_map, support)
+        means = MeanAtTasks(phis)
         error, curve = self._error_on(stream, problem.start, support, query, given=True), list[float]()
         given = Given(self._n_weights)
 
         def record(one: Trajectory) -> None:
-            means.add(one.iterate)
-            shape = len(support), given.n_side
-            taus = np.broadcast_to(self.scale_ * means.mean(), (len(support), *given.C.shape)).reshape(shape)
-            curve.append(error(given, one.bias_mean, taus))
+            if isinstance(one.iterate, Exact):
+                means.add(one.iterate)
+                taus = means.mean()
+            else:
+                taus = one.average().evaluate(phis)  # the average of `fit`, with its limit on the rank
+            flat = np.broadcast_to(self.scale_ * taus, (len(support), *given.C.shape)).reshape(
+                -1, given.n_side
+            )
+            curve.append(error(given, one.bias_mean, flat))
 
         C0, n_side = problem.start.conditioning.C, problem.batch.phis.shape[1]
         one = Trajectory.start(self.step_size_, C0, problem.start.bias, n_side, self.rank)
@@ -374,10 +383,9 @@ class ObjectiveLearner(PaperLearner):
             if stream.pool is None:
                 advice = "Omit validation, or search the step on them: solver=ProjectedSGD(step='search')"
                 raise ValueError(f"validation: with a given step, validation tasks are not used. {advice}")
-            if isinstance(validation, tuple):
-                return replace(
-                    stream, pool=stream.pool.add_pair(*self._pair(validation, "validation"))
-                ), tasks
+            if not isinstance(validation, TaskSet):
+                pair = self._pair(validation, "validation")
+                return replace(stream, pool=stream.pool.add_pair(*pair)), tasks
             return replace(stream, pool=stream.pool.add(self._read_held_out(validation))), tasks
         if stream.pool is None:
             return stream, tasks
@@ -386,16 +394,15 @@ class ObjectiveLearner(PaperLearner):
 
     def _pair(self, tasks: Any, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
         """Return support and query rows of tasks that the user passed as a pair or as one `TaskSet`."""
-        if not isinstance(tasks, tuple):
-            read = self._read_held_out(tasks)
+        if isinstance(tasks, TaskSet):
+            read = self._read_held_out(tasks, name)
             return split_rows(read, range(len(read)), self.support, (seed, TEST_ROWS))
-        if len(tasks) != 2:
-            raise ValueError(f"{name}: expected a TaskSet or a pair (support, query), got {len(tasks)} items")
-        support, query = (self._read_held_out(part) for part in tasks)
-        if len(support) != len(query):
-            raise ValueError(
-                f"{name}: {len(support)} tasks with support rows, but {len(query)} with query rows"
-            )
+        is_pair = isinstance(tasks, tuple | list) and len(tasks) == 2
+        if not (is_pair and all(isinstance(part, TaskSet) for part in tasks)):
+            raise TypeError(f"{name}: expected a TaskSet or a pair of TaskSets (support, query)")
+        support, query = (self._read_held_out(part, name) for part in tasks)
+        if not np.array_equal(support.labels, query.labels):
+            raise ValueError(f"{name}: support and query must have the same tasks, in the same order")
         return support, query
 
     def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
@@ -415,7 +422,12 @@ class ObjectiveLearner(PaperLearner):
         # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
         sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
         squared_scale = sums[1:] / (stream.n_train + np.arange(1, len(phis) + 1))
-        stream = replace(stream, squared_phi=float(sums[-1]), n_train=stream.n_train + len(phis))
+        stream = replace(
+            stream,
+            squared_phi=float(sums[-1]),
+            phi_products=stream.phi_products + phis.T @ phis,
+            n_train=stream.n_train + len(phis),
+        )
         if not self.scale_features:
             squared_scale = np.ones(len(train))
         elif whole and len(train):
@@ -488,7 +500,7 @@ class ConditionalLearner(ObjectiveLearner):
 
     It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex surrogate: one step per task,
     and the average of the iterates.  `representation` returns τ(s); ``H_`` and ``C_`` are the learned arrays.
-    `ConditionalLearner.paper` has exactly the paper's settings.  `EmpiricalBayesLearner` is recommended for
+    `ConditionalLearner.paper` has the settings of the paper's experiments.  `EmpiricalBayesLearner` is recommended for
     prediction; it learns the same kind of function by another method.
 
     Defaults that differ from the paper: the inner algorithm is exact, not one pass, because its errors are lower.  There
@@ -566,11 +578,13 @@ class ConditionalLearner(ObjectiveLearner):
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with exactly the paper's settings: Algorithm 1 with mean embeddings.
+        """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean embeddings.
 
-        Absolute loss, the one-pass inner algorithm, C₀ = I, H₀ = 0, no intercept.  C and H share a step size, searched over
-        the paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  Arguments of this
-        method replace these settings, for instance ``feature_map="ridge"`` for Lenk and "angle" for Jester.
+        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0, no intercept.  C and H share a step size,
+        searched over the paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  The gradient
+        is the dual form (Eq. 108), and Eq. 4 returns the mean of w_2 to w_{n+1}; docs/paper.md lists the differences from
+        the text.  Arguments of this method replace these settings: ``feature_map="ridge"`` for Lenk, "angle" for Jester,
+        and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
         """
         solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
         settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}
@@ -590,5 +604,5 @@ validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with exactly the paper's settings; see `ConditionalLearner.paper`."""
+        """Return a learner with the settings of the paper's experiments; see `ConditionalLearner.paper`."""
         return cls(**{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides})

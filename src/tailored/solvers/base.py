@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from .._utils.records import Record
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.conditioning import Conditioning
-from ..tasks.rows import Array, Index, Rows, joined
+from ..tasks.rows import Array, Index, Rows
 from .objectives import Objective
 
 #: Returns the mean error of a conditioning function and a prior mean on given tasks; further arguments replace their φ.
@@ -61,20 +59,6 @@ class TaskBatch:
         columns = None if self.columns is None else self.columns[start:stop]
         features = self.phis[start:stop], self.squared_scale[start:stop]
         return TaskBatch(self.support.tasks(start, stop), query, *features, columns)
-
-
-def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:
-    """Join several batches into one."""
-    if len(batches) == 1:
-        return batches[0]
-    queries = [batch.query for batch in batches if batch.query is not None]
-    return TaskBatch(
-        joined([batch.support for batch in batches]),
-        joined(queries) if queries else None,
-        np.concatenate([batch.phis for batch in batches]),
-        np.concatenate([batch.squared_scale for batch in batches]),
-        [columns for batch in batches for columns in batch.columns or ()] or None,
-    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
@@ -13,7 +13,7 @@ from scipy import sparse
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_real, check_shape
-from .task_set import TaskSet, offsets_of
+from .task_set import TaskSet
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -61,14 +61,6 @@ class Rows(NamedTuple):
     def compressed(self, columns: Index) -> Rows:
         """Return these columns of sparse rows as a dense array; the other columns must be zero."""
         return Rows(np.ascontiguousarray(dense(self.X[:, columns])), self.y, self.offsets)
-
-
-def joined(parts: Sequence[Rows]) -> Rows:
-    """Join the tasks of several sets of rows, one set after the other."""
-    sizes = np.concatenate([part.sizes for part in parts])
-    X = [part.X for part in parts]
-    stacked = sparse.vstack(X, format="csr") if parts[0].is_sparse else np.concatenate(X)
-    return Rows(stacked, np.concatenate([part.y for part in parts]), offsets_of(sizes))
 
 
 def dense(X: Any) -> Array:

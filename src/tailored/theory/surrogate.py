@@ -9,7 +9,7 @@ import numpy as np
 from .._utils.validation import check_positive, check_psd
 from ..losses import get_loss
 from ..solvers.objectives import Surrogate
-from ..tasks.rows import Array, Rows
+from ..tasks.rows import Array, Rows, dense
 
 
 class SurrogateValue(NamedTuple):
@@ -40,11 +40,13 @@ def surrogate(
     lipschitz : float, optional
         L; by default the Lipschitz constant of the loss.  It is required for the squared loss, which has none.
     """
-    X, y, loss = np.array(X, dtype=float), np.array(y, dtype=float), get_loss(loss)
+    X, y, loss = dense(X), np.array(y, dtype=float), get_loss(loss)
     if X.ndim != 2 or y.shape != X.shape[:1] or not len(y):
-        raise ValueError(
-            f"X, y: expected arrays (n, d) and (n,) with n >= 1, got shapes {X.shape} and {y.shape}"
-        )
+        shapes = f"got shapes {X.shape} and {y.shape}"
+        raise ValueError(f"X, y: expected arrays (n, d) and (n,) with n >= 1, {shapes}")
+    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        raise ValueError("X, y: contain NaN or infinity; drop these rows")
+    loss.check_targets(y)
     theta = check_psd(theta, d=X.shape[1])
     L = loss.lipschitz if lipschitz is None else check_positive("lipschitz", lipschitz)
     if not np.isfinite(L):
