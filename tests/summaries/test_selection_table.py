@@ -1,13 +1,11 @@
 """The table of the selection, the sentence about it, and the formula of lme4."""
 
-import re
-
 import numpy as np
 import pytest
 
 import tailored
-from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.summaries.selection import describe_selection
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+from tailored.summaries.selection import describe_selection, lme4_formula
 from tailored.summaries.training import ComparedStructure
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -71,7 +69,7 @@ def test_a_rejected_structure_with_a_higher_density_is_explained():
     assert (
         "The log predictive density of the runner-up (mixture of 2; error 1.1) is higher by 0.3 ± 0.2" in text
     )
-    assert "needs two standard errors" in text
+    assert "because the gain is below two standard errors" in text
     assert describe_selection({"correlated": rows["correlated"]}) == ""
 
 
@@ -82,29 +80,42 @@ def test_comparison_is_stored_in_model_files(learner, tmp_path):
     assert loaded.summary().text == learner.summary().text
 
 
+MODEL, COLUMNS = "Formula of lme4: score ~ ", "`hours spent` + `track=b` + `track=c`"
+
+
+@pytest.fixture(scope="module")
+def with_category():
+    return fit(frame())
+
+
 @pytest.mark.parametrize(
-    ("varying", "formula"),
+    ("structure", "formula"),
     [
-        ([], r"score ~ `hours spent` \+ track \+ \(1 \| school\)\."),
-        (["track"], r"\((track \||`track=b` \+ `track=c` \|\|) school\)"),
-        (["hours spent"], r"\(`hours spent` \|"),
+        ({"structure": "intercept"}, f"{MODEL}`hours spent` + track + (1 | school)."),
+        ({"varying": [3]}, f"{MODEL}`hours spent` + track + (1 | school)."),
+        ({}, f"{MODEL}`hours spent` + track + (`hours spent` + track | school)."),
+        ({"varying": [1, 2, 3]}, f"{MODEL}`hours spent` + track + (track | school)."),
+        # In lme4, || does not separate the indicators of a category.
+        ({"structure": "diagonal"}, f"{MODEL}{COLUMNS} + ({COLUMNS} || school), with centred columns."),
+        (
+            {"pseudo_tasks": 10.0},
+            "As (`hours spent` + track | school) of lme4, with the correlations shrunk.",
+        ),
+        ({"structure": "none"}, None),
+        ({"kind": "mixture", "n_components": 2}, None),
     ],
 )
-def test_formula_of_lme4(varying, formula):
-    text = " ".join(fit(frame(), varying=varying).summary().text)
-    assert re.search(formula, text)
-    assert "Formula of lme4: score ~ " in text or "with the correlations shrunk" in text
+def test_formula_of_lme4(with_category, structure, formula, monkeypatch):
+    monkeypatch.setattr(with_category, "structure_", {"kind": "mixed model", **structure})
+    assert lme4_formula(with_category) == formula
 
 
-def test_formula_of_uncorrelated_effects_has_indicators(learner, monkeypatch):
-    uncorrelated = fit(frame(slope=1.0, seed=2))
-    monkeypatch.setitem(uncorrelated.structure_, "structure", "diagonal")
-    uncorrelated.structure_.pop("pseudo_tasks", None)
-    [text] = [text for text in uncorrelated.summary().text if "lme4" in text]
-    columns = "`hours spent` + `track=b` + `track=c`"
-    assert text == f"Formula of lme4: score ~ {columns} + ({columns} || school), with centred columns."
-
-
-def test_no_formula_for_mixtures(learner, monkeypatch):
-    monkeypatch.setattr(learner, "structure_", {"kind": "mixture", "n_components": 2})
-    assert not any("lme4" in text for text in learner.summary().text)
+def test_pooled_regression_of_classes_is_compared():
+    """It is a candidate for classes and counts, and a baseline otherwise."""
+    table = frame()
+    table["score"] = np.where(table["score"] > 0, "yes", "no")
+    classes = EmpiricalBayesClassifier(common="linear").fit(
+        TaskSet.from_frame(table, task="school", target="score")
+    )
+    assert "pooled regression" in list(classes.summary().to_frame("selection")["structure"])
+    assert "pooled regression" not in list(fit(frame()).summary().to_frame("selection")["structure"])

@@ -99,8 +99,9 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
     """Return the candidate with the highest density of each kind, by name; the selected one represents its kind."""
     kinds: dict[str, Candidate] = {}
     for candidate in [selection.best, *selection.candidates]:
-        # Pooled regression is a baseline; models that overflow have no density.
-        if candidate.structure.covariance == "none" or not np.isfinite(candidate.mean_density):
+        # Pooled regression of numbers is a baseline; models that overflow have no density.
+        is_baseline = candidate.structure.covariance == "none" and data.response is None
+        if is_baseline or not np.isfinite(candidate.mean_density):
             continue
         kind = _kind(candidate.structure, data.settings.fit_intercept, data.statistics.n_features)
         known = kinds.setdefault(kind, candidate)
@@ -112,6 +113,8 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
 def _kind(structure: Structure, has_intercept: bool, d: int) -> str:
     if structure.atoms or structure.kind != "mixed model":
         return "atoms" if structure.atoms else structure.kind
+    if structure.covariance == "none":
+        return "pooled regression"
     if structure.covariance == "intercept" or (has_intercept and structure.varying == (d - 1,)):
         return "random intercept"
     if len(structure.varying or range(d)) == 1:

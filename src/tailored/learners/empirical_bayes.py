@@ -55,12 +55,13 @@ class EmpiricalBayesLearner(MetaLearner):
     With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
-    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.
-    More components, and atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired
-    standard errors, and must not have a higher held-out error.  Effects of side information, shared curves and shared products
-    are proposed by the evidence of the training tasks.  Each proposal is accepted as a whole if, on held-out tasks, the
-    density does not fall and the error does not rise by two paired standard errors.  `summary` shows the comparison, and the
-    page "Concepts" has the whole rule.
+    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected,
+    unless the sum of its errors with and without support rows exceeds that of the simplest covariance.  More components,
+    and atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired standard errors,
+    and must not have higher held-out errors.  Effects of side information, shared curves and shared products are proposed by
+    the evidence of the training tasks.  Each proposal is accepted as a whole if, on held-out tasks, the density does not fall
+    and no error rises by two paired standard errors.  `summary` shows the comparison, and the page "Concepts" has the whole
+    rule.
 
     Parameters
     ----------
@@ -82,8 +83,8 @@ class EmpiricalBayesLearner(MetaLearner):
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
         on query rows.  The prior is then refitted to the residuals of the weighted regressor, with the same structure or
         a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
-        combines gradient boosting and a random forest.  It is dropped before the second fit if it does not lower the
-        error of query rows by two standard errors.  A regressor that is passed is always used.
+        combines gradient boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it
+        does not lower the error of query rows by two standard errors.  A regressor that is passed is always used.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept

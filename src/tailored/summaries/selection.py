@@ -16,9 +16,10 @@ from .training import ComparedStructure, TrainingSummary
 MOST_COLUMNS, MOST_ROWS = 6, 6
 #: Short forms of the rule in `tailored.empirical_bayes.rule`.
 _RULE = (
-    "Of one Gaussian (random intercept, uncorrelated, correlated), the highest density is selected. A mixture or atoms have "
-    "to raise it by two standard errors, and their error must not be higher; low rank must not lower it. Mixtures are listed "
-    "if short fits support more than one component."
+    "Of one Gaussian (random intercept, uncorrelated, correlated), the highest density is selected, unless the sum of its "
+    "errors with and without support rows exceeds that of the simplest. A mixture or atoms have to raise the density by two "
+    "standard errors, and their errors must not be higher; low rank must not lower it. Mixtures are listed if short fits "
+    "support more than one component."
 )
 _RULE_OF_FACTORS = (
     "More factors have to raise the density by two standard errors, and their error must not be higher; effects of side "
@@ -58,7 +59,7 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
     gain = f"{abs(runner_up.difference):.2g} ± {runner_up.std_error:.1g} nats per task"
     if runner_up.difference <= 0.0:
         return f"{text}: the log predictive density exceeds that of {other} by {gain}."
-    reason = "A richer structure needs two standard errors, and its error must not be higher"
+    reason = "It is not selected because of its errors, or because the gain is below two standard errors"
     return f"{text}. The log predictive density of {other} is higher by {gain}. {reason}."
 
 
@@ -70,6 +71,8 @@ def lme4_formula(learner: Any) -> str | None:
     if structure["kind"] != "mixed model" or is_curved or prior.regressor is not None:
         return None
     covariance, names = structure.get("structure", "full"), coefficient_names(learner)
+    if covariance == "none":
+        return None
     has_intercept = names[-1:] == [INTERCEPT]
     fixed = [j for j in range(learner.n_features_in_) if j not in levels]
     varying = [] if covariance == "intercept" else structure.get("varying", fixed)
