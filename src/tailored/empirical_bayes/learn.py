@@ -39,7 +39,7 @@ from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, fit_shifts
-from .rule import Score, is_as_good, is_better, known_mean, significant
+from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
 from .shared_fit import FittedEffects, fit_effects
 from .training_summary import basic_summary, compared_structures, training_summary
@@ -222,7 +222,9 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     more = more if effects is None else more.without(effects)
     # Nothing else is subtracted in the folds.
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
-    return more if is_better(dispersed, plain, plain) else rest
+    # Poisson means may have a lower error, but their standard errors and intervals would be too small.
+    is_dispersed = significant(dispersed.density - plain.density) and is_as_good(dispersed, plain)
+    return more if is_dispersed else rest
 
 
 def _learn_mixture(

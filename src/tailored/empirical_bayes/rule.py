@@ -6,8 +6,9 @@ with the highest density is selected.  Its total error must not be higher than t
 is the held-out error in the user's loss given support rows plus the one without support rows.  The simplest covariance is the
 random intercept; for classes and counts it is pooled regression.
 
-A richer model (more components, atoms, a dispersion of counts) has to raise the density by two paired standard errors.  It also
-has to pass a guard: neither its error given support rows nor its total error may be higher than that of the selected Gaussian.
+A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a guard:
+neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  A dispersion of counts
+has to raise the density by two paired standard errors, and neither error may rise by two paired standard errors.
 
 Effects of side information, shared curves and shared products are proposed by the evidence of the training tasks.  Held-out
 tasks accept or reject each of these proposals as a whole: the density must not fall, and neither error may rise by two paired
