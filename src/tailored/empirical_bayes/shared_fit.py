@@ -85,7 +85,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
         # Otherwise the effects of categories with few rows would explain the overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     # Few tasks of classes or counts may be fitted perfectly by a curve.
-    least_tasks = LEAST_TASKS if data.response is None else ENOUGH_TASKS
+    least_tasks = LEAST_TASKS if data.response.is_gaussian else ENOUGH_TASKS
     curved = data.settings.curved and len(data) >= least_tasks and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
@@ -215,7 +215,7 @@ def _fit(
     growth = (1.0, 1.0)
     if effects.levels:
         # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
-        noise = model.noise * rows.roots ** (2 if getattr(data.response, "has_dispersion", False) else 0)
+        noise = model.noise * rows.roots ** (2 if data.response.has_dispersion else 0)
         growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
     return FittedEffects(effects, errors, growth)
 

@@ -150,7 +150,7 @@ class StructureFitter:
         assert tasks.side is not None
         fit = fit_side(tasks, side, groups)
         rest, plain = tasks.shifted(tasks.side @ fit.Gamma.T), Structure("mixed model")
-        starts = {} if isinstance(tasks, ResponseRows) else {replace(plain, varying=side.varying): fit.rest}
+        starts = {replace(plain, varying=side.varying): fit.rest} if tasks.is_gaussian else {}
         return cls(rest, seed, fit, groups, starts=starts, has_intercept=has_intercept)
 
     @property
@@ -183,7 +183,7 @@ class StructureFitter:
         if structure.pseudo_tasks:
             # The start has the means of the plain model, so one update is enough.
             model = most_likely_mean(self.tasks, model)
-        elif not isinstance(self.tasks, ResponseRows):
+        elif self.tasks.is_gaussian:
             max_iter = self.steps(few=100, many=40)
             model = settle(self.tasks, model, restrict=structure.restrict, max_iter=max_iter, tol=1e-9)
         inside = np.isin(np.arange(self.tasks.n_features), structure.varying or ())
