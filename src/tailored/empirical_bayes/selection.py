@@ -211,7 +211,7 @@ def _mixtures(
 
 
 def _prepare(
-    data: TrainingData, folds: list[Fold], chains: list[list[Structure]], state_of: StateOf
+    data: TrainingData, folds: list[Fold], chains: Sequence[Sequence[Structure]], state_of: StateOf
 ) -> list[FoldState]:
     """Fit the plain mixed models, from which other structures start, to the training tasks of each fold."""
     starts = {structures[0].plain for structures in chains}
@@ -229,11 +229,11 @@ def _prepare(
 
 
 def _score_chains(
-    data: TrainingData, folds: list[FoldState], chains: list[list[Structure]], stage: Stages
+    data: TrainingData, folds: list[FoldState], chains: Sequence[Sequence[Structure]], stage: Stages
 ) -> list[Candidate]:
     """Fit and evaluate all structures on the folds of one partition."""
 
-    def score(fold: FoldState, structures: list[Structure]) -> list[Candidate]:
+    def score(fold: FoldState, structures: Sequence[Structure]) -> list[Candidate]:
         with single_threaded_blas():
             fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
             return [_score(data, fold, structure, fitter.fit(structure)) for structure in structures]
