@@ -48,8 +48,6 @@ SourceIn = Callable[..., Source]
 
 #: Usual number of chains of structures in the selection, for the progress bar.
 N_CHAINS = 10
-#: Smaller weights of shared regressors are set to zero.
-LEAST_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,6 @@ def learn_with_regressor(
     # Predictions of query rows are linear in the targets, except for the responsibilities of several components.
     gains = np.stack([before - held_out(y - part)[1] for part in shared.predict_parts(data.tasks).T], axis=1)
     weights = nnls(gains, before)[0]
-    weights[weights < LEAST_WEIGHT] = 0.0
     target = episodes.query.y
     errors = [data.errors(episodes, target - r, len(data)) for r in (before, before - gains @ weights)]
     names = [type(each).__name__ for each in regressors]

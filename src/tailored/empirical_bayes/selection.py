@@ -23,7 +23,7 @@ from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
-    GATE_PENALTIES,
+    GATE_PENALTY,
     TRUNCATIONS,
     Atoms,
     LowRank,
@@ -43,12 +43,10 @@ from .rule import Score, is_as_good, is_better, significant
 COUNTED_TASKS = 100
 #: Candidate numbers of components; the search stops after two in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
-#: Minimum number of training tasks per component, and maximum number of training tasks for selecting their number.
-TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
+#: Maximum number of training tasks for selecting their number.
+COUNTING_TASKS = 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
-#: Minimum number of training tasks for atoms.
-LEAST_ATOMS = 100
 #: Minimum number of held-out tasks for a warning about baselines, and for automatic regressors.
 LEAST_COMPARED = 10
 #: A column is unusual if it is more than this many times as large in one task as in the median task.
@@ -205,7 +203,7 @@ def _mixtures(
         return []
     chain = [MixtureModel(n_components=n_components, truncation=threshold) for threshold in TRUNCATIONS]
     if data.has_side:
-        chain = [replace(each, gate_penalty=penalty) for penalty in (0.0, *GATE_PENALTIES) for each in chain]
+        chain += [replace(each, gate_penalty=GATE_PENALTY) for each in chain]
     _prepare(data, data.folds, [chain], lambda fold: next(f for f in folds if f.fold is fold))
     return _score_chains(data, folds, [chain], stage)
 
@@ -291,7 +289,7 @@ def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: 
     tasks, settings, out = folds[0].fitter.tasks, data.settings, []
     if settings.varying is not None or settings.device is not None or data.is_wide:
         return []
-    if len(tasks) < LEAST_ATOMS or not isinstance(tasks, Moments):
+    if not isinstance(tasks, Moments):
         return []
     for start in {c.structure: c for c in (single, best)}.values():
         # A pooled regression has the same coefficients for all tasks.
@@ -380,7 +378,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
             )
             mixture = fit_mixture(tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
             if data.has_side and tasks is fitter.tasks:
-                mixture = fitter.with_gates(mixture, GATE_PENALTIES[0], max_iter=5)
+                mixture = fitter.with_gates(mixture, GATE_PENALTY, max_iter=5)
             scored.append(_score(data, fold, plain, replace(mixture, side=fitter.side)))
         return _join(scored)
 
@@ -390,7 +388,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
 
     last, reference, n_components, n_failures = on_same_tasks(best), on_same_tasks(single), 1, 0
     for K in COMPONENTS:
-        if n_failures >= 2 or least_train < TASKS_PER_COMPONENT * K:
+        if n_failures >= 2 or least_train < 2 * K:  # the variance of a component needs two tasks
             break
         result = attempt(K)
         n_failures += 1

@@ -1,8 +1,9 @@
 """Selection and fit of shared effects, which are the same in every task.
 
 With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
-variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence enough at its best γ, with b
-and the kept effects integrated out.  γ of the kept effects is estimated by MacKay's update, and W by EM on the residuals.
+variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence at its best γ, with b and the
+kept effects integrated out, by more than the logarithm of the number of effects of its kind.  γ of the kept effects
+is estimated by MacKay's update, and W by EM on the residuals.
 
 The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
 and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
@@ -26,7 +27,7 @@ from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.rows import Tasks
-from ..gaussian.side import best_gain
+from ..gaussian.side import best_gain, least_gain
 from ..gaussian.sites import ResponseRows
 from ..priors.shared_effects import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
 from ..tasks.rows import Array
@@ -39,9 +40,8 @@ LEAST_TASKS, LEAST_VALUES = 5, 3
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 #: Maximum number of columns for which curves and products are candidates, and approximate number of columns of a curve in Z.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
-#: Minimum gain in log evidence of a curve or product, in addition to the logarithm of their number.  The second value is for
-#: fewer than `ENOUGH_TASKS` tasks, because W is then uncertain.
-LEAST_GAIN, LEAST_GAIN_OF_FEW, ENOUGH_TASKS = 2.0, 5.0, 20
+#: Minimum number of tasks of classes or counts for curves; twice as many are needed for curves by side information.
+ENOUGH_TASKS = 20
 #: Number of rounds of selection and EM, and number of updates of γ.
 ROUNDS, UPDATES = 2, 10
 #: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
@@ -193,8 +193,7 @@ def _fit(
         left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
         on_mean = np.linalg.solve(left, H[:d, d:])
         projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
-        least_gain = LEAST_GAIN if len(data) >= ENOUGH_TASKS else LEAST_GAIN_OF_FEW
-        kept, u = _select(projected, terms, parts, least_gain)
+        kept, u = _select(projected, terms, parts)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
         # Predictions use the variance of u given b, because the errors of b and u cancel.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
@@ -273,14 +272,12 @@ def _growth(
     return float(of_covariance), float(of_noise)
 
 
-def _select(
-    H: Array, terms: list[Term], parts: list[slice], least_gain: float
-) -> tuple[dict[int, float], Array]:
+def _select(H: Array, terms: list[Term], parts: list[slice]) -> tuple[dict[int, float], Array]:
     """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
     A, s = H[:-1, :-1], H[:-1, -1]
     # The rest of the model does not use categories, so any gain is enough.
     counts = Counter(term.kind for term in terms)
-    least = [0.0 if term.kind == "levels" else np.log(counts[term.kind]) + least_gain for term in terms]
+    least = [0.0 if term.kind == "levels" else least_gain(counts[term.kind]) for term in terms]
     kept: dict[int, float] = {}
 
     def gain(i: int, others: dict[int, float]) -> tuple[float, float]:
