@@ -74,13 +74,11 @@ def learn(
     *,
     progress: bool = False,
     source_in: SourceIn | None = None,
-    selected: Learned | None = None,
 ) -> Learned:
     """Learn the prior from tasks in memory.
 
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
-    structure is fitted to all tasks; everything else is learned from the sample.  If ``selected`` is given, the only
-    candidates are its structure and standard mixed models.
+    structure is fitted to all tasks; everything else is learned from the sample.
     """
     if data.has_many_columns:
         _check_many_columns(data, source_in)
@@ -93,10 +91,10 @@ def learn(
             fitted = _accepted_effects(data)
             rest = _with_dispersion(data, None if fitted is None else fitted.effects)
         if fitted is None:
-            return _learn_mixture(rest, stage, source_in, selected)
+            return _learn_mixture(rest, stage, source_in)
         effects, mean_errors, growth = fitted
         rest_in = source_in and partial(source_in, effects=effects)
-        learned = _learn_mixture(rest, stage, rest_in, selected, growth)
+        learned = _learn_mixture(rest, stage, rest_in, growth)
     prior = replace(learned.prior, shared=effects, clip=data.settings.clip)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
@@ -160,7 +158,7 @@ def learn_with_regressor(
     # Only the sum of both parts is clipped.
     rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
     residual_source = None if source_in is None else partial(source_in, shared=shared)
-    second = learn(rest, progress=progress, source_in=residual_source, selected=first)
+    second = learn(rest, progress=progress, source_in=residual_source)
     summary = second.training_summary
     return replace(
         second,
@@ -228,14 +226,12 @@ def _learn_mixture(
     data: TrainingData,
     stage: Stages,
     source_in: SourceIn | None,
-    selected: Learned | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
     """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
     if data.response is not None:
         growth = growth[0], data.response.noise(growth[1])
-    known = None if selected is None else (selected.structure, selected.side)
-    selection = select(data, stage, known)
+    selection = select(data, stage)
     best = selection.best
     stage.begin("fit to all tasks")
     with single_threaded_blas():

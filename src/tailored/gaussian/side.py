@@ -122,7 +122,9 @@ def select_side(
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
         # A group affects either the intercept or all coefficients; both are the same if slopes hardly vary between tasks.
-        for _, term in sorted(found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only):
+        for _, term in sorted(
+            found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
+        ):
             key = term.effect.column, term.effect.curved
             if key not in new and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL:
                 new[key] = term
