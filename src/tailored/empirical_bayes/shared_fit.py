@@ -40,10 +40,8 @@ LEAST_TASKS, LEAST_VALUES = 5, 3
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 #: Maximum number of columns for which curves and products are candidates, and approximate number of columns of a curve in Z.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
-#: Minimum number of tasks of classes or counts for curves; twice as many are needed for curves by side information.
-ENOUGH_TASKS = 20
-#: Number of rounds of selection and EM, and number of updates of γ.
-ROUNDS, UPDATES = 2, 10
+#: Number of updates of γ.
+UPDATES = 10
 #: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
@@ -84,9 +82,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
     if sizes and isinstance(data.response, Poisson):
         # Otherwise the effects of categories with few rows would explain the overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    # Few tasks of classes or counts may be fitted perfectly by a curve.
-    least_tasks = LEAST_TASKS if data.response is None else ENOUGH_TASKS
-    curved = data.settings.curved and len(data) >= least_tasks and tasks.n_features <= MOST_COLUMNS
+    curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
     width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
@@ -101,8 +97,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
         if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
             encoder = data.side.encoder
         side = SharedEffects((), encoder).encode(tasks)
-        # Side information varies only between tasks, so more tasks are needed.
-        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS and len(tasks) >= 2 * ENOUGH_TASKS:
+        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS:
             for k in _usable(side):
                 s = np.repeat(side[:, k], tasks.sizes)
                 terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
@@ -183,7 +178,8 @@ def _fit(
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
-    for _ in range(ROUNDS):
+    # Effects of categories can be larger than the noise, so W and the noise are estimated again without them.
+    for _ in range(2 if effects.levels else 1):
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
