@@ -26,8 +26,9 @@ from ..feature_maps.posterior import TaskSummary
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..losses import BoxLoss, DualBox, Loss
+from ..priors.base import products
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import BATCH_FLOATS, Array
+from ..tasks.rows import BATCH_FLOATS, Array, clipped
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, Fold, TrainingData
 from .rule import known_mean, significant
@@ -193,7 +194,7 @@ def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Ti
     No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
     """
     learned = FittedShifts([], [[] for _ in fits], [])
-    if data.response is not None or data.is_wide or len(data) <= data.statistics.n_features:
+    if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
         return learned
     found = [
         _select_penalty(data, fits, rows, tick) for rows in support_sizes(data.tasks, data.settings.arrival)
@@ -286,7 +287,7 @@ def _advance(data: TrainingData, path: _Path, penalty: float | None) -> Array:
         if penalty is not None:
             path.B = path.train.fit(penalty, path.B)
             prediction = path.held_out.predict(path.B)
-        return data.errors(path.episodes, prediction, path.n_tasks)
+        return data.errors(path.episodes, clipped(prediction, data.settings.clip), path.n_tasks)
 
 
 def query_bias(
@@ -310,7 +311,9 @@ def query_bias(
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
         X = data.scaling.dense(query.X)
         rows = slice(query_rows.offsets[start], query_rows.offsets[start] + len(X))
-        prediction[rows] = data.predict(query, weights)
+        task = np.repeat(np.arange(len(query)), query.sizes)
+        raw = data.scaling.raw_weights(weights)
+        prediction[rows] = products(query.X, raw, task, data.settings.fit_intercept)
         moved = directions[rows]
         for t, (first, end) in enumerate(pairwise(query.offsets)):
             np.matmul(X[first:end], R[t], out=moved[first:end])

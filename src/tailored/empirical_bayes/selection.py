@@ -129,7 +129,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
             atoms = _atoms(data, folds, best, single)
             best = _richest(atoms, best, single)
             tried += [*mixtures, *atoms]
-        ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response is None else []
+        ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response.is_gaussian else []
         return _selection(data, folds, best, side, tried, min(ridges, key=lambda c: c.error, default=None))
 
 
@@ -183,7 +183,7 @@ def _select_covariance(
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
     # the variance of random effects multiplies the means, which can explode, however likely the counts are.
-    simplest, *others = [c for c in tried if data.response is not None or not c.structure.is_pooled]
+    simplest, *others = [c for c in tried if not (data.response.is_gaussian and c.structure.is_pooled)]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
     return folds, tried, max(usable, key=lambda candidate: candidate.mean_density)
 
@@ -323,7 +323,7 @@ def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> F
 def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture) -> Candidate:
     pairs, n_tasks = ((fold.support, fold.episodes), (fold.no_rows, fold.prior)), len(fold.held_out)
     errors, prior_errors = (
-        data.errors(episodes, data.predict_mean(support, fit, episodes.query), n_tasks)
+        data.errors(episodes, data.predict(support, fit, episodes.query), n_tasks)
         for support, episodes in pairs
     )
     return Candidate(_density(data, fold, fit), errors, prior_errors, structure, [fit])

@@ -210,7 +210,7 @@ def _fit(
     growth = (1.0, 1.0)
     if effects.levels:
         # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
-        noise = model.noise * rows.roots ** (2 if getattr(data.response, "has_dispersion", False) else 0)
+        noise = model.noise * rows.roots ** (2 if data.response.has_dispersion else 0)
         growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
     return FittedEffects(effects, errors, growth)
 

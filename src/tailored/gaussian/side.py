@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ..tasks.rows import Array
-from .em import fit_mixed_model, maximise, precisions, with_gaussian_rows
+from .em import fit_mixed_model, maximise, precisions
 from .mixture import Mixture
 from .rows import Tasks
 from .scoring import LARGEST_SCALE
@@ -108,7 +108,7 @@ def select_side(
 ) -> SideStructure | None:
     """Select the effects that raise the evidence of the tasks; return None if there are none."""
     plain = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
-    tasks, model = with_gaussian_rows(tasks, plain)
+    tasks, model = tasks.gaussian(plain)
     kinds = [True] * has_intercept
     if not has_intercept or model.covariances[0, :-1].any():
         kinds.append(False)  # otherwise only the intercept differs between tasks
@@ -156,14 +156,14 @@ def fit_side(
     if isinstance(some, ResponseRows):
         some = replace(some, sites={})
         for _ in range(RESPONSE_ROUNDS):
-            fit = _fit(*with_gaussian_rows(some, model), terms, max_iter=max_iter, tol=tol)
+            fit = _fit(*some.gaussian(model), terms, max_iter=max_iter, tol=tol)
             # Without a limit, the mean diverges if a few rows have almost all the weight.
             means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
             model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
     else:
         fit = _fit(some, model, terms, max_iter=max_iter, tol=tol)
         model = fit.rest
-    return fit if len(some) == len(tasks) else _fit(*with_gaussian_rows(tasks, model), terms, max_iter=0)
+    return fit if len(some) == len(tasks) else _fit(*tasks.gaussian(model), terms, max_iter=0)
 
 
 def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty: float) -> Array:

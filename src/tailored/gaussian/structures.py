@@ -169,7 +169,7 @@ class MixedModel(Structure):
         if self.pseudo_tasks:
             # The start has the means of the plain model, so one update is enough.
             model = most_likely_mean(fitter.tasks, model)
-        elif not isinstance(fitter.tasks, ResponseRows):
+        elif fitter.tasks.is_gaussian:
             steps = fitter.steps(few=100, many=40)
             model = settle(fitter.tasks, model, restrict=self.restrict, max_iter=steps, tol=1e-9)
         inside = np.isin(np.arange(fitter.tasks.n_features), self.varying or ())
@@ -298,7 +298,7 @@ class StructureFitter:
         fit = fit_side(tasks, side, groups)
         rest = tasks.shifted(tasks.side @ fit.Gamma.T)
         starts: dict[Structure, Mixture] = {}
-        if not isinstance(tasks, ResponseRows):
+        if tasks.is_gaussian:
             starts[MixedModel(varying=side.varying)] = fit.rest
         return cls(rest, seed, fit, groups, starts=starts, has_intercept=has_intercept)
 
