@@ -32,7 +32,7 @@ from tailored.datasets import make_circle, make_clusters
 
 @pytest.mark.parametrize("rows", [8, 3, 1])
 def test_oracle_of_the_hint(rows):
-    """The trial of the oracle is `ClusterOracle` on the same rows; the design page's sizes."""
+    """The trial of the oracle is `ClusterOracle` on the same rows."""
     split = with_oracle(make_clusters, 20, 40, 8, n_clusters=6, hint=0.7)(3, None)
     tasks, truth = make_clusters(420, n_clusters=6, n_rows=40, hint=0.7, random_state=3, return_truth=True)
     assert truth.bases.shape == (6, 20, 2)

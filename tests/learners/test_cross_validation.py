@@ -19,7 +19,7 @@ from tailored.solvers import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "cross-validation.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cross-validation.md").read_text(encoding="utf-8")
 RNG = np.random.default_rng(0)
 GROUPS = RNG.permutation(np.repeat(np.arange(8), 5))
 X = RNG.normal(size=(40, 2))

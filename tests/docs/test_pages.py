@@ -11,7 +11,7 @@ import sklearn
 
 from pages import Block, blocks, check_output, run
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
 #: Pages with code that other tests run.
 ELSEWHERE = {"cross-validation.md"}

@@ -9,7 +9,7 @@ import pytest
 from studies.benchmark.suites import SUITES, seeds_of
 from tailored.datasets import MULTILEVEL, load_multilevel
 
-REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 BDF = """\
 "schoolNR","pupilNR","IQ.verb","sex","langPRET","langPOST","ses","denomina","schoolSES"

@@ -1,6 +1,4 @@
-"""Few tasks, tasks without rows, and what baselines check of what they are given."""
-
-from __future__ import annotations
+"""Few tasks, tasks without rows, and the arguments of baselines."""
 
 import numpy as np
 import pytest
@@ -11,20 +9,22 @@ from tailored.baselines import BASELINES, RidgePerTask
 from tailored.learners.base import MetaLearner
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 
-def empty(tasks: TaskSet) -> TaskSet:
+
+def empty(tasks):
     return tasks.with_rows(np.zeros(len(tasks.y), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
 
 
 @EVERYONE
-def test_only_empty_tasks_are_refused(name: str) -> None:
+def test_only_empty_tasks_are_refused(name):
     with pytest.raises(ValueError, match=r"(X|tasks): (none of the tasks|no task) has a row"):
         LEARNERS[name]().fit(empty(make()))
 
 
 @EVERYONE
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_single_task_and_a_single_row(name: str) -> None:
+def test_a_single_task_and_a_single_row(name):
     tasks = make()[:4]
     lonely = [(t.X[: int(i == 2)], t.y[: int(i == 2)], t.side_info) for i, t in enumerate(tasks)]
     for few in (tasks[:1], TaskSet.from_tasks(lonely)):
@@ -37,7 +37,7 @@ def test_a_single_task_and_a_single_row(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in LEARNERS if n != "independent"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_held_out_tasks_without_rows(name: str) -> None:
+def test_held_out_tasks_without_rows(name):
     tasks = make()
     learner = LEARNERS[name]()
     if not isinstance(learner, MetaLearner):
@@ -50,7 +50,7 @@ def test_held_out_tasks_without_rows(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_draws_of_held_out_tasks_without_rows(seed: int) -> None:
+def test_draws_of_held_out_tasks_without_rows(seed):
     """Whichever tasks are held out: most have no rows."""
     tasks = make()
     few = [(t.X[: 6 * (i == seed)], t.y[: 6 * (i == seed)], t.side_info) for i, t in enumerate(tasks[:5])]
@@ -60,7 +60,7 @@ def test_draws_of_held_out_tasks_without_rows(seed: int) -> None:
         assert np.isfinite(learner.task_errors(tasks, tasks)).all()
 
 
-def test_a_score_of_one_row() -> None:
+def test_a_score_of_one_row():
     tasks = make()
     learner = IndependentLearner().fit(tasks)
     with pytest.raises(ValueError, match="X: R² needs at least two query rows"):
@@ -69,11 +69,8 @@ def test_a_score_of_one_row() -> None:
         )
 
 
-# --- baselines read as learners do
-
-
 @pytest.mark.parametrize("name", BASELINES)
-def test_baselines_check_what_they_are_given(name: str) -> None:
+def test_baselines_check_their_arguments(name):
     tasks = make(side=False)
     baseline = BASELINES[name]().fit(tasks)
     X, y = tasks[0].X, tasks[0].y
@@ -85,14 +82,14 @@ def test_baselines_check_what_they_are_given(name: str) -> None:
     with pytest.raises(ValueError, match="query: expected the same 8 tasks, got 3"):
         baseline.task_errors(tasks, tasks[:3])
     with pytest.raises(TypeError, match="tasks: expected a TaskSet"):
-        baseline.fit(X)  # type: ignore[arg-type]
+        baseline.fit(X)
     before = dict(vars(baseline))
     with pytest.raises(ValueError, match="X: column 0"):
         baseline.fit(make([1e200, 1.0, 1.0, 1.0], side=False))
     assert vars(baseline) == before
 
 
-def test_ridge_beside_which_its_penalty_is_rounding() -> None:
+def test_ridge_beside_which_its_penalty_is_rounding():
     tasks = make([1e14, 1e14, 1.0, 1.0], side=False)
     twice = TaskSet.from_arrays(np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels)
     assert np.isfinite(RidgePerTask().fit(twice).adapt_many(twice)).all()

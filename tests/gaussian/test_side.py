@@ -1,4 +1,4 @@
-"""What a description moves in the prior mean: linear, curved, all weights or the intercept alone."""
+"""Effects of side information on the prior mean: their fit, their relevance, and the features of mixing weights."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,10 @@ from scipy.linalg import block_diag
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
-import tailored
-from folds import few_folds
-from studies.theory.bayes import CurveOracle
-from tailored import EmpiricalBayesLearner, TaskSet
+from tailored import TaskSet
 from tailored.datasets import make_circle
-from tailored.empirical_bayes import selection
-from tailored.feature_maps import MeanEmbedding, SideVector
-from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES, Curve, SideFeatures
+from tailored.feature_maps import SideVector
+from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian import side as side_module
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.moments import Moments
@@ -23,8 +19,6 @@ from tailored.gaussian.structures import Structure, StructureFitter
 from tailored.tasks.rows import Scaling
 
 D, Q = 3, 2
-
-
 #: Each feature is a group of its own.
 GROUPS = [Group(j, False, np.array([j]), np.eye(1)) for j in range(Q)]
 
@@ -56,9 +50,6 @@ def log_likelihood(rows, b, Gamma, W, noise):
         multivariate_normal.logpdf(y, X @ (b + Gamma @ s), X @ W @ X.T + noise * np.eye(len(y)))
         for X, y, s in rows
     )
-
-
-# ------------------------------------------------------------------------------------------- fits of Γ
 
 
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
@@ -104,7 +95,6 @@ def test_where_em_ends_the_variances_are_most_likely():
         E = rng.normal(size=(D, D))
         E = 1e-3 * (E + E.T) * np.trace(W) / D
         up, down = (log_likelihood(rows, b, fit.Gamma, W + sign * E, noise) for sign in (1, -1))
-        # a difference of second order in both directions: a maximum
         assert abs(up - down) / 2 < 2e-3
         assert max(up, down) < best + 2e-3
     assert log_likelihood(rows, b, fit.Gamma, W, 1.02 * noise) < best
@@ -129,9 +119,6 @@ def test_many_tasks_are_fitted_from_some_and_estimated_from_all(monkeypatch):
     half = fit_side(statistics.take(slice(None, None, 2)), effects(0.5), GROUPS)
     assert some.rest.noise == pytest.approx(half.rest.noise, rel=1e-3)
     assert np.abs(some.Gamma - whole.Gamma).max() < 0.3 * np.abs(half.Gamma - whole.Gamma).max()
-
-
-# ------------------------------------------------------------------------------------ which are relevant
 
 
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
@@ -174,10 +161,10 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
     assert found.effect.relevance == side_module.RELEVANCES[np.argmax(gains)]
 
 
-def circle_with_noise(n_noise=4, seed=0, units=1.0, permuted=False):
-    """Tasks on a circle, and standard normal columns; the statistics, groups, features and tasks."""
-    tasks = make_circle(120, n_features=3, n_rows=8, random_state=seed)
-    rng = np.random.default_rng(seed)
+def circle_with_noise(n_noise=4, units=1.0, permuted=False):
+    """Return statistics and groups of tasks on a circle whose side information has columns of noise first."""
+    tasks = make_circle(120, n_features=3, n_rows=8, random_state=0)
+    rng = np.random.default_rng(0)
     place = tasks.side_info.astype(float)
     if permuted:
         place = place[rng.permutation(len(place))]
@@ -232,191 +219,12 @@ def test_relevant_features_of_mixing_weights():
     assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)], 4.0)).all()
 
 
-# ----------------------------------------------------------------------------------------- features
-
-
-def test_a_curve_is_a_partition_of_unity():
-    rng = np.random.default_rng(0)
-    values = rng.exponential(size=200)
-    curve = Curve.fit(values, 1)
-    assert curve.column == 1
-    assert len(curve.knots) == KNOTS + 2 * DEGREE
-    x = np.linspace(values.min(), values.max(), 101)
-    basis = curve(np.column_stack([np.full(101, 99.0), x]))
-    assert basis.shape == (101, KNOTS + DEGREE - 2)
-    assert basis.min() >= 0.0
-    # the first one was left out: it is what is missing, and gone beyond the first inner knot
-    first, second = curve.knots[DEGREE : DEGREE + 2]
-    missing = np.clip((second - x) / (second - first), 0.0, None) ** DEGREE
-    np.testing.assert_allclose(1.0 - basis.sum(axis=1), missing, atol=1e-12)
-
-
-def test_a_curve_can_bend_and_be_straight():
-    x = np.sort(np.random.default_rng(0).uniform(size=150))
-    basis = np.column_stack([np.ones(150), Curve.fit(x, 0)(x[:, None])])
-    for target, close in ((x, 1e-10), (x**3, 1e-10), (np.cos(2 * np.pi * x), 0.02)):
-        left = target - basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
-        assert np.abs(left).max() < close
-
-
-def test_beyond_the_knots_a_curve_stays():
-    values = np.linspace(2.0, 5.0, 40)
-    curve = Curve.fit(values, 0)
-    low, high, inside = curve(np.array([[-100.0], [1e9], [3.0]]))
-    np.testing.assert_array_equal(low, curve(np.array([[2.0]]))[0])
-    np.testing.assert_array_equal(high, curve(np.array([[5.0]]))[0])
-    assert not low.any()
-    assert high[-1] == 1.0
-    assert (inside >= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("values", "curved"),
-    [
-        (np.arange(LEAST_VALUES - 1.0), False),
-        (np.arange(float(LEAST_VALUES)), True),
-        (np.repeat(3.0, 50), False),
-        (np.append(np.zeros(95), np.arange(1.0, 10.0)), False),  # most are equal: hardly any quantiles
-    ],
-)
-def test_a_number_with_few_values_is_not_curved(values, curved):
-    assert (Curve.fit(values, 0) is not None) == curved
-
-
-def described(seed=0, T=30, n=4):
-    """Tasks described by a number, a word and a flag; the word moves the intercept."""
-    rng = np.random.default_rng(seed)
-    X, y = rng.normal(size=(T * n, 2)), rng.normal(size=T * n)
-    groups, words = np.repeat(np.arange(T), n), rng.choice(["red", "green", "blue"], size=T)
-    y += 4.0 * (words == "red")[groups]
-    side = {
-        t: {"age": float(age), "colour": str(word), "old": bool(age > 40)}
-        for t, (age, word) in enumerate(zip(rng.uniform(20, 60, size=T), words, strict=True))
-    }
-    return TaskSet(X, y, groups, side)
-
-
-def test_features_are_centred_and_of_comparable_size():
-    tasks = described()
-    features = SideFeatures.fit(SideVector(), tasks)
-    assert features.from_side_info
-    assert features.n_linear == 5  # age, three words, the flag
-    assert [curve.column for curve in features.curves] == [0]
-    v = features(tasks)
-    assert v.shape == (30, 5 + KNOTS + DEGREE - 2)
-    np.testing.assert_allclose(v.mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(v[:, 0].std(), 1.0 / np.sqrt(5))
-    np.testing.assert_allclose(v[:, 5:].std(axis=0), 1.0 / np.sqrt(KNOTS + DEGREE - 2))
-    # indicators have two values, one half range apart from the middle
-    for column in v[:, 1:5].T:
-        assert len(np.unique(column.round(9))) == 2
-        assert np.ptp(column) == pytest.approx(2.0 / np.sqrt(5))
-    assert np.linalg.norm(v[:, :5], axis=1).max() < 4.0
-
-
-@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
-def test_an_unseen_word_is_none_of_the_known_ones():
-    tasks = described()
-    features = SideFeatures.fit(SideVector(), tasks)
-
-    def of(age, word):
-        one = TaskSet.from_tasks(
-            [(np.zeros((0, 2)), np.zeros(0), {"age": age, "colour": word, "old": False})]
-        )
-        return features(one)[0]
-
-    unseen, known = of(30.0, "violet"), of(30.0, "red")
-    assert np.isfinite(unseen).all()
-    np.testing.assert_allclose(unseen[1:4], (0.0 - features.mean[1:4]) / features.deviation[1:4])
-    assert (unseen != known).sum() == 1
-    # a number beyond those of fit: the line goes on, the curve stays
-    far, end = of(1e3, "red"), of(60.0, "red")
-    assert far[0] > 10 * end[0]
-    assert np.abs(far[5:]).max() < 10.0
-
-
-def test_constant_descriptions_and_rows_are_no_curves():
-    tasks = described()
-    same = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, np.full((30, 2), 7.0))
-    features = SideFeatures.fit(SideVector(), same)
-    assert features.curves == ()
-    assert not features(same).any()
-    of_rows = SideFeatures.fit(MeanEmbedding(), tasks)
-    assert not of_rows.from_side_info
-    assert of_rows.curves == ()
-    assert of_rows.n_linear == len(of_rows.mean)
-
-
-# --------------------------------------------------------------------------------------- the learner
-
-
-def test_the_circle_is_found(monkeypatch):
-    monkeypatch.setattr(selection, "COMPONENTS", (2,))
-    both, truth = make_circle(500, n_features=4, n_rows=10, random_state=0, return_truth=True)
-    train, test = both[:200], both[200:]
-    learner = few_folds(loss="absolute").fit(train)
-    assert learner.side_structure_["curved"] == [0]
-    assert learner.side_structure_["effect on"] == "all weights"
-    support, query = test.support_query(3, random_state=0)
-    oracle = CurveOracle(truth.mean, truth.spread, truth.noise).task_errors(support, query).mean()
-    assert learner.task_errors(support, query).mean() < 1.05 * oracle
-    # without rows the curve alone speaks; beyond its ends it stays
-    near = learner.adapt(side_info=[0.25]).coef_
-    np.testing.assert_allclose(near, truth.mean([0.25])[0], atol=0.6)
-
-
-@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
-def test_a_description_of_the_intercept_is_taken_as_such(tmp_path):
-    tasks = described(seed=3)
-    learner = EmpiricalBayesLearner().fit(tasks)
-    assert learner.side_structure_["effect on"] == "intercept"
-    assert not learner.side_structure_["curved"]
-    Gamma = learner.prior_.mixture.side
-    assert not Gamma[:-1].any()
-    red, green, violet = (
-        learner.adapt(side_info={"age": 40.0, "colour": word, "old": False})
-        for word in ("red", "green", "violet")
-    )
-    np.testing.assert_allclose(red.coef_, green.coef_)
-    assert 2.5 < red.intercept_ - green.intercept_ < 4.5
-    assert green.intercept_ - 0.5 < violet.intercept_ < red.intercept_
-    # without the word the rows have to say it
-    without = EmpiricalBayesLearner("posterior").fit(tasks)
-    new = described(seed=4)
-    assert without.side_structure_ is None
-    assert learner.task_errors(new, n_support=0).mean() < 0.8 * without.task_errors(new, n_support=0).mean()
-    # and a file keeps all of it
-    learner.save(tmp_path / "learner")
-    again = tailored.load(tmp_path / "learner")
-    np.testing.assert_array_equal(again.adapt_many(new).weights_, learner.adapt_many(new).weights_)
-    assert again.prior_.side.curves[0].column == 0
-    for word in ("red", "violet"):
-        side = {"age": 99.0, "colour": word, "old": True}
-        np.testing.assert_array_equal(
-            again.adapt(side_info=side).predict(new.X), learner.adapt(side_info=side).predict(new.X)
-        )
-
-
-def test_a_description_without_meaning_moves_nothing():
-    rng = np.random.default_rng(1)
-    X, groups = rng.normal(size=(180, 2)), np.repeat(np.arange(30), 6)
-    y = X @ [1.0, -1.0] + rng.normal(size=30)[groups] + 0.5 * rng.normal(size=180)
-    side = dict(enumerate(rng.normal(size=(30, 1))))
-    learner = few_folds().fit(X, y, groups=groups, side_info=side)
-    assert learner.side_structure_ is None
-    plain = few_folds().fit(X, y, groups=groups)
-    np.testing.assert_allclose(learner.predict(X, groups=groups), plain.predict(X, groups=groups), atol=1e-9)
-    # the same description must be given, although it was of no use
-    with pytest.raises(ValueError, match="side_info"):
-        learner.adapt(X[:2], y[:2])
-
-
-def test_a_fitter_takes_the_description_off_first():
+def test_a_fitter_subtracts_the_effects_first():
     statistics, rows, _ = tiny(T=40)
     fitter = StructureFitter.of(statistics, [0], effects(), GROUPS)
     model = fitter.most_likely(Structure("mixed model"))
     np.testing.assert_array_equal(model.side, fit_side(statistics, effects(), GROUPS).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
     assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
-    # tasks that share nothing have no description to share
+    # Independent tasks share no effects.
     assert fitter.fit(Structure("independent", ridge=1.0)).side is None

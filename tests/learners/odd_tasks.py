@@ -1,10 +1,6 @@
-"""Eight small tasks in any units, and every learner, as cheap as it can be."""
-
-from __future__ import annotations
+"""Eight small tasks in any units, and every learner with few steps."""
 
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +18,8 @@ from tailored.solvers import ProjectedSGD
 D, TASKS, ROWS = 2, 8, 12
 
 
-def make(factors: Any = None, rows: int = ROWS, side: bool = True) -> TaskSet:
-    """Eight tasks of two columns; ``factors`` are the units of the columns, the target and the description."""
+def make(factors=None, rows=ROWS, side=True):
+    """Draw eight tasks of two columns; ``factors`` are the units of columns, targets and side information."""
     rng = np.random.default_rng(5)
     factors = np.ones(D + 2) if factors is None else np.asarray(factors)
     parts = []
@@ -34,18 +30,18 @@ def make(factors: Any = None, rows: int = ROWS, side: bool = True) -> TaskSet:
     return TaskSet.from_tasks(parts if side else [part[:2] for part in parts])
 
 
-def bayes(tasks: TaskSet) -> EmpiricalBayesLearner:
+def bayes(tasks):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return EmpiricalBayesLearner().fit(tasks[:6], validation=tasks[6:])
 
 
-PAPERS: dict[str, Callable[[], Any]] = {
+PAPERS = {
     "conditional": lambda: ConditionalLearner(solver=ProjectedSGD(0.1)),
     "unconditional": lambda: UnconditionalLearner(solver=ProjectedSGD(step_sizes=[0.01, 1.0])),
     "independent": IndependentLearner,
 }
-LEARNERS: dict[str, Callable[[], Any]] = {
+LEARNERS = {
     "empirical Bayes": EmpiricalBayesLearner,
     **PAPERS,
     **{**BASELINES, "pooled boosting": lambda: PooledBoosting(max_iter=3)},
