@@ -15,7 +15,7 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.stepwise import Stepwise
-from tailored.gaussian.structures import Structure
+from tailored.gaussian.structures import MixedModel
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
@@ -37,7 +37,7 @@ def test_stepwise_em_ends_near_em_on_all_tasks():
     wide = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
     start = em(few, wide, max_iter=300, tol=1e-10).mixture
     best = em(everything, start, max_iter=300, tol=1e-10).mixture
-    stream = Stepwise(Structure("mixed model"), start, start)
+    stream = Stepwise(MixedModel(), start, start)
     for first in range(60, 4000, 60):
         stream = stream.advance(everything.take(np.arange(first, min(first + 60, 4000))), first)
 

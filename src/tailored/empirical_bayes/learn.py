@@ -26,7 +26,7 @@ from ..gaussian.factor_em import fit_factors
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import StructureFitter, refine
+from ..gaussian.structures import Atoms, StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
 from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
@@ -280,7 +280,7 @@ def _learn_mixture(
     structure = best.structure
     return Learned(
         prior,
-        replace(structure, n_components=fitted.n_components) if structure.atoms else structure,
+        replace(structure, n_components=fitted.n_components) if isinstance(structure, Atoms) else structure,
         best.scale,
         selection.side if fitted.side is not None else None,
         shifts[-1].penalty if shifts else None,

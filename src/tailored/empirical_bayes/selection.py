@@ -25,6 +25,10 @@ from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
     GATE_PENALTIES,
     TRUNCATIONS,
+    Atoms,
+    LowRank,
+    MixedModel,
+    MixtureModel,
     Structure,
     StructureFitter,
     covariance_structures,
@@ -130,7 +134,7 @@ def select(
         else:
             mixtures = (
                 _score_chains(data, folds, [[known[0]]], stage)
-                if known and known[0].kind == "mixture"
+                if known and isinstance(known[0], MixtureModel)
                 else []
             )
         if mixtures:
@@ -155,7 +159,7 @@ def _selection(
     results = [{**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in tried]
     task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
     baselines = {"the mean of their own rows": task_means}
-    for pooled in (c for c in tried if c.structure.covariance == "none"):
+    for pooled in (c for c in tried if c.structure.is_pooled):
         baselines["one fit to the rows of all tasks"] = pooled.errors
     starts = {c.structure: c.fits[0] for c in tried}
     better = better_baseline(best.errors, baselines)
@@ -167,7 +171,7 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
 
     It returns the data of all tasks with these parts subtracted from the targets.
     """
-    structure, scored = Structure("mixed model", covariance="diagonal", varying=data.settings.varying), []
+    structure, scored = MixedModel("diagonal", varying=data.settings.varying), []
     with single_threaded_blas():
         for fold in data.folds:
             rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
@@ -187,7 +191,7 @@ def _select_covariance(
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
     # the variance of random effects multiplies the means, which can explode, however likely the counts are.
-    simplest, *others = [c for c in tried if data.response is not None or c.structure.covariance != "none"]
+    simplest, *others = [c for c in tried if data.response is not None or not c.structure.is_pooled]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
     return folds, tried, max(usable, key=lambda candidate: candidate.mean_density)
 
@@ -199,8 +203,7 @@ def _mixtures(
     n_components = count_components(data, folds, best, single)
     if n_components == 1:
         return []
-    mixture = Structure("mixture", n_components)
-    chain = [replace(mixture, truncation=threshold) for threshold in TRUNCATIONS]
+    chain = [MixtureModel(n_components=n_components, truncation=threshold) for threshold in TRUNCATIONS]
     if data.has_side:
         chain = [replace(each, gate_penalty=penalty) for penalty in (0.0, *GATE_PENALTIES) for each in chain]
     _prepare(data, data.folds, [chain], lambda fold: next(f for f in folds if f.fold is fold))
@@ -208,7 +211,7 @@ def _mixtures(
 
 
 def _prepare(
-    data: TrainingData, folds: list[Fold], chains: list[list[Structure]], state_of: StateOf
+    data: TrainingData, folds: list[Fold], chains: Sequence[Sequence[Structure]], state_of: StateOf
 ) -> list[FoldState]:
     """Fit the plain mixed models, from which other structures start, to the training tasks of each fold."""
     starts = {structures[0].plain for structures in chains}
@@ -226,11 +229,11 @@ def _prepare(
 
 
 def _score_chains(
-    data: TrainingData, folds: list[FoldState], chains: list[list[Structure]], stage: Stages
+    data: TrainingData, folds: list[FoldState], chains: Sequence[Sequence[Structure]], stage: Stages
 ) -> list[Candidate]:
     """Fit and evaluate all structures on the folds of one partition."""
 
-    def score(fold: FoldState, structures: list[Structure]) -> list[Candidate]:
+    def score(fold: FoldState, structures: Sequence[Structure]) -> list[Candidate]:
         with single_threaded_blas():
             fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
             return [_score(data, fold, structure, fitter.fit(structure)) for structure in structures]
@@ -272,13 +275,12 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     out = []
     with single_threaded_blas():
         for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
-            options: dict[str, Any] = {"n_factors": selected.n_factors, "rank": selected.rank}
-            options["calibration"] = selected.calibration
-            structure = Structure("low rank", selected.n_components, **options)
+            numbers = selected.n_factors, selected.rank, selected.calibration
+            structure = LowRank(*numbers, n_components=selected.n_components)
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
             out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
-        T, full = len(train[0]), Structure("mixed model")
+        T, full = len(train[0]), MixedModel()
         if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
             out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out
@@ -293,9 +295,9 @@ def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: 
         return []
     for start in {c.structure: c for c in (single, best)}.values():
         # A pooled regression has the same coefficients for all tasks.
-        if start.structure.covariance == "none" or start.structure.kind == "low rank":
+        if start.structure.is_pooled or isinstance(start.structure, LowRank):
             continue
-        structure, scored = replace(start.structure, atoms=True), []
+        structure, scored = Atoms(start.structure, n_components=start.structure.n_components), []
         for fold, fit in zip(folds, start.fits, strict=True):
             fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
             scored.append(_score(data, fold, structure, fitter.fit(structure)))
@@ -364,7 +366,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
             some.append(fold)
             n_tasks += len(fold.held_out)
     least_train = min(len(fold.fitter.tasks) for fold in some)
-    plain = Structure("mixed model")
+    plain = MixedModel()
 
     def attempt(K: int) -> Score:
         scored = []
