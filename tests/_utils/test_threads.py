@@ -1,9 +1,11 @@
-"""One BLAS thread while anybody computes, and as many as before when the last is done."""
+"""One BLAS thread while any fit runs, and as many as before afterwards."""
 
 import multiprocessing
 import os
+import random
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,11 +26,18 @@ def blas_threads():
 
 @pytest.fixture(autouse=True)
 def several_threads():
-    """Whatever the machine has, there are several to come back to."""
     with threadpool_limits(BEFORE, user_api="blas"):
         if blas_threads() != {BEFORE}:
             pytest.skip("this BLAS has one thread")
         yield
+
+
+def run_together(*functions):
+    threads = [threading.Thread(target=function) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
 
 
 def test_threads_that_overlap_leave_the_limit_as_it_was():
@@ -48,33 +57,21 @@ def test_threads_that_overlap_leave_the_limit_as_it_was():
             first_out.wait(10)
             seen.append(blas_threads())
 
-    threads = [threading.Thread(target=work) for work in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert seen == [{1}]  # the one that is left is still alone
+    run_together(first, second)
+    assert seen == [{1}]  # the first thread has left
     assert blas_threads() == {BEFORE}
 
 
 def test_many_threads_in_any_order_and_contexts_in_contexts():
     seen = set()
 
-    def work(seed):
-        rng = np.random.default_rng(seed)
+    def work():
         for _ in range(30):
-            with single_threaded_blas():
-                if rng.random() < 0.5:
-                    with single_threaded_blas():
-                        seen.update(blas_threads())
-                threading.Event().wait(rng.random() / 1000)
+            with single_threaded_blas(), single_threaded_blas():
+                threading.Event().wait(random.random() / 1000)
                 seen.update(blas_threads())
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_together(*[work] * 8)
     assert seen == {1}
     assert blas_threads() == {BEFORE}
 
@@ -137,7 +134,7 @@ def warning_filters():
 
 
 def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatch):
-    """They are the process's, too: a fit beside a common part must not touch them."""
+    """They belong to the process: a fit with a shared regressor must not change them."""
     rng = np.random.default_rng(0)
     X, y, groups = rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(10), 4)
     arrived, learn = [threading.Event() for _ in range(2)], learn_module.learn
@@ -153,12 +150,8 @@ def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatc
 
     monkeypatch.setattr(learn_module, "learn", in_turn)
     before = warning_filters()
-    threads = [
-        threading.Thread(
-            target=EmpiricalBayesLearner(common="auto").fit, args=(X, y), kwargs={"groups": groups}
-        )
-        for _ in range(2)
-    ]
+    fit = partial(EmpiricalBayesLearner(common="auto").fit, X, y, groups=groups)
+    threads = [threading.Thread(target=fit) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -167,7 +160,7 @@ def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatc
 
 
 def test_large_tasks_have_the_same_digits_whatever_others_do():
-    """A product that BLAS would part among threads rounds otherwise when it has one."""
+    """Products that BLAS divides among threads have other last digits."""
     rng = np.random.default_rng(0)
     tasks = TaskSet(rng.normal(size=(60, 3)), rng.normal(size=60), np.repeat(np.arange(12), 5))
     learner = EmpiricalBayesLearner().fit(tasks)

@@ -1,4 +1,4 @@
-"""Pinball losses of `EmpiricalBayesLearner`: predictions are quantiles, whichever way they are asked for."""
+"""Pinball losses of `EmpiricalBayesLearner`: predictions are calibrated quantiles."""
 
 from dataclasses import replace
 
@@ -76,20 +76,11 @@ def test_that_share_of_the_targets_lies_below(learned, plain, q, n_rows):
     below = np.mean([np.mean(part) for part in np.split(query.y <= predicted, query.offsets[1:-1])])
     assert abs(below - q) < 0.035
     # no worse than the end of the 80 % interval, and much better than the model for the absolute loss
-    ends = [plain.adapt(s.X, s.y) if len(s.y) else plain.adapt() for s in support]
-    ends = np.concatenate(
-        [m.predict_interval(t.X, 0.8)[:, int(q > 0.5)] for m, t in zip(ends, query, strict=True)]
-    )
-    loss = {
-        name: Pinball(q).value(p, query.y).mean()
-        for name, p in (
-            ("quantile", predicted),
-            ("end", ends),
-            ("centre", _quantiles(plain, query, support)),
-        )
-    }
-    assert loss["quantile"] < 1.005 * loss["end"]
-    assert loss["quantile"] < 0.85 * loss["centre"]
+    table = plain.predict_tasks(query, support, coverage=0.8)
+    ways = (predicted, table["upper" if q > 0.5 else "lower"], table["prediction"])
+    quantile, end, centre = (Pinball(q).value(way, query.y).mean() for way in ways)
+    assert quantile < 1.005 * end
+    assert quantile < 0.85 * centre
 
 
 def test_all_ways_to_predict_agree(learned):
@@ -126,17 +117,6 @@ def test_what_is_added_is_a_multiple_of_the_spread(learned):
     assert (low < X @ model.coef_ + model.intercept_).all()
 
 
-def test_saved_quantiles_are_the_same(learned, tmp_path):
-    learner = learned[0.9]
-    learner.save(tmp_path / "learner")
-    loaded = tailored.load(tmp_path / "learner")
-    first, second = (each.predict(TRAIN.X, groups=GROUPS) for each in (learner, loaded))
-    np.testing.assert_array_equal(first, second)
-    task = NEW[3]
-    first, second = (each.adapt(task.X[:3], task.y[:3]).predict(task.X) for each in (learner, loaded))
-    np.testing.assert_array_equal(first, second)
-
-
 def test_quantiles_follow_the_units_of_the_targets(learned):
     moved = EmpiricalBayesLearner(loss=Pinball(0.9)).fit(_tasks(60, 0, 250.0, -1e5))
     task = NEW[1]
@@ -168,7 +148,7 @@ def test_clipped_quantiles():
     assert learner.predict(TRAIN.X, groups=GROUPS).max() == 5.0
 
 
-def test_what_cannot_be_honoured_is_refused(learned):
+def test_a_single_task_has_no_quantiles():
     alone = EmpiricalBayesLearner(loss=Pinball(0.9))
     with pytest.raises(ValueError, match=r"loss: quantiles are calibrated .* at least two tasks"):
         alone.fit(TRAIN[:1])

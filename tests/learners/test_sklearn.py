@@ -3,7 +3,6 @@
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -149,28 +148,6 @@ def test_the_solver_is_a_small_object_with_parameters():
         solver.set_params(nothing=1)
 
 
-def test_a_clone_has_a_solver_of_its_own(tasks):
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3, step_ratios=(0, 1)), rank=3)
-    copy = clone(learner).set_params(solver__step=0.7)
-    assert (learner.solver.step, copy.solver.step) == (0.3, 0.7)
-    assert copy.solver.step_ratios == (0, 1)
-    same = clone(learner).fit(tasks)
-    np.testing.assert_array_equal(same.task_weights_, learner.fit(tasks).task_weights_)
-
-
-def test_feature_names_follow_a_dataframe(tasks):
-    X, y, groups = long_form(tasks)
-    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    learner = ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(frame, y, groups=groups)
-    assert list(learner.feature_names_in_) == list(frame.columns)
-    assert learner.n_features_in_ == 6
-    with pytest.raises(ValueError, match="feature names"):
-        learner.predict(frame[frame.columns[::-1]], groups=groups)
-    model = learner.adapt(frame.iloc[:5], y[:5])
-    assert list(model.feature_names_in_) == list(frame.columns)
-    np.testing.assert_allclose(model.predict(frame.iloc[:3]), X[:3] @ model.coef_)
-
-
 def test_adapted_model_is_an_ordinary_regressor(tasks):
     learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
     task = tasks[3]
@@ -185,28 +162,6 @@ def test_adapted_model_is_an_ordinary_regressor(tasks):
     assert model.score(task.X, task.y) <= 1.0
     pipeline = make_pipeline(StandardScaler(), clone(model)).fit(task.X, task.y)
     assert pipeline.predict(task.X).shape == (12,)
-
-
-def test_pickled_learner_goes_on(tasks):
-    learner = ConditionalLearner(**FAST).partial_fit(tasks[:10])
-    copy = pickle.loads(pickle.dumps(learner))
-    learner.partial_fit(tasks[10:])
-    copy.partial_fit(tasks[10:])
-    np.testing.assert_array_equal(learner.conditioning_.C, copy.conditioning_.C)
-    np.testing.assert_array_equal(
-        learner.representation(tasks[0].X, tasks[0].y), copy.representation(tasks[0].X, tasks[0].y)
-    )
-
-
-def test_clone_keeps_parameters_and_forgets_the_fit(tasks):
-    learner = ConditionalLearner("ridge", rank=3, solver=ProjectedSGD((0.1, 0.2))).fit(tasks)
-    fresh = clone(learner)
-    parameters, expected = fresh.get_params(), learner.get_params()
-    assert parameters.pop("solver") is not expected.pop("solver")
-    assert parameters == expected
-    assert parameters["solver__step"] == (0.1, 0.2)
-    for name in ("prior_", "conditioning_", "task_weights_", "n_features_in_", "_stream"):
-        assert not hasattr(fresh, name)
 
 
 def test_fit_does_not_change_parameters(tasks):
@@ -227,3 +182,11 @@ def test_constant_column_is_the_intercept(tasks):
     model = a.adapt(tasks[0].X, tasks[0].y)
     expected = b.adapt(ones[0].X, ones[0].y).coef_
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-12)
+
+
+def test_pickled_learner_goes_on(tasks):
+    learner = ConditionalLearner(**FAST).partial_fit(tasks[:10])
+    copy = pickle.loads(pickle.dumps(learner))
+    one, other = (each.partial_fit(tasks[10:]) for each in (learner, copy))
+    np.testing.assert_array_equal(one.conditioning_.C, other.conditioning_.C)
+    np.testing.assert_array_equal(one.task_weights_, other.task_weights_)

@@ -1,4 +1,4 @@
-"""How new tasks come: numbers and order of the rows that are given, in episodes, selection, scores and intervals."""
+"""Support rows of new tasks: their number and order in episodes, selection, scores and intervals."""
 
 import numpy as np
 import pytest
@@ -16,27 +16,28 @@ def _numbered(*sizes):
 
 
 @pytest.mark.parametrize(
-    ("support", "expected"),
+    ("support", "expected", "typical"),
     [
-        (None, (None, False)),
-        ("auto", (None, False)),
-        (3, ((3, 3), False)),
-        (0, ((0, 0), False)),
-        (np.int64(2), ((2, 2), False)),
-        (0.5, ((0.5, 0.5), False)),
-        ((1, 4), ((1, 4), False)),
-        ([0.2, 0.6], ((0.2, 0.6), False)),
-        ((1, 0.6), ((1, 0.6), False)),
+        (None, None, 0.5),
+        ("auto", None, 0.5),
+        (3, (3, 3), 3),
+        (0, (0, 0), 0),
+        (np.int64(2), (2, 2), 2),
+        (0.5, (0.5, 0.5), 0.5),
+        ((2, 5), (2, 5), 3),
+        ([0.2, 0.6], (0.2, 0.6), 0.4),
+        ((1, 0.9), (1, 0.9), 0.5),
     ],
 )
-def test_what_can_be_said(support, expected):
+def test_numbers_of_support_rows(support, expected, typical):
     found = SupportSampling.of(support)
-    assert (found.support, found.in_order) == expected
+    assert (found.support, found.in_order) == (expected, False)
+    assert found.typical == pytest.approx(typical)
     assert SupportSampling.of(support, "first").in_order
 
 
 @pytest.mark.parametrize("support", [-1, 1.5, 0.0, (4, 1), (1, 2, 3), "half", [[1, 2]], True, (1, None)])
-def test_what_cannot_be_said(support):
+def test_bad_numbers_of_support_rows(support):
     with pytest.raises((ValueError, TypeError), match="support"):
         SupportSampling.of(support)
 
@@ -46,7 +47,7 @@ def test_an_order_is_one_of_two():
         SupportSampling.of(2, "fist")
 
 
-def test_nothing_said_is_rotated_through():
+def test_the_default_is_a_rotation():
     tasks = _numbered(8, 5, 1)
     for one, other in zip(SupportSampling().episodes(tasks, [3], 2), rotate(tasks, [3], 2), strict=True):
         if isinstance(one, TaskSet):
@@ -57,43 +58,41 @@ def test_nothing_said_is_rotated_through():
 
 
 @pytest.mark.parametrize("support", [None, 3, 0, 0.4, (1, 4), (0.1, 0.9)])
-def test_in_order_the_first_rows_are_given_and_all_later_ones_asked_for(support):
+def test_in_order_the_first_rows_are_support_and_all_later_ones_query(support):
     tasks = _numbered(9, 4, 2, 1)
     episodes = SupportSampling.of(support, "first").episodes(tasks, [0])
     assert set(episodes.task) == {0, 1, 2, 3}
-    for given, asked, task in zip(*episodes, strict=True):
-        assert len(given.y) + len(asked.y) == tasks.sizes[task]
-        np.testing.assert_array_equal(np.concatenate([given.y, asked.y]), np.arange(tasks.sizes[task]))
-    numbers = {len(given.y) for given, task in zip(episodes.support, episodes.task, strict=True) if task == 0}
+    for s, q, task in zip(*episodes, strict=True):
+        np.testing.assert_array_equal(np.concatenate([s.y, q.y]), np.arange(tasks.sizes[task]))
+    numbers = {len(s.y) for s, task in zip(episodes.support, episodes.task, strict=True) if task == 0}
     expected = {None: {2, 4, 5, 7}, 3: {3}, 0: {0}, 0.4: {4}, (1, 4): {1, 2, 3, 4}, (0.1, 0.9): {1, 3, 6, 8}}
     assert numbers == expected[support]
 
 
-@pytest.mark.parametrize(("support", "given"), [(3, {3}), (0.5, {6}), ((2, 8), {2, 4, 6, 8}), (50, {11})])
-def test_in_random_order_as_many_rows_are_given_as_was_said(support, given):
+@pytest.mark.parametrize(("support", "sizes"), [(3, {3}), (0.5, {6}), ((2, 8), {2, 4, 6, 8}), (50, {11})])
+def test_in_random_order_every_row_may_be_a_support_row(support, sizes):
     tasks = _numbered(12, 12, 12)
     episodes = SupportSampling.of(support).episodes(tasks, [0], 5)
-    assert {len(task.y) for task in episodes.support} == given
+    assert {len(task.y) for task in episodes.support} == sizes
     firsts = np.concatenate([task.y for task in episodes.support])
-    # every row is given about as often as any other
     assert np.bincount(firsts.astype(int), minlength=12).min() > 0
     for one, other in zip(episodes.support, episodes.query, strict=True):
         assert not set(one.y) & set(other.y)
 
 
-def test_intervals_are_counted_at_the_numbers_that_will_be_given():
+def test_intervals_are_calibrated_at_the_numbers_of_support_rows():
     sizes = np.full(20, 12)
     assert support_sizes(sizes, SupportSampling()) == [0, 1, 2, 4, 9]
     assert support_sizes(sizes, SupportSampling.of(3)) == [0, 1, 2, 3, 4, 7]
     assert support_sizes(sizes, SupportSampling.of((0.5, 0.75), "first")) == [0, 1, 2, 4, 6, 9]
-    # who gives its only row has none that can be asked for, and nobody gives more rows than there are
+    # One row at least is a query row.
     assert support_sizes(np.full(20, 1), SupportSampling()) == [0]
     assert max(support_sizes(sizes, SupportSampling.of(50))) == 11
     assert support_sizes(np.zeros(3, dtype=int), SupportSampling()) == [0]
 
 
 def _walks(n_tasks, seed, step=1.0, n_rows=12):
-    """Targets that wander off from a level of the task's own, in the order of time, which no column tells."""
+    """Draw random walks from a level of each task; no column has the time."""
     rng = np.random.default_rng(seed)
     tasks = []
     for _ in range(n_tasks):
@@ -129,22 +128,21 @@ def test_forecasts_cover(forecasts):
     assert _coverage(EmpiricalBayesLearner().fit(train), new, 4) < 0.7
 
 
-def test_rows_without_an_order_are_as_good_as_random(forecasts):
-    """With rows shuffled inside tasks, the first ones are random ones."""
+def test_without_an_order_the_first_rows_are_random_ones(forecasts):
     _, train, new = forecasts
     train, new = _shuffled(train, 2), _shuffled(new, 3)
-    given, random = (
+    first, random = (
         EmpiricalBayesLearner(loss="absolute", n_support=4, order=order).fit(train)
         for order in ("first", "random")
     )
-    errors = [learner.task_errors(new, order="first") for learner in (given, random)]
+    errors = [learner.task_errors(new, order="first") for learner in (first, random)]
     difference = errors[0] - errors[1]
     assert abs(difference.mean()) < 0.02 * errors[1].mean() + 2.0 * difference.std() / np.sqrt(len(new))
-    assert 0.75 < _coverage(given, new, 4) < 0.88
+    assert 0.75 < _coverage(first, new, 4) < 0.88
     assert 0.75 < _coverage(random, new, 4) < 0.88
 
 
-def test_scores_are_of_tasks_as_they_come(forecasts):
+def test_scores_use_the_support_of_the_learner(forecasts):
     learner, _, new = forecasts
     support, query = new.support_query(4, shuffle=False)
     pairs = list(zip(support, query, strict=True))
@@ -169,18 +167,12 @@ def test_scores_are_of_tasks_as_they_come(forecasts):
         task_scorer(order="time")
 
 
-def test_the_middle_of_a_range_is_scored():
-    assert [SupportSampling.of(s).typical for s in (None, 3, (2, 5), 0.3, (0.2, 0.6), (1, 0.9))] == [
-        0.5, 3, 3, 0.3, pytest.approx(0.4), 0.5,
-    ]  # fmt: skip
-
-
-def test_the_papers_learners_are_calibrated_for_tasks_as_they_come():
+def test_the_papers_learners_are_calibrated_in_order():
     """Counted on random rows the intervals of a walk's later rows are too narrow, counted in order they are not."""
     covered = {}
     for order in ("random", "first"):
         found = []
-        for seed in range(5):
+        for seed in range(3):
             learner = IndependentLearner().fit(_walks(2, [seed, 0]))
             learner.calibrate_intervals(_walks(80, [seed, 1]), n_support=3, order=order)
             assert 3.0 in learner.calibration_.rows

@@ -4,25 +4,22 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from scipy.stats import t as student
-from typer.testing import CliRunner
 
-from studies.__main__ import app
 from studies.benchmark import polls
 from studies.benchmark.measures import weight_error
 from studies.benchmark.methods import (
     ALGORITHM_1,
     COMMON,
     IN_ORDER,
-    METHODS,
     ORACLE,
     OURS,
     PER_CATEGORY,
     SPLINES,
     Known,
 )
-from studies.benchmark.run import Trial, TrialResult, applies, list_trials, run_trial
+from studies.benchmark.run import Trial, TrialResult, applies, list_trials
 from studies.benchmark.splits import Split, subspaces, with_oracle
-from studies.benchmark.suites import SUITES, Suite, seeds_of
+from studies.benchmark.suites import seeds_of
 from studies.benchmark.tables import Change, intervals_table, lme4_table, oracle_table, summarise
 from studies.rivals.simple import MixedModelPerCategory, SplineMixedModel
 from studies.theory.bayes import ClusterOracle, CurveOracle
@@ -50,19 +47,6 @@ def test_oracle_of_the_circle():
     known = CurveOracle(truth.mean, 0.3, 0.5)
     np.testing.assert_allclose(split.oracle.adapt_many(split.support), known.adapt_many(split.support))
     assert set(split.query.sizes.tolist()) == {17}
-
-
-def test_a_trial_of_the_oracle(monkeypatch):
-    suite = Suite("a test", 20, with_oracle(make_circle, 10, 20, 3), also=(ORACLE,))
-    monkeypatch.setitem(SUITES, "tiny circle", suite)
-    split = suite.load(5, None)
-    weights = split.oracle.adapt_many(split.support)
-    errors = [
-        np.abs(task.y - np.column_stack([task.X, np.ones(len(task.y))])[:, : len(w)] @ w).mean()
-        for task, w in zip(split.query, weights, strict=True)
-    ]
-    found = run_trial(Trial("tiny circle", ORACLE, 5))
-    assert found.error == pytest.approx(np.mean(errors), rel=1e-12)
 
 
 def test_table_beside_the_oracle():
@@ -198,11 +182,10 @@ def test_rows_in_the_order_of_time():
     support, query = tasks.support_query(4, shuffle=False)
     split = Split(tasks, support, query, new=tasks, arrival={"order": "first", "n_support": 4})
     np.testing.assert_array_equal(split.given(2, 0)[0].y, tasks[0].y[:2])
-    given, asked = split.with_exactly(7, 0)
-    np.testing.assert_array_equal(given[3].y, tasks[3].y[:7])
-    np.testing.assert_array_equal(asked[3].y, tasks[3].y[7:])
-    given, asked = split.with_exactly(3, 0)
-    np.testing.assert_array_equal(asked.y, query.y)
+    first, later = split.with_exactly(7, 0)
+    np.testing.assert_array_equal(first[3].y, tasks[3].y[:7])
+    np.testing.assert_array_equal(later[3].y, tasks[3].y[7:])
+    np.testing.assert_array_equal(split.with_exactly(3, 0)[1].y, query.y)
     assert len(split.with_exactly(10, 0)[0]) == 0
     random = Split(tasks, support, query)
     assert not np.array_equal(random.given(2, 0).y, split.given(2, 0).y)
@@ -219,13 +202,9 @@ def test_what_runs_where():
     assert applies(SPLINES, "circle")
     assert not applies(PER_CATEGORY, "circle")
     assert applies(PER_CATEGORY, "hint")
-    trials = list_trials(["exam"], ["lme4", "MERF", ALGORITHM_1], seeds_by_suite("exam"))
+    trials = list_trials(["exam"], ["lme4", "MERF", ALGORITHM_1], {"exam": seeds_of("exam", 200)})
     counts = {name: sum(trial.method == name for trial in trials) for name in ("lme4", "MERF")}
     assert counts == {"lme4": 30, "MERF": 10}
-
-
-def seeds_by_suite(suite):
-    return {suite: seeds_of(suite, 200)}
 
 
 def test_forecasts_and_common():
@@ -246,10 +225,3 @@ def test_forecasts_and_common():
     assert lines["oxboys-time", OURS][:2] == [1, pytest.approx(-25.0)]
     assert lines["oxboys", OURS][1] == pytest.approx(100.0)
     assert lines["oxboys", COMMON][1] == pytest.approx(0.0)
-
-
-def test_the_command_lists_names():
-    result = CliRunner().invoke(app, ["benchmark", "--list"])
-    assert result.exit_code == 0, result.output
-    assert all(name in result.output for name in (*SUITES, *METHODS))
-    assert "EmpiricalBayesLearner(common='auto')" in result.output

@@ -83,11 +83,11 @@ def test_units_of_numbers_next_to_categories():
 
 def test_sentences(learner):
     text = " ".join(learner.summary().text)
-    described = {
+    sentences = {
         "diagonal": "uncorrelated (at the means of the features) random effects on every coefficient",
         "full": " correlated random effects on every coefficient",
     }
-    assert described[learner.structure_.get("structure", "full")] in text
+    assert sentences[learner.structure_.get("structure", "full")] in text
     plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
     intercept = EmpiricalBayesLearner(varying=[]).fit(plain).summary().text[0]
     assert intercept == "Linear mixed model with a random intercept."
@@ -108,12 +108,8 @@ def test_side_information_of_new_tasks(learner):
     np.testing.assert_allclose(expected, by_hand)
     assert expected[1] - expected[0] > 1.0
     np.testing.assert_allclose(learner.predict(NEW, groups=NEW["child"]), expected)
-    for side in (
-        NEW[["child", "sex"]],
-        NEW.set_index("child")[["sex"]],
-        NEW[["sex", "child"]][::-1],
-        pl.from_pandas(NEW[["child", "sex"]]),
-    ):
+    table = NEW[["child", "sex"]]
+    for side in (table, table.set_index("child"), NEW[["sex", "child"]][::-1], pl.from_pandas(table)):
         found = learner.predict(NEW[["age"]], groups=NEW["child"], side_info=side)
         np.testing.assert_allclose(found, expected)
     with pytest.raises(
@@ -123,14 +119,9 @@ def test_side_information_of_new_tasks(learner):
 
 
 def test_messages_of_fit_and_tables():
-    with pytest.raises(
-        ValueError, match=r"requires y .*TaskSet\.from_frame\(X, task=\.\.\., target=\.\.\.\)"
-    ):
-        EmpiricalBayesLearner().fit(FRAME)
-    with pytest.raises(
-        ValueError, match=r"requires y .*TaskSet\.from_frame\(X, task=\.\.\., target=\.\.\.\)"
-    ):
-        EmpiricalBayesClassifier().fit(FRAME)
+    for learner in (EmpiricalBayesLearner, EmpiricalBayesClassifier):
+        with pytest.raises(ValueError, match=r"requires y .*TaskSet\.from_frame\(X, task=\.\.\., target="):
+            learner().fit(FRAME)
     with pytest.raises(ValueError, match=r"for proportions, pass two rows each, .* frequency_weight"):
         EmpiricalBayesClassifier().fit(FRAME[["age"]], FRAME["distance"] / 40, groups=CHILD)
     holes = FRAME.assign(age=FRAME["age"].where(FRAME.index != 3))
