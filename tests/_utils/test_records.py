@@ -14,13 +14,13 @@ class Slow:
 
     def __init__(self, may):
         self.may = may
-        self.asked = threading.Event()
+        self.started = threading.Event()
         self.computed = 0
 
     @cached_property
     def answer(self):
         """Of everything."""
-        self.asked.set()
+        self.started.set()
         assert self.may.wait(30)
         self.computed += 1
         return 42
@@ -41,7 +41,7 @@ def test_a_fork_while_another_thread_computes_does_not_wait_for_it():
     slow = Slow(threading.Event())
     thread = threading.Thread(target=lambda: slow.answer)
     thread.start()
-    assert slow.asked.wait(30)
+    assert slow.started.wait(30)
     child = os.fork()
     if child == 0:
         signal.alarm(20)

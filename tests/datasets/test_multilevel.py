@@ -122,9 +122,9 @@ def test_splits(tmp_path):
         assert set(split.support.sizes) == {4}
         assert set(split.query.sizes) == {2}
         assert not set(split.train.labels) & set(split.support.labels)
-        for given, asked in zip(split.support, split.query, strict=True):
-            assert given.label == asked.label
-            assert sorted([*given.y, *asked.y]) == [100 * int(given.label) + t for t in range(6)]
+        for s, q in zip(split.support, split.query, strict=True):
+            assert s.label == q.label
+            assert sorted([*s.y, *q.y]) == [100 * int(s.label) + t for t in range(6)]
     assert (split.support.X[:4, 0] != [0, 1, 2, 3]).any() or (split.support.X[4:8, 0] != [0, 1, 2, 3]).any()
     later = SUITES["sleepstudy-time"].load(3, str(tmp_path))
     np.testing.assert_array_equal(later.support.X.reshape(-1, 4), [[0, 1, 2, 3]] * 10)

@@ -180,7 +180,7 @@ def test_held_out_errors_are_those_of_repeated_rows():
     assert many.task_errors(support, query) == pytest.approx(np.average(squares, weights=WEIGHTS[:8]))
 
 
-def test_two_rows_of_counts_are_no_bad_model():
+def test_frequencies_of_successes_and_failures():
     """Numbers of cases and others in 15 herds at 4 times, as in lme4's cbpp: whole rows would be held out."""
     rng = np.random.default_rng(1)
     herd, time = np.repeat(np.arange(15), 4), np.tile(np.arange(4), 15)

@@ -1,5 +1,7 @@
 """The benchmark: trials are reused, clipped and cold errors are what they say, the table pairs seeds."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
@@ -205,3 +207,20 @@ def test_command_writes_tables_and_figures(tiny, tmp_path):
     assert f"{stored['error']:.6g}" in (tmp_path / "out" / "trials.csv").read_text()
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows-others.png"}
+
+
+GARBLED = [
+    '{"error": 1.0, "sec',
+    "[1, 2]",
+    "3",
+    '{"error": 1.0, "seconds": 2, "warm": 3}',
+    "[" * 3000,
+]
+
+
+@pytest.mark.parametrize("text", GARBLED, ids=range(len(GARBLED)))
+def test_a_garbled_trial_of_the_benchmark_is_named_and_missing(text, tmp_path, capsys):
+    path = tmp_path / "trial.json"
+    path.write_text(text)
+    assert module.read(path) is None
+    assert f"{path} is damaged" in capsys.readouterr().err

@@ -25,12 +25,19 @@ COVARIANCE = np.array([[0.5, 0.3], [0.3, 1.0]])
 NOISE = 0.25
 
 
-def needs(rival):
-    return pytest.mark.skipif(rival.missing() is not None, reason=str(rival.missing()))
+def skip_if_missing(rival):
+    if reason := rival.missing():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def lme4():
+    """Skip a test without R and lme4; `Lme4.missing` starts R, so it is not called during collection."""
+    skip_if_missing(Lme4)
 
 
 def simulate(n_tasks, n_rows, seed=0, side=True):
-    """A slope, an intercept that the description moves by 2 s, variances `COVARIANCE` and `NOISE`."""
+    """A slope, an intercept that the side information shifts by 2 s, variances `COVARIANCE` and `NOISE`."""
     rng = np.random.default_rng(seed)
     entries = []
     for _ in range(n_tasks):
@@ -81,8 +88,8 @@ class LeastSquares(DescribedMixedModel):
     spread = 0.0
 
 
-def test_units_description_and_dependent_columns():
-    """Columns in any units, and a description with a column of no news, give the least squares of all rows."""
+def test_units_and_dependent_columns():
+    """Columns in any units, and side information with dependent columns, give the least squares of all rows."""
     rng = np.random.default_rng(0)
     entries = []
     for _ in range(8):
@@ -117,7 +124,7 @@ def test_independent_columns():
 # --- lme4
 
 
-@needs(Lme4)
+@pytest.mark.usefixtures("lme4")
 def test_known_variances():
     model = Lme4().fit(simulate(250, 10))
     assert model.form_ == FULL
@@ -128,7 +135,7 @@ def test_known_variances():
     assert model.noise_ == pytest.approx(NOISE, rel=0.1)
 
 
-@needs(Lme4)
+@pytest.mark.usefixtures("lme4")
 def test_agrees_with_our_mixed_model():
     """The same likelihood, maximised by another program: the same model, and the same weights of new tasks."""
     tasks = simulate(60, 8, side=False)
@@ -141,7 +148,7 @@ def test_agrees_with_our_mixed_model():
     np.testing.assert_allclose(theirs.adapt_many(support), ours.adapt_many(support), rtol=5e-3)
 
 
-@needs(Lme4)
+@pytest.mark.usefixtures("lme4")
 def test_restricted_likelihood_has_the_larger_variance():
     """Of a random intercept and few tasks: the usual correction for estimated means."""
     tasks = simulate(8, 6)
@@ -202,7 +209,7 @@ def test_every_other_row_may_be_drawn():
 
 @pytest.fixture(scope="module")
 def boosted():
-    """Levels of tasks that the description moves by 2 s and 3 u say the rest of."""
+    """Levels of tasks that the side information shifts by 2 s."""
     rng = np.random.default_rng(0)
     entries = []
     for _ in range(60):
@@ -225,7 +232,7 @@ def test_query_targets_never_enter(boosted):
         model.predict_rows(support[:2], query)
 
 
-def test_boosting_reads_rows_and_description(boosted):
+def test_boosting_reads_rows_and_side_information(boosted):
     model, support, query = boosted
     none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
     with_rows, cold = (model.task_errors(given, query).mean() for given in (support, none))
@@ -238,13 +245,12 @@ def test_boosting_reads_rows_and_description(boosted):
 @pytest.mark.parametrize(
     ("rival", "options"),
     [
-        pytest.param(
-            MixedEffectsForest, {"n_estimators": 20, "max_iter": 3}, marks=needs(MixedEffectsForest)
-        ),
-        pytest.param(BoostedMixedModel, {"max_iter": 20}, marks=needs(BoostedMixedModel)),
+        (MixedEffectsForest, {"n_estimators": 20, "max_iter": 3}),
+        (BoostedMixedModel, {"max_iter": 20}),
     ],
 )
 def test_trees_adapt_their_intercept(rival, options):
+    skip_if_missing(rival)
     tasks = simulate(40, 8)
     support, query = tasks[30:].support_query(4, random_state=0)
     handlers = logging.getLogger().handlers[:]
@@ -259,7 +265,7 @@ def test_trees_adapt_their_intercept(rival, options):
         np.testing.assert_allclose(shift[slice(*query.offsets[t : t + 2])], u[0] * model.unit_)
 
 
-@needs(Lme4)
+@pytest.mark.usefixtures("lme4")
 def test_lme4_takes_what_can_be_fitted():
     """Two rows a task are too few for full slopes; that model is left out and the reason kept."""
     tasks = simulate(30, 2)
