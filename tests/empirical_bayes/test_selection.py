@@ -262,7 +262,7 @@ def test_a_structure_whose_means_explode_is_not_selected():
     rates = np.exp(1.0 + 0.6 * np.arange(n) + 1.5 * rng.normal(size=(T, 1)))
     y = np.where(happens, rng.negative_binomial(0.5, 0.5 / (0.5 + rates)), 0).ravel().astype(float)
     X = np.tile(np.eye(n)[:, 1:], (T, 1))
-    learner = EmpiricalBayesLearner(loss="negative_binomial").fit(X, y, groups=np.repeat(np.arange(T), n))
+    learner = few_folds(loss="negative_binomial").fit(X, y, groups=np.repeat(np.arange(T), n))
     assert learner.adapt().predict(X).mean() == pytest.approx(y.mean(), rel=0.1)  # it was 200 times as large
 
 

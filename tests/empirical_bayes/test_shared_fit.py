@@ -290,8 +290,9 @@ def test_other_learners_get_indicators(fitted):
 
 
 @pytest.mark.parametrize("loss", ["bernoulli", "poisson"])
-def test_classes_and_counts_have_them_too(loss):
-    frame, truth = table(n_tasks=60, n_rows=40, curve=0.5)
+def test_classes_and_counts_have_them_too(loss, monkeypatch):
+    monkeypatch.setattr(EmpiricalBayesLearner, "_n_folds", 2)
+    frame, truth = table(n_tasks=60, n_rows=30, curve=0.5)
     f = frame["f"].to_numpy() - 1.0
     rng = np.random.default_rng(99)
     is_class = loss == "bernoulli"

@@ -107,19 +107,6 @@ def test_rows_without_groups_are_a_new_task_each_time(few_steps):
     assert learner.n_tasks_seen_ == 7
 
 
-def test_contradicting_side_information_changes_nothing(few_steps):
-    tasks = tasks_of(5, 8)
-    first, second = (
-        TaskSet(tasks.X, tasks.y, np.repeat(tasks.labels, 6), {t: [s * t] for t in range(8)})
-        for s in (1.0, 2.0)
-    )
-    learner = EmpiricalBayesLearner().partial_fit(first)
-    before = learner._stream
-    with pytest.raises(ValueError, match=r"column 0 of task 1 has the values 1\.0 and 2\.0"):
-        learner.partial_fit(second)
-    assert learner._stream is before
-
-
 def test_a_stream_continues_from_its_pickle_to_the_same_bits(small_sample, few_steps):
     def piece(i):
         tasks = tasks_of(2, 20, first=i * 20)
@@ -127,7 +114,7 @@ def test_a_stream_continues_from_its_pickle_to_the_same_bits(small_sample, few_s
         return TaskSet(tasks.X, tasks.y, np.repeat(tasks.labels, 6), side)
 
     straight, paused = EmpiricalBayesLearner(), EmpiricalBayesLearner()
-    for i in range(4):
+    for i in range(3):
         straight.partial_fit(piece(i))
         paused.partial_fit(piece(i))
         paused = pickle.loads(pickle.dumps(paused))
@@ -162,21 +149,3 @@ def test_pieces_bring_side_information_and_validation_tasks(few_steps, with_side
     same_numbers(whole.prior_, pieces.prior_)
     assert whole.search_results_ == pieces.search_results_
     assert whole.n_tasks_seen_ == pieces.n_tasks_seen_ == 35
-
-
-def test_a_piece_that_fails_changes_nothing(few_steps, clusters):
-    learner = EmpiricalBayesLearner().partial_fit(clusters[:8])
-    before = learned(learner)
-    bad = TaskSet.from_tasks([(np.ones((3, 4)), np.arange(3.0))])
-    with pytest.raises(ValueError, match="features"):
-        learner.partial_fit(bad)
-    with pytest.raises(ValueError, match="features"):
-        learner.partial_fit(clusters[8:16], validation=bad)
-    learner.set_params(loss="hinge")
-    with pytest.raises(ValueError, match="loss"):
-        learner.partial_fit(clusters[8:16])
-    with pytest.raises(ValueError, match="loss"):
-        learner.fit(clusters)
-    same_numbers(before, learned(learner))
-    learner.set_params(loss="absolute").partial_fit(clusters[8:16])
-    same_numbers(EmpiricalBayesLearner().fit(clusters[:16]).prior_, learner.prior_)

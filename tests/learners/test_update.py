@@ -172,19 +172,6 @@ def test_bad_rows_leave_the_model_as_it_was(name, learners):
     same(model.update(X[5:9], y[5:9]), learners["plain"].adapt(X[:9], y[:9]), X[9:])
 
 
-def test_a_shared_regressor_that_fails_leaves_the_model_as_it_was(learners, monkeypatch):
-    learner = learners["shared regressor"]
-    X, y, _, s = environment(1, 12, seed=7)
-    model = learner.adapt(X[:5], y[:5], side_info=s[0])
-    before = model.coef_.copy()
-    with monkeypatch.context() as patch:
-        patch.setattr(HistGradientBoostingRegressor, "predict", lambda self, X: np.full(len(X), np.nan))
-        with pytest.raises(ValueError, match="common"):
-            model.update(X[5:9], y[5:9])
-    np.testing.assert_array_equal(model.coef_, before)
-    same(model.update(X[5:9], y[5:9]), learner.adapt(X[:9], y[:9], side_info=s[0]), X[9:])
-
-
 def test_models_without_a_learner_say_what_to_do():
     X, y, _, _ = environment(1, 12)
     with pytest.raises(NotFittedError):

@@ -255,12 +255,6 @@ def test_the_sum_is_clipped(tasks, tree, learner):
         np.testing.assert_allclose(found, np.clip(expected, 0.0, 1.0))
 
 
-def test_a_model_that_is_fitted_anew_has_no_regressor(tasks, learner):
-    task = tasks[0]
-    model = adapt(learner, task).fit(task.X, task.y)
-    np.testing.assert_allclose(model.predict(task.X), task.X @ model.coef_ + model.intercept_)
-
-
 def test_a_regressor_of_the_columns_alone():
     shared = SharedRegressor((1.0,), (LinearRegression().fit(np.eye(2), [1.0, 2.0]),))
     task = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [5.0])])

@@ -117,20 +117,6 @@ def test_every_task_by_itself(clusters):
     assert oracle.adapt_many(tasks[:0]).shape == (0, 5)
 
 
-def test_a_sure_hint_leaves_one_cluster():
-    tasks, truth = make_clusters(
-        20, n_clusters=3, n_features=8, rank=2, n_rows=4, noise=0.2, hint=1, random_state=0, return_truth=True
-    )
-    oracle = ClusterOracle(truth.bases, truth.noise, 1.0)
-    np.testing.assert_array_equal(oracle.responsibilities(tasks), np.eye(3)[truth.clusters])
-    weights = oracle.adapt_many(tasks)
-    for t, task in enumerate(tasks):
-        P = truth.bases[truth.clusters[t]]
-        Z = task.X @ P
-        expected = P @ on_circle(Z.T @ Z / 0.04, Z.T @ task.y / 0.04, 4000)[1]
-        np.testing.assert_allclose(weights[t], expected, atol=1e-12)
-
-
 def test_a_useless_hint_says_nothing(clusters):
     tasks, truth = clusters
     blind = ClusterOracle(truth.bases, truth.noise).adapt_many(tasks)
@@ -176,20 +162,6 @@ def test_circle_by_brute_force():
         error = 5 * np.sqrt((density**2).sum())
         assert error < 0.15
         np.testing.assert_allclose(weights[t], density @ w, atol=error)
-
-
-def test_circle_limits():
-    tasks, truth = make_circle(8, n_rows=(1, 25), random_state=0, return_truth=True)
-    prior = truth.mean(truth.s)
-    support, _ = tasks.support_query(0)
-    np.testing.assert_allclose(CurveOracle(truth.mean, 0.3, 0.5).adapt_many(support), prior, atol=1e-14)
-    np.testing.assert_allclose(CurveOracle(truth.mean, 0.0, 0.5).adapt_many(tasks), prior, atol=1e-14)
-    # With no prior worth the name, least squares where there are rows enough.
-    flat = CurveOracle(truth.mean, 1e4, 0.5).adapt_many(tasks)
-    enough = [t for t in range(8) if tasks.sizes[t] >= 12]
-    assert enough
-    for t in enough:
-        np.testing.assert_allclose(flat[t], np.linalg.lstsq(tasks[t].X, tasks[t].y, rcond=None)[0], atol=1e-5)
 
 
 def test_circle_error_is_the_expected_one():

@@ -22,7 +22,7 @@ from studies.benchmark.splits import Split, subspaces, with_oracle
 from studies.benchmark.suites import seeds_of
 from studies.benchmark.tables import Change, intervals_table, lme4_table, oracle_table, summarise
 from studies.rivals.simple import MixedModelPerCategory, SplineMixedModel
-from studies.theory.bayes import ClusterOracle, CurveOracle
+from studies.theory.bayes import ClusterOracle
 from tailored.baselines import MixedModel
 from tailored.datasets import make_circle, make_clusters
 
@@ -39,14 +39,6 @@ def test_oracle_of_the_hint(rows):
     assert set(given.sizes.tolist()) == {rows}
     assert set(split.query.sizes.tolist()) == {32}
     np.testing.assert_allclose(split.oracle.adapt_many(given), known.adapt_many(given))
-
-
-def test_oracle_of_the_circle():
-    split = with_oracle(make_circle, 10, 20, 3)(5, None)
-    _, truth = make_circle(410, random_state=5, return_truth=True)
-    known = CurveOracle(truth.mean, 0.3, 0.5)
-    np.testing.assert_allclose(split.oracle.adapt_many(split.support), known.adapt_many(split.support))
-    assert set(split.query.sizes.tolist()) == {17}
 
 
 def test_table_beside_the_oracle():
@@ -82,16 +74,6 @@ def test_subspaces_by_dense_covariances():
         shares = np.exp(logs - np.max(logs))
         errors.append(np.linalg.norm(shares @ means / shares.sum() - true))
     assert weight_error(Known(split.oracle), split) == pytest.approx(np.mean(errors))
-
-
-def test_noise_in_the_side_information():
-    """The noise is appended, and the oracle does not read it."""
-    noisy, plain = (with_oracle(make_circle, 10, 20, 3, n)(5, None) for n in (4, 0))
-    np.testing.assert_array_equal(noisy.train.side_info[:, :1], plain.train.side_info)
-    assert noisy.support.side_info.shape == (400, 5)
-    np.testing.assert_array_equal(
-        noisy.oracle.adapt_many(noisy.support), plain.oracle.adapt_many(plain.support)
-    )
 
 
 def test_corrected_t():

@@ -14,7 +14,7 @@ from studies.earlier_methods import (
 )
 from studies.earlier_methods.trace_constrained import project_trace_ball
 from studies.theory.environment import Environment
-from tailored import IndependentLearner, TaskSet
+from tailored import TaskSet
 from tailored.losses import get_loss
 from tailored.within import solving
 
@@ -149,12 +149,6 @@ def test_conditional_bias_beats_the_unconditional_one_on_two_means():
     assert errors[0] < 0.6 * errors[1]
 
 
-def test_bias_of_zero_step_is_independent_learning(tasks):
-    learner = UnconditionalBiasLearner(step_size=1e-300, regularization=0.5, fit_intercept=False).fit(tasks)
-    alone = IndependentLearner(tau=2.0, fit_intercept=False).fit(tasks)
-    np.testing.assert_allclose(learner.task_weights_, alone.task_weights_, atol=1e-6)
-
-
 # --- multi-task feature learning
 
 
@@ -180,6 +174,6 @@ def test_multi_task_minimum_is_trace_norm_regularisation(tasks):
     assert learner.objective_[-1] == pytest.approx(value, rel=1e-3)
 
 
-def test_the_trace_ball_far_away() -> None:
+def test_projection_of_a_large_matrix_on_the_trace_ball():
     found = project_trace_ball(np.diag([1e20, 3e19, 1e20]), 1.0)
     np.testing.assert_allclose(found, np.diag([0.5, 0.0, 0.5]), atol=1e-15)

@@ -26,12 +26,10 @@ def tiny() -> ExperimentConfig:
 
 def as_tasks(part):
     """The (X, y, X_test, y_test) of each task of a `Part`."""
-    support = [slice(*part.support.offsets[t : t + 2]) for t in range(len(part))]
-    query = [slice(*part.query.offsets[t : t + 2]) for t in range(len(part))]
-    return [
-        (part.support.X[s], part.support.y[s], part.query.X[q], part.query.y[q])
-        for s, q in zip(support, query, strict=True)
-    ]
+    columns = []
+    for rows in (part.support, part.query):
+        columns += [np.split(values, rows.offsets[1:-1]) for values in (rows.X, rows.y)]
+    return list(zip(*columns, strict=True))
 
 
 def literal_cell(config, seed, step_size, method):
@@ -49,23 +47,14 @@ def literal_cell(config, seed, step_size, method):
     run = reference.algorithm_1(
         train, list(prepared.train.phis), step_size, gamma_H, np.eye(d), config.learning.inner, loss, 1.0
     )
-    test = []
-    for t in range(1, len(train) + 1):
-        H, C = sum(run.H[:t]) / t, sum(run.C[:t]) / t
+
+    def error(H, C, part):
         assert H.shape == (d * k, d * k)
-        errors = reference.evaluate(
-            H, C, as_tasks(prepared.test), prepared.test.phis, config.learning.inner, loss
-        )
-        test.append(errors.mean())
-    validation = reference.evaluate(
-        run.mean_H,
-        run.mean_C,
-        as_tasks(prepared.validation),
-        prepared.validation.phis,
-        config.learning.inner,
-        loss,
-    ).mean()
-    return np.array(test), validation
+        return reference.evaluate(H, C, as_tasks(part), part.phis, config.learning.inner, loss).mean()
+
+    numbers = range(1, len(train) + 1)
+    test = [error(sum(run.H[:t]) / t, sum(run.C[:t]) / t, prepared.test) for t in numbers]
+    return np.array(test), error(run.mean_H, run.mean_C, prepared.validation)
 
 
 @pytest.mark.parametrize("method", ["unconditional", "conditional", "conditional-scaled"])

@@ -80,13 +80,6 @@ def test_curves_are_means_over_the_seeds(folder):
     np.testing.assert_allclose([first.min(), first.max()], [mean - deviation, mean + deviation])
 
 
-def test_early_chaos_does_not_flatten_the_rest():
-    _, ax = plt.subplots()
-    curves = {"independent": np.array([[1.0, 1.0]]), "conditional": np.array([[50.0, 0.5]])}
-    plot_curves(ax, curves, "", "", {})
-    assert ax.get_ylim()[1] < 2
-
-
 def test_representation_display(folder, tmp_path):
     display = representation_display(folder, "tiny")
     stored = np.load(folder / "tiny" / "representation.npz")
