@@ -97,7 +97,7 @@ def test_a_constant_feature_with_C_frozen_at_0_is_the_unconditional_run(inner):
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("inner", ["online", "exact"])
 def test_started_at_0_the_learner_leaves_0(name, inner):
-    """The trap of design.md, section 1: the gradient through θ†w would stay there for ever."""
+    """The gradient through θ†w would stay there for ever."""
     loss, reference, L = LOSSES[name]
     d, k = 3, 2
     rng = np.random.default_rng(4)

@@ -117,7 +117,7 @@ def test_steps_from_a_tensor_whose_H_has_eigenvalues_of_every_size():
 
 
 def test_each_step_of_the_surrogate_adds_at_most_one_direction():
-    """G has one negative eigenvalue at most (design.md, section 1); the exact rank does reach T."""
+    """G has one negative eigenvalue at most; the exact rank does reach T."""
     rng = np.random.default_rng(0)
     d, k = 4, 30
     factored = Factored.zero(np.eye(d), k)
