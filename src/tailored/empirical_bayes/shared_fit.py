@@ -141,7 +141,9 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term |
         return None
     features = curve(X)
     mean = features.mean(axis=0)
-    basis = curve.smooth_basis(features - mean, X[:, column] if by is None else None)
+    basis = curve.smooth_basis(features - mean)
+    if by is None:
+        basis = basis[:, 1:]  # the linear effect of the column is a fixed effect
     values = (features - mean) @ basis
     position, centre = (-1, 0.0) if by is None else (by[0], float(by[1].mean()))
     if by is not None:
