@@ -11,10 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
 from loopback import serve
-from tailored.datasets import Source
 from tailored.datasets._files import fetch, locate
+
+from tailored.datasets import Source
 from tailored.exceptions import DamagedFileError
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
