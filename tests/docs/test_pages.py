@@ -6,6 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sklearn
 
@@ -13,9 +14,7 @@ from pages import Block, blocks, check_output, run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
-#: Pages with code that other tests run.
-ELSEWHERE = {"cross-validation.md"}
-WITH_CODE = sorted(name for name, text in PAGES.items() if blocks(text) and name not in ELSEWHERE)
+WITH_CODE = sorted(name for name, text in PAGES.items() if blocks(text) and name != "cross-validation.md")
 NEEDS_DATA = "<!-- needs: data -->"
 
 
@@ -40,6 +39,23 @@ def test_page(name, tmp_path, as_before):
 
 def test_tutorial(tmp_path, as_before):
     run("tutorial.md", blocks(PAGES["tutorial.md"], long=False), tmp_path)
+
+
+def numbers(table):
+    """Read the rows of a printed table, without the number of the fold."""
+    return np.array([[float(v) for v in line.split()[1:]] for line in table.strip().splitlines()[1:]])
+
+
+def test_cross_validation_gives_the_numbers_of_the_loop(capsys, few_steps):
+    page, names = PAGES["cross-validation.md"], {"__name__": "page"}
+    (printed,) = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    with sklearn.config_context(enable_metadata_routing=True):
+        exec("".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)), names)
+    found = numbers(capsys.readouterr().out)
+    assert found.shape == (2, 4)
+    np.testing.assert_allclose(found[:, [0, 2]], found[:, [1, 3]], atol=1e-4)
+    np.testing.assert_array_equal(*names["scores"])
+    np.testing.assert_allclose(found, numbers(printed), rtol=0.1)
 
 
 HOWTOS = sorted(name for name in PAGES if name.startswith("howto/") and name != "howto/index.md")

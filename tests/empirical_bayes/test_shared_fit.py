@@ -83,12 +83,9 @@ def test_effects_are_found(fitted):
     assert np.sqrt(np.mean((predicted["prediction"].to_numpy() - query["f"].to_numpy()) ** 2)) < 0.4
     linear = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(table()[0], **ROLES))
     assert [type(effect).__name__ for effect in linear.prior_.shared.effects] == ["SharedLevels"]
-    assert "a curve of x" in str(fitted.summary())
-    errors = fitted.summary().tables["errors"]
-    assert errors.columns["method"] == ["this learner", "mixed model", "pooled regression"]
-    assert "All methods have the effects that all tasks share" in errors.caption
-    assert fitted.summary().to_frame("effects")["column"].tolist() == ["x", "(intercept)"]
-    assert "25 values of item (std " in " ".join(str(fitted.summary()).split())
+    text = " ".join(str(fitted.summary()).split())
+    assert "a curve of x" in text
+    assert "25 values of item (std " in text
     # The table has the differences between predictions of rows that differ in their item alone.
     effects = fitted.summary().to_frame("levels")
     assert effects["column"].unique().tolist() == ["item"]
@@ -135,8 +132,8 @@ def test_the_noise_is_not_lowered_by_many_effects_of_categories():
     for seed in range(3):
         frame = table(n_tasks=30, n_rows=10, curve=0.0, seed=seed, n_items=100)[0]
         learner = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(frame, **ROLES))
-        noise = learner.summary().to_frame("noise").set_index("source")["standard deviation"]["noise"]
-        found.append(noise)
+        noise = learner.summary().to_frame("noise").set_index("source")["standard deviation"]
+        found.append(noise["noise"])
     assert np.mean(found) == pytest.approx(0.5, rel=0.06)
 
 
@@ -301,9 +298,8 @@ def test_classes_and_counts_have_them_too(loss, monkeypatch):
     tasks = TaskSet.from_frame(frame, **ROLES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner = (EmpiricalBayesClassifier() if is_class else EmpiricalBayesLearner(loss="poisson")).fit(
-            tasks
-        )
+        learner = EmpiricalBayesClassifier() if is_class else EmpiricalBayesLearner(loss="poisson")
+        learner.fit(tasks)
     prior = learner.learners_[0].prior_ if is_class else learner.prior_
     kinds = [type(effect).__name__ for effect in prior.shared.effects]
     assert kinds == ["SharedLevels", "SharedCurve"]

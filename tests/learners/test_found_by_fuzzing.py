@@ -103,3 +103,13 @@ def test_sparse_rows_so_large_that_the_penalty_is_rounding():
     rows = TaskSet(sparse.csr_array(tasks.X), tasks.y, np.repeat(tasks.labels, 2))
     found = np.asarray(learner.predict_tasks(rows, rows)["prediction"])
     assert np.abs(found - tasks.y).max() < 1e-6 * np.abs(tasks.y).max()
+
+
+def test_sparse_tasks_that_do_not_converge_are_named():
+    tasks = make(side=False)
+    groups = [f"user {label}" for label in np.repeat(tasks.labels, tasks.sizes)]
+    rows = TaskSet(sparse.csr_array(tasks.X), tasks.y + np.sin(9.0 * tasks.X[:, 1]), groups)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        IndependentLearner(loss="huber", max_iter=1, tol=1e-14).fit(rows)
+    assert any("Task 'user 3': the exact within-task algorithm" in str(w.message) for w in seen)

@@ -60,15 +60,6 @@ def test_a_deviation_is_the_root_mean_square_of_tasks():
     assert found == pytest.approx(np.sqrt(0.5 * 9.0 + 0.25 * 1.0 + 0.25 * 4.0))
 
 
-def test_intervals_of_few_tasks_are_nested():
-    """A larger coverage has a wider interval, also where it is no longer calibrated."""
-    scores = np.sort(np.random.default_rng(3).standard_t(2, size=12))
-    calibration = Calibration(np.array([2.0]), [scores], [np.full(12, 1.0 / 12.5)], 1.0)
-    bounds = np.array([calibration.multiples(2, c, None)[0][:2] for c in (0.5, 0.8, 0.9, 0.95, 0.99)])
-    assert (np.diff(bounds[:, 0]) <= 0).all()
-    assert (np.diff(bounds[:, 1]) >= 0).all()
-
-
 @pytest.mark.parametrize("n_rows", [0, 3, 8])
 @pytest.mark.parametrize("q", [0.1, 0.9])
 def test_that_share_of_the_targets_lies_below(learned, plain, q, n_rows):

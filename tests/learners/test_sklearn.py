@@ -1,12 +1,10 @@
-"""Conformity with scikit-learn: its own checks, cloning, model selection, dataframes, pickling."""
+"""Conformity with scikit-learn: its own checks, settings of solvers, pickles and ordinary regressors."""
 
 import pickle
 
 import numpy as np
 import pytest
-import sklearn
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -20,6 +18,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
+from tailored.feature_maps import get_feature_map
 from tailored.losses import Absolute
 from tailored.solvers import ProjectedSGD
 
@@ -74,38 +73,6 @@ def tasks():
 
 def flat(tasks):
     return tasks.X, tasks.y, np.repeat(tasks.labels, tasks.sizes)
-
-
-@pytest.mark.parametrize("solver", [None, ProjectedSGD(0.5)], ids=["default", "as an object"])
-def test_grid_search_over_whole_tasks(tasks, solver):
-    """GroupKFold keeps tasks whole; metadata routing hands their labels to fit and score."""
-    X, y, groups = flat(tasks)
-    steps = [1e-9, 10.0]
-    with sklearn.config_context(enable_metadata_routing=True):
-        learner = UnconditionalLearner(loss="squared", solver=solver)
-        learner.set_fit_request(groups=True).set_score_request(groups=True)
-        search = GridSearchCV(learner, {"solver__step": steps}, cv=GroupKFold(3), n_jobs=1)
-        search.fit(X, y, groups=groups)
-    assert list(search.cv_results_["param_solver__step"]) == steps
-    # the candidates are the learners with these steps, scored on tasks that fit did not see
-    for fold, (train, test) in enumerate(GroupKFold(3).split(X, y, groups)):
-        assert not set(groups[train]) & set(groups[test])
-        for number, step in enumerate(steps):
-            one = UnconditionalLearner(loss="squared", solver=ProjectedSGD(step))
-            one.fit(X[train], y[train], groups=groups[train])
-            expected = one.score(X[test], y[test], groups=groups[test])
-            assert search.cv_results_[f"split{fold}_test_score"][number] == pytest.approx(expected, rel=1e-12)
-    scores = search.cv_results_["mean_test_score"]
-    assert abs(scores[1] - scores[0]) > 1e-3
-    best = search.best_estimator_
-    assert best.solver.step == steps[int(np.argmax(scores))] == best.step_size_.C
-    assert best.n_tasks_seen_ == len(tasks)
-    # what was given to the search is as it was
-    assert learner.solver is solver
-    assert solver is None or solver.step == 0.5
-    held_out = make_clusters(5, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=1)
-    refitted = clone(best).fit(tasks)
-    assert best.score(held_out) == pytest.approx(refitted.score(held_out), rel=1e-12)
 
 
 def test_parameters_of_the_solver_are_reached_through_the_learner(tasks):
@@ -169,3 +136,19 @@ def test_pickled_learner_goes_on(tasks):
     one, other = (each.partial_fit(tasks[10:]) for each in (learner, copy))
     np.testing.assert_array_equal(one.conditioning_.C, other.conditioning_.C)
     np.testing.assert_array_equal(one.task_weights_, other.task_weights_)
+
+
+def test_a_refused_setting_leaves_the_solver_alone():
+    for solver in (None, ProjectedSGD(0.1)):
+        learner = UnconditionalLearner(solver=solver)
+        with pytest.raises(ValueError, match="Invalid parameter 'nothing'"):
+            learner.set_params(solver__step=2.0, solver__nothing=1)
+        assert learner.solver is solver
+        assert learner.set_params(solver__step=2.0).solver.step == 2.0
+    # The solver of the user is not changed.
+    assert solver.step == 0.1
+
+
+def test_feature_maps_print_their_arguments():
+    assert repr(get_feature_map("angle", has_side_info=False)) == "AngleMap(low=None, high=None)"
+    assert " at 0x" not in repr(ConditionalLearner(get_feature_map("angle", has_side_info=False)))

@@ -152,11 +152,6 @@ def test_scores_use_the_support_of_the_learner(forecasts):
     residual = learner.predict_tasks(query, support)["prediction"] - query.y
     r2 = 1.0 - np.sum(residual**2) / np.sum((query.y - query.y.mean()) ** 2)
     assert learner.score(new) == pytest.approx(r2)
-    weights = np.random.default_rng(0).uniform(size=len(new.y))
-    kept = TaskSet.from_arrays(new.X, weights, new.offsets, new.labels).support_query(4, shuffle=False)[1].y
-    mean = np.average(query.y, weights=kept)
-    weighted = 1.0 - kept @ residual**2 / (kept @ (query.y - mean) ** 2)
-    assert learner.score(new, sample_weight=weights) == pytest.approx(weighted)
     scorer = task_scorer("neg_mean_absolute_error", n_support=4, order="first")
     assert scorer(learner, new) == pytest.approx(-np.abs(residual).mean())
     assert repr(scorer) == "task_scorer('neg_mean_absolute_error', n_support=4, order='first')"

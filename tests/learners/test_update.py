@@ -115,16 +115,6 @@ def test_a_pickled_model_goes_on(name, learners):
     same(model.update(x[5:15], z[5:15]), learner.adapt(x[:15], z[:15], **side), x[15:])
 
 
-def test_the_users_rows_may_change_in_between(learners):
-    learner = learners["plain"]
-    X, y, _, _ = environment(1, 12, seed=5)
-    expected = learner.adapt(X[:10].copy(), y[:10].copy())
-    x, z = X[:5].copy(), y[:5].copy()
-    model = learner.adapt(x, z)
-    x[:], z[:] = 0.0, 0.0
-    same(model.update(X[5:10], y[5:10]), expected, X[10:])
-
-
 def test_frames_and_sparse_rows(learners):
     X, y, groups, _ = environment()
     frame = pd.DataFrame(X, columns=list("abc"))
