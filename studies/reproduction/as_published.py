@@ -23,10 +23,9 @@ from tailored._utils.threads import single_threaded_blas
 from tailored.datasets import fetch_lenk, fetch_movielens
 from tailored.losses import get_loss
 from tailored.representation.bias import Bias
-from tailored.solvers.base import TaskBatch
+from tailored.solvers.algorithm_1 import StepSizes, TaskBatch, Trajectory
+from tailored.solvers.algorithm_1 import run as run_solver
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import StepSizes, Trajectory
-from tailored.solvers.projected import run as run_solver
 from tailored.tasks.rows import Rows
 
 from ..files import ResultsError, write_text

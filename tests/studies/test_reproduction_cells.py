@@ -14,7 +14,7 @@ from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 from tailored.representation.conditioning import Constant
-from tailored.representation.exact import Exact
+from tailored.representation.factored import Factored
 from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
 from tiny import TINY
 
@@ -89,7 +89,7 @@ def test_a_limit_above_the_rank_changes_nothing(tiny):
     np.testing.assert_allclose(run_cells(limited, [cell])[0].test, run_cells(tiny, [cell])[0].test, atol=1e-9)
 
 
-@pytest.mark.parametrize(("method", "kind"), [("unconditional", Constant), ("conditional", Exact)])
+@pytest.mark.parametrize(("method", "kind"), [("unconditional", Constant), ("conditional", Factored)])
 def test_overflow_is_an_infinite_error_and_no_crash(tiny, monkeypatch, method, kind):
     real, seen = kind.step, []
 
