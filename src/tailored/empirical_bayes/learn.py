@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import Effect, SideStructure
 from ..gaussian.structures import Atoms, StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
-from ..priors.intervals import calibrate
+from ..priors.intervals import Calibration, calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
@@ -48,8 +48,6 @@ SourceIn = Callable[..., Source]
 
 #: Usual number of chains of structures in the selection, for the progress bar.
 N_CHAINS = 10
-#: Smaller weights of shared regressors are set to zero.
-LEAST_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
@@ -76,13 +74,11 @@ def learn(
     *,
     progress: bool = False,
     source_in: SourceIn | None = None,
-    selected: Learned | None = None,
 ) -> Learned:
     """Learn the prior from tasks in memory.
 
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
-    structure is fitted to all tasks; everything else is learned from the sample.  If ``selected`` is given, the only
-    candidates are its structure and standard mixed models.
+    structure is fitted to all tasks; everything else is learned from the sample.
     """
     if data.has_many_columns:
         _check_many_columns(data, source_in)
@@ -95,10 +91,10 @@ def learn(
             fitted = _accepted_effects(data)
             rest = _with_dispersion(data, None if fitted is None else fitted.effects)
         if fitted is None:
-            return _learn_mixture(rest, stage, source_in, selected)
+            return _learn_mixture(rest, stage, source_in)
         effects, mean_errors, growth = fitted
         rest_in = source_in and partial(source_in, effects=effects)
-        learned = _learn_mixture(rest, stage, rest_in, selected, growth)
+        learned = _learn_mixture(rest, stage, rest_in, growth)
     prior = replace(learned.prior, shared=effects, clip=data.settings.clip)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
@@ -145,7 +141,6 @@ def learn_with_regressor(
     # Predictions of query rows are linear in the targets, except for the responsibilities of several components.
     gains = np.stack([before - held_out(y - part)[1] for part in shared.predict_parts(data.tasks).T], axis=1)
     weights = nnls(gains, before)[0]
-    weights[weights < LEAST_WEIGHT] = 0.0
     target = episodes.query.y
     rests = before, before - gains @ weights
     errors = [data.errors(episodes, clipped(target - rest, settings.clip), len(data)) for rest in rests]
@@ -164,7 +159,7 @@ def learn_with_regressor(
     # Only the sum of both parts is clipped.
     rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
     residual_source = None if source_in is None else partial(source_in, shared=shared)
-    second = learn(rest, progress=progress, source_in=residual_source, selected=first)
+    second = learn(rest, progress=progress, source_in=residual_source)
     summary = second.training_summary
     return replace(
         second,
@@ -232,13 +227,11 @@ def _learn_mixture(
     data: TrainingData,
     stage: Stages,
     source_in: SourceIn | None,
-    selected: Learned | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
     """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
     growth = growth[0], data.response.noise(growth[1])
-    known = None if selected is None else (selected.structure, selected.side)
-    selection = select(data, stage, known)
+    selection = select(data, stage)
     best = selection.best
     stage.begin("fit to all tasks")
     with single_threaded_blas():
@@ -260,15 +253,9 @@ def _learn_mixture(
     stage.begin("intervals")
     # A single task has no held-out tasks.  Intervals of counts are computed from the model, without calibration.
     if len(data) > 1 and data.response.is_gaussian:
-        held_out = (
-            (data.tasks[fold.held_out], data.prior(fit, as_mean_shifts(of_fold)))
-            for fold, fit, of_fold in zip(data.folds, fits, learned.folds, strict=True)
-        )
-        seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
-        with single_threaded_blas():
-            calibration = calibrate(
-                held_out, seed, settings.arrival, settings.n_jobs, fitted.noise / growth[1]
-            )
+        of_folds = zip(fits, learned.folds, strict=True)
+        priors = (data.prior(fit, as_mean_shifts(of_fold)) for fit, of_fold in of_folds)
+        calibration = _calibration(data, priors, fitted.noise / growth[1])
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
@@ -300,12 +287,8 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
     model = fit_factors(selection.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
     if len(data) > 1:
-        held_out = [
-            (data.tasks[fold.held_out], factor_prior(data, fit, best.scale))
-            for fold, fit in zip(data.folds, best.fits, strict=True)
-        ]
-        seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
-        prior = replace(prior, calibration=calibrate(held_out, seed, settings.arrival))
+        priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
+        prior = replace(prior, calibration=_calibration(data, priors))
     task_means = selection.task_mean_errors()
     warning = None
     if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
@@ -327,6 +310,16 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
         summary,
         warning=warning,
     )
+
+
+def _calibration(
+    data: TrainingData, priors: Iterable[Prior], noise: float | None = None
+) -> Calibration | None:
+    """Collect the scores of held-out tasks; ``priors`` were learned from the training tasks of the folds."""
+    held_out = ((data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True))
+    with single_threaded_blas():
+        settings = data.settings
+        return calibrate(held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise)
 
 
 def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:

@@ -4,9 +4,9 @@ The features v(s) form groups: each column of the side information has linear fe
 effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without
 side information (or only the variance of the intercept), so units do not matter.  R makes splines smooth.
 
-An effect is kept if, at the best relevance γ, it raises the log evidence enough, with b and the other kept effects integrated
-out.  This score test needs an eigendecomposition of the size of Z.  γ of the kept effects is estimated by MacKay's update
-(Bayesian interpolation, 1992).
+An effect is kept if, at the best relevance γ, it raises the log evidence by more than the logarithm of the number of effects,
+with b and the other kept effects integrated out.  This score test needs an eigendecomposition of the size of Z.  γ of the
+kept effects is estimated by MacKay's update (Bayesian interpolation, 1992).
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from .sites import ResponseRows
 
 #: Candidate relevances γ at which the gain of an effect is evaluated.
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)
-#: Minimum gain in log evidence of a kept effect, in addition to the logarithm of the number of groups.
-LEAST_GAIN = 1.0
 #: Maximum number of rounds of score tests, and number of EM steps after each round.
 ROUNDS, STEPS = 3, 10
 #: Number of fits to the sites of expectation propagation, for non-Gaussian responses.
@@ -117,14 +115,16 @@ def select_side(
     small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
     effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
     candidates = [term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()]
-    least, kept = _least_gain(groups), list[Term]()
+    least, kept = least_gain(len(candidates)), list[Term]()
     for _ in range(ROUNDS):
         known = {term.effect for term in kept}
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
-        # A group can affect either the intercept or all coefficients; the intercept is preferred, because it is simpler.
-        for _, term in sorted(found, key=lambda pair: -pair[0] - LEAST_GAIN * pair[1].effect.intercept_only):
+        # A group affects either the intercept or all coefficients; both are the same if slopes hardly vary between tasks.
+        for _, term in sorted(
+            found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
+        ):
             key = term.effect.column, term.effect.curved
             if key not in new and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL:
                 new[key] = term
@@ -181,7 +181,7 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
         values = values - values.mean(axis=0)
         of_values, rotation = np.linalg.eigh(values.T @ values)
         scores = rotation.T @ (values.T @ deviations) @ directions
-        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > _least_gain(groups):
+        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > least_gain(len(groups)):
             relevant[group.curved] += group.features.tolist()
     penalties = np.full(side.shape[1], np.inf)
     for curved, features in relevant.items():
@@ -201,8 +201,9 @@ def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tup
     return roots.T @ left @ roots, roots.T @ right.ravel()
 
 
-def _least_gain(groups: Sequence[Group]) -> float:
-    return float(np.log(max(len(groups), 1))) + LEAST_GAIN
+def least_gain(n_alternatives: int) -> float:
+    """Return the gain in log evidence above which an effect is proposed: the cost of naming one of the alternatives."""
+    return float(np.log(max(n_alternatives, 1)))
 
 
 def _unit_root(side: Array, group: Group) -> Array:
