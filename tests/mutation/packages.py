@@ -46,7 +46,7 @@ PACKAGES = {
             "tests/gaussian/test_starts.py",
             "tests/gaussian/test_blending.py",
             "tests/gaussian/test_moments.py",
-            "tests/test_weights.py",
+            "tests/learners/test_weights.py",
             "tests/gaussian/test_factors.py",
             "tests/gaussian/test_acceleration.py",
             "tests/gaussian/test_mixed_models.py",
