@@ -1,7 +1,8 @@
 """Empirical Bayes: learn the prior of the coefficients from many tasks.
 
-1. Propose shared effects and effects of side information by the evidence of the training tasks (`shared_fit`).  Select them and
-   the structure of the prior on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for many columns).
+1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks.  Accept
+   or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for
+   many columns).
 2. Fit the selected structure to all tasks by EM.
 3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error significantly (`query_bias`).
 4. Collect the scores of held-out tasks for prediction intervals.
@@ -115,8 +116,8 @@ def learn_with_regressor(
     """Learn a prior, fit ``regressors`` to its residuals, and learn the final prior from the residuals of the regressors.
 
     The prior keeps its linear mean.  Regressors are fitted out of fold, and their weights minimise the squared errors of
-    query rows.  ``automatic`` regressors are only used if they lower the error of these rows.  ``source_in`` is as in
-    `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
+    query rows.  ``automatic`` regressors are only used if they lower the error of these rows by two standard errors.  The first
+    prior was fitted to the tasks of these rows, so they are not held out.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
     """
     first = learn(data, progress=progress, source_in=source_in)
     if automatic and (data.tasks.sizes > 0).sum() < LEAST_COMPARED:

@@ -2,8 +2,9 @@
 
 With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
 variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence at its best γ, with b and the
-kept effects integrated out, by more than the logarithm of the number of effects of its kind.  γ of the kept effects
-is estimated by MacKay's update, and W by EM on the residuals.
+kept effects integrated out, by more than the logarithm of the number of effects of its kind.  The effects of the
+values of a column need any gain; without it, they are zero.  γ of the kept effects is estimated by MacKay's update, and W by EM on
+the residuals.
 
 The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
 and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
