@@ -42,7 +42,7 @@ from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, fit_shifts
 from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
-from .shared_fit import FittedEffects, fit_effects
+from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import basic_summary, compared_structures, training_summary
 
 SourceIn = Callable[..., Source]
@@ -191,14 +191,12 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     """Return the shared effects; curves and products only if held-out tasks confirm them (see `rule`)."""
-    proposed = fit_effects(data)
-    if (
-        proposed is None
-        or not data.settings.curved
-        or len(proposed.effects.levels) == len(proposed.effects.effects)
-    ):
-        return proposed
     plain = replace(data, settings=replace(data.settings, curved=False))
+    if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
+        return fit_effects(plain)
+    proposed = fit_effects(data)
+    if proposed is None or len(proposed.effects.levels) == len(proposed.effects.effects):
+        return proposed
 
     def score(each: TrainingData) -> Score:
         def subtract(train: TrainingData) -> TrainingData:

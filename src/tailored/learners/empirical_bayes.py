@@ -77,7 +77,7 @@ class EmpiricalBayesLearner(MetaLearner):
         two standard errors and no error rises by as much; "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
-        raise the evidence and held-out tasks accept them, with at least five tasks, at most 12 columns and without a
+        raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
         ``device``; "linear" does not.  Each category of a column with more than 20 categories always has a shared effect,
         shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
