@@ -14,7 +14,7 @@ from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 from tailored.representation.conditioning import Constant
-from tailored.representation.exact import Exact
+from tailored.representation.factored import Factored
 from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
 from tiny import TINY
 
@@ -72,7 +72,7 @@ def test_cell_is_the_paper_s_algorithm(tiny, method, inner, step):
     assert np.abs(np.diff(result.test)).max() > 1e-6
 
 
-@pytest.mark.parametrize(("method", "kind"), [("unconditional", Constant), ("conditional", Exact)])
+@pytest.mark.parametrize(("method", "kind"), [("unconditional", Constant), ("conditional", Factored)])
 def test_overflow_is_an_infinite_error_and_no_crash(tiny, monkeypatch, method, kind):
     real, seen = kind.step, []
 

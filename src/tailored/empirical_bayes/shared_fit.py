@@ -2,8 +2,9 @@
 
 With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
 variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence at its best γ, with b and the
-kept effects integrated out, by more than the logarithm of the number of effects of its kind.  γ of the kept effects
-is estimated by MacKay's update, and W by EM on the residuals.
+kept effects integrated out, by more than the logarithm of the number of effects of its kind.  The effects of the
+values of a column need any gain; without it, they are zero.  γ of the kept effects is estimated by MacKay's update, and W by EM on
+the residuals.
 
 The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
 and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
@@ -46,7 +47,7 @@ UPDATES = 10
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
 
-class Term(NamedTuple):
+class SharedTerm(NamedTuple):
     """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the targets.
 
     Its arguments are the scale of the targets, and the coefficients (m,), their variances (m,) and γ of scaled targets.
@@ -102,7 +103,9 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
                 s = np.repeat(side[:, k], tasks.sizes)
                 terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
                 # Effects of side information on slopes are fitted later; here they only compete with curves.
-                terms += [Term(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric]
+                terms += [
+                    SharedTerm(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric
+                ]
     if not terms:
         return None
     levels = tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items())
@@ -124,17 +127,17 @@ def _slope(x: Array, s: Array) -> Array:
     return np.asarray(values / (np.sqrt(np.mean(values**2)) or 1.0))[:, None]
 
 
-def _levels(codes: Array, column: int, n: int) -> Term:
+def _levels(codes: Array, column: int, n: int) -> SharedTerm:
     values = np.zeros((len(codes), n + 1))  # unknown categories have the code −1
     values[np.arange(len(codes)), codes.astype(np.intp)] = 1.0
 
     def effect(scale: float, u: Array, variances: Array, gamma: float) -> SharedLevels:
         return SharedLevels(column, scale * u, scale**2 * variances, scale**2 * gamma)
 
-    return Term(values[:, :n], effect, "levels")
+    return SharedTerm(values[:, :n], effect, "levels")
 
 
-def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term | None:
+def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> SharedTerm | None:
     """Return a curve of a column; if ``by`` is given (position and values (n,)), multiply it by this side feature."""
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
@@ -155,10 +158,10 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term |
         return SharedCurve(curve, scale * coef, scale * float(mean @ coef), position, centre)
 
     kind = "curve" if by is None else "curve by side information"
-    return Term(values / size, effect, kind) if values.shape[1] else None
+    return SharedTerm(values / size, effect, kind) if values.shape[1] else None
 
 
-def _product(X: Array, columns: tuple[int, int]) -> Term | None:
+def _product(X: Array, columns: tuple[int, int]) -> SharedTerm | None:
     centre = X[:, columns].mean(axis=0)
     values = (X[:, columns] - centre).prod(axis=1)
     level, size = float(values.mean()), float(values.std())
@@ -170,11 +173,11 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
         first, second = centre.tolist()
         return SharedProduct(columns, (first, second), scale * coef, scale * (level * coef))
 
-    return Term(((values - level) / size)[:, None], effect, "product")
+    return SharedTerm(((values - level) / size)[:, None], effect, "product")
 
 
 def _fit(
-    data: TrainingData, tasks: TaskSet, terms: list[Term], effects: SharedEffects
+    data: TrainingData, tasks: TaskSet, terms: list[SharedTerm], effects: SharedEffects
 ) -> FittedEffects | None:
     encoder, scale = effects.encoder, data.scaling.target
     Z = np.hstack([term.values for term in terms])
@@ -270,7 +273,7 @@ def _growth(
     return float(of_covariance), float(of_noise)
 
 
-def _select(H: Array, terms: list[Term], parts: list[slice]) -> tuple[dict[int, float], Array]:
+def _select(H: Array, terms: list[SharedTerm], parts: list[slice]) -> tuple[dict[int, float], Array]:
     """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
     A, s = H[:-1, :-1], H[:-1, -1]
     # The rest of the model does not use categories, so any gain is enough.

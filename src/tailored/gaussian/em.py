@@ -17,7 +17,7 @@ from ..tasks.rows import Array
 from .mixture import Mixture, Want, log_gates
 from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence
 from .rows import Tasks
-from .scoring import LARGEST_START, SAMPLE, Scoring
+from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
@@ -26,6 +26,8 @@ NOISE_FLOOR = 1e-8
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
+#: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts can differ by many decades.
+LARGEST_MEAN = 1e12
 #: Number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
 #: Ridge penalty in the normal equations of Anderson acceleration, relative to their trace.
@@ -131,6 +133,8 @@ def em(
             step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, gates))
         if restrict is not None:
             step = replace(step, covariances=restrict(step.covariances))
+        if not np.abs(step.means).max() < LARGEST_MEAN:
+            return EMResult(mixture, current, n_iter)
         previous, n_iter = current, n_iter + 1
         # After a few steps, most tasks have non-negligible responsibilities for only a few components.
         skip = n_iter % FULL_EVERY != 0 and mixture.n_components > 1
@@ -148,7 +152,9 @@ def em(
 
 def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]) -> EMResult:
     """Alternate between expectation propagation and EM on its Gaussian sites, until the evidence is stable."""
+    # A pooled fit that has not converged can have coefficients of any size.
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
+    model = replace(model, means=np.clip(model.means, -LARGEST_SCALE, LARGEST_SCALE))
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
     before = model
     for _ in range(SITE_ROUNDS):

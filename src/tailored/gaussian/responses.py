@@ -153,8 +153,8 @@ class Likelihood(Loss, Response):
         return y - mean, mean
 
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
-        """Return log p(y | f)."""
-        return np.asarray(y * f - self.mean(f) + self.constants(y, noise))
+        """Return log p(y | f); −inf where the mean overflows, because y f alone would grow without limit."""
+        return np.where(f > LARGEST, -np.inf, y * f - self.mean(f) + self.constants(y, noise))
 
     def mean(self, f: Array, variance: Array | float = 0.0) -> Array:
         """Return E(y) for a normal linear predictor with mean f and the given variance."""

@@ -61,8 +61,8 @@ PLACING = 7, 0.1, 10
 FINAL = 9, 0.05, 100
 #: Step of the finite differences in the log dispersion, and maximum change of the log dispersion in one update.
 DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
-#: Exponents are clipped, so that products of a few exponentials are finite.
-LARGEST_EXPONENT, LARGEST_FACTOR = 690.0, 170.0
+#: Exponents are clipped, so that products of a few exponentials, and squares of moments of sites, are finite.
+LARGEST_EXPONENT, LARGEST_FACTOR = 150.0, 170.0
 #: Likelihood ratios are clipped, so that logarithms are only needed every few rows.
 LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
 #: Number of tasks that one thread processes at a time.
@@ -274,6 +274,11 @@ class ResponseRows(TaskStatistics):
 
         blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
         in_threads(run, blocks, self.n_threads)
+        if not np.isfinite(tau.sum() + linear.sum()):
+            # A model that overflows has no evidence.
+            failed = ~(np.isfinite(tau) & np.isfinite(linear))
+            tau[failed] = linear[failed] = 0.0
+            found.log_evidence[segment_sums(failed.astype(float), self.starts) > 0] = np.nan
         if self.sites is not None:
             self.sites[k] = tau, linear + tau * f
         if self.response.code != BERNOULLI:

@@ -147,8 +147,9 @@ class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
 
     The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
-    coefficients w of a task have the same kinds of prior as in `EmpiricalBayesLearner`, selected on held-out tasks.  With more
-    than two classes, each is fitted against the rest, and probabilities are divided by their sum.
+    coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out tasks.  It is one
+    Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With more than two classes, each is
+    fitted against the rest, and probabilities are divided by their sum.
 
     Parameters
     ----------

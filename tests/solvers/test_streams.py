@@ -12,8 +12,8 @@ import reference as ref
 from streams import LOSSES, batch_of, close, diverges, parts_of, random_stream, rows_of, same, start
 from tailored.representation.conditioning import Constant, Dense
 from tailored.solvers import StepSizes
+from tailored.solvers.algorithm_1 import LARGEST_DENSE, run
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import LARGEST_DENSE, run
 
 # --- streams in pieces, jobs --------------------------------------------------------------------------------
 
@@ -79,9 +79,8 @@ def test_an_empty_piece_changes_nothing():
 def test_a_slice_holds_the_tasks_of_the_slice():
     rng = np.random.default_rng(15)
     tasks, phis, _ = random_stream(rng, 6, 3, 2)
-    columns = [np.arange(t % 3 + 1) for t in range(6)]
     query = rows_of([(X[:1], y[:1]) for X, y in tasks])
-    batch = batch_of(tasks, phis, np.arange(6.0), query=query, columns=columns)
+    batch = batch_of(tasks, phis, np.arange(6.0), query=query)
     part = batch.slice(2, 5)
     assert (len(batch), len(part)) == (6, 3)
     expected = rows_of(tasks[2:5])
@@ -91,7 +90,6 @@ def test_a_slice_holds_the_tasks_of_the_slice():
     np.testing.assert_array_equal(part.query.offsets, np.arange(4))
     np.testing.assert_array_equal(part.phis, phis[2:5])
     np.testing.assert_array_equal(part.squared_scale, [2, 3, 4])
-    assert [len(c) for c in part.columns] == [3, 1, 2]
 
 
 # --- failure ------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from tailored import losses
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Constant
-from tailored.solvers.base import Problem, TaskBatch
+from tailored.solvers.algorithm_1 import TaskBatch, Trajectory
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import Trajectory
+from tailored.solvers.search import Problem
 from tailored.tasks.rows import Rows, Scaling
 
 LOSSES = {
@@ -25,13 +25,13 @@ LOSSES = {
 }
 
 
-#: A run that blows up may say so on its way; what is asked of it here is a recorded failure.
+#: A run that diverges may warn first; these tests check that its failure is recorded.
 diverges = pytest.mark.filterwarnings(
     f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}"
 )
 
 
-def random_stream(rng, T, d, k, labels=False, query=False):
+def random_stream(rng, T, d, k, labels=False):
     """Tasks (X, y) of 2 to 9 rows, their features, and the same as one batch."""
     tasks = []
     for _ in range(T):
@@ -48,9 +48,9 @@ def rows_of(tasks):
     return Rows(np.concatenate([X for X, _ in tasks]), np.concatenate([y for _, y in tasks]), offsets)
 
 
-def batch_of(tasks, phis, squared_scale=None, **extra):
+def batch_of(tasks, phis, squared_scale=None, query=None):
     scale = np.ones(len(phis)) if squared_scale is None else squared_scale
-    return TaskBatch(rows_of(tasks), extra.pop("query", None), phis, scale, **extra)
+    return TaskBatch(rows_of(tasks), query, phis, scale)
 
 
 def start(steps, C0, k, rank=None, bias="none"):
@@ -78,11 +78,11 @@ def parts_of(trajectory):
     return [trajectory.iterate, *average, trajectory.bias, trajectory.bias_mean]
 
 
-def problem_of(tasks, phis, held_out_error=None, **options):
+def problem_of(tasks, phis, held_out=None, **options):
     d, k = tasks[0][0].shape[1], phis.shape[1]
     batch = batch_of(tasks, phis)
     prior = RepresentationPrior(
         scaling=Scaling.raw(d), conditioning=Constant(np.eye(d), k), bias=Bias.zero("none", d, k)
     )
     objective = Surrogate(LOSSES["absolute"][0], 1.0)
-    return Problem(prior, objective, batch, held_out_error, **options)
+    return Problem(prior, objective, batch, held_out, **options)

@@ -1,8 +1,10 @@
-"""H of Algorithm 1 without a rank limit, at a third of the cost of `Factored`.
+"""H of Algorithm 1 as ``E P Eᵀ``, with an orthonormal basis E (dk, r) of its range.
 
-`Factored` diagonalises H at every step, although the projection only needs the eigenvectors with negative eigenvalues of
-``H − γ (I ⊗ φ) G (I ⊗ φᵀ)``, at most d of them.  Here ``H = E P Eᵀ`` with an orthonormal basis E (dk, r) of its
-range and a dense P.  A step computes these eigenvectors, reflects the basis so that they come last, and drops them.
+The gradient of one task lies in the d-dimensional range of ``I_d ⊗ φ``, so the projection onto the cone is an eigenproblem
+of size r + d instead of dk.  G has at most one negative eigenvalue, so a step adds at most one direction.
+
+With a limited rank, a step diagonalises P and keeps the leading directions.  Otherwise only the eigenvectors with
+negative eigenvalues are needed, at most d of them: a step reflects the basis so that they come last, and drops them.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
+from scipy.linalg import eigh_tridiagonal
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
-from scipy.linalg.lapack import dormqr, dpotrf, dstein, dsytrd, dtrtri
+from scipy.linalg.lapack import dormqr, dpotrf, dsytrd, dtrtri
 
-from .._utils.compiling import njit
-from .._utils.validation import check_shape
+from .._utils.validation import check_cone, check_shape
 from .conditioning import RANK_TOLERANCE, Array, Index, Iterate, finite
 
 #: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With 0.1, the errors of
@@ -47,7 +49,9 @@ class _Range:
 
     def __init__(self, E: Array, P: Array, n_steps: int = 0, change: Change | None = None) -> None:
         self.E, self.P, self.n_steps, self.change = E, P, n_steps, change
-        self.after: WeakValueDictionary[tuple[Any, ...], _Range] = WeakValueDictionary()
+        self.after: WeakValueDictionary[tuple[bytes, bytes, bytes, int | None], _Range] = (
+            WeakValueDictionary()
+        )
         self._cached: tuple[Array, Array, Array] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Range:
@@ -65,8 +69,8 @@ class _Range:
             cached = self._cached = phi, V, tau
         return cached[1:]
 
-    def step(self, moved: Array, phi: Array, used: Index) -> _Range:
-        """Return the projection of ``E P Eᵀ + (I ⊗ φ) moved (I ⊗ φᵀ)`` onto the cone."""
+    def step(self, moved: Array, phi: Array, used: Index, rank: int | None) -> _Range:
+        """Return the projection of ``E P Eᵀ + (I ⊗ φ) moved (I ⊗ φᵀ)`` onto the matrices of this rank in the cone."""
         squared = float(phi @ phi)
         K, E, P, new = self._extended(phi, squared, used)
         r, n = len(P), len(K)
@@ -76,12 +80,18 @@ class _Range:
         M = finite(dsyr2k(0.5, K @ (squared * moved), K, beta=1.0, c=M, lower=1, overwrite_c=1), "H")
         # Directions that are rounding noise relative to the largest one are dropped, too.
         noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
-        values, vectors = eigenpairs_below(M, noise)
-        E, P, removed = _drop(E, new, M, values, vectors)
+        if rank is None:
+            values, vectors = eigenpairs_below(M, noise)
+            E, P, removed = _drop(E, new, M, values, vectors)
+            change = Change(phi, used, moved, removed, values)
+        else:
+            values, vectors = np.linalg.eigh(M)
+            first = max(int(np.searchsorted(values, noise, side="right")), n - rank)
+            E, P, change = dgemm(1.0, _joined(E, new), vectors[:, first:]), np.diag(values[first:]), None
         if (self.n_steps + 1) % CLEANING == 0:
             # Move the basis towards the nearest orthonormal one.
             E -= 0.5 * E @ (E.T @ E - np.eye(len(P)))
-        return _Range(E, P, self.n_steps + 1, Change(phi, used, moved, removed, values))
+        return _Range(E, P, self.n_steps + 1, change)
 
     def _extended(self, phi: Array, squared: float, used: Index) -> tuple[Array, Array, Array, Array]:
         """Return K, E, P and new orthonormal directions; with E they span the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
@@ -123,18 +133,28 @@ def _zero(size: int) -> _Range:
     return _Range(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
 
 
-class Exact(Iterate):
-    """``(H, C)`` of Algorithm 1 with every direction of H; without ``basis`` (dk, r) and ``P`` (r, r), H = 0.
+class Factored(Iterate):
+    """``H = E P Eᵀ``; without ``basis`` E (dk, r) and ``P`` (r, r), H = 0.
 
-    ``change`` is the change of H in the last step, or None if H did not change.
+    With a ``rank``, H keeps its leading directions after every step, at most this many, and P is diagonal.  Without one,
+    H is exact, and ``change`` is the change of H in the last step, or None if H did not change.
     """
 
-    def __init__(self, C: Array, n_side: int, basis: Array | None = None, P: Array | None = None) -> None:
+    def __init__(
+        self,
+        C: Array,
+        n_side: int,
+        rank: int | None = None,
+        basis: Array | None = None,
+        P: Array | None = None,
+    ) -> None:
         super().__init__(C, n_side)
+        self.rank = rank
         size = len(self.C) * n_side
         self._range = _zero(size)
         if basis is not None and P is not None:
             self._range = _Range(np.array(basis, dtype=float, order="F"), np.array(P, dtype=float, order="F"))
+        check_shape("P", self._range.P, len(self._range.P), len(self._range.P))
         check_shape("basis", self.basis, size, len(self._range.P))
         # H is ``_unit`` times ``_range``.  The unit is the first step size, so that different step sizes share ranges.
         self._unit = 1.0
@@ -149,17 +169,32 @@ class Exact(Iterate):
         lower = self._unit * np.tril(self._range.P)
         return lower + np.tril(lower, -1).T
 
-    def __call__(self, phi: Array, columns: Index | None = None) -> Array:
-        tau = self._unit * self._range.at(phi)[1] + self.C
-        return tau if columns is None else tau[np.ix_(columns, columns)]
+    def restore(self) -> None:
+        super().restore()
+        check_cone("P", self.P)
 
-    def scale(self, factor: float) -> Exact:
-        return Exact(factor * self.C, self.n_side, self.basis, factor * self.P)
+    def __call__(self, phi: Array) -> Array:
+        return self._unit * self._range.at(phi)[1] + self.C
+
+    def evaluate(self, phis: Array) -> Array:
+        V = slices(self.basis, phis, self.n_features)
+        return np.matmul(V.transpose(0, 2, 1), self.P @ V) + self.C
+
+    def columns(self, phi: Array, columns: Index) -> Array:
+        V = slices(self.basis, phi[None], self.n_features)[0]
+        return V.T @ (self.P @ V[:, columns]) + self.C[:, columns]
+
+    def scale(self, factor: float) -> Factored:
+        return Factored(factor * self.C, self.n_side, self.rank, self.basis, factor * self.P)
 
     def dense_H(self) -> Array:
         return self.basis @ self.P @ self.basis.T
 
-    def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
+    @property
+    def depends_on_task(self) -> bool:
+        return len(self._range.P) > 0
+
+    def _step_H(self, gradient: Array, phi: Array, step: float) -> None:
         self.change = None
         # Inputs that are zero in the whole task (most items, with one-hot inputs) do not change H.
         used = np.flatnonzero(gradient.any(axis=0))
@@ -168,15 +203,40 @@ class Exact(Iterate):
         before = self._range
         unit = self._unit if len(before.P) else step
         moved = -(step / unit) * gradient[np.ix_(used, used)]
-        used = used if columns is None else columns[used]
-        key = moved.tobytes(), phi.tobytes(), used.tobytes()
+        key = moved.tobytes(), phi.tobytes(), used.tobytes(), self.rank
         after = before.after.get(key)
         if after is None:
-            after = before.after[key] = before.step(moved, phi, used)
-        assert after.change is not None
-        sizes = (moved, after.change.values, after.P.diagonal())
-        moved, values, _ = (finite(unit * size, "H") for size in sizes)
-        self._range, self._unit, self.change = after, unit, after.change._replace(moved=moved, values=values)
+            after = before.after[key] = before.step(moved, phi, used, self.rank)
+        moved = finite(unit * moved, "H")
+        finite(unit * after.P.diagonal(), "H")
+        if after.change is not None:
+            self.change = after.change._replace(moved=moved, values=finite(unit * after.change.values, "H"))
+        self._range, self._unit = after, unit
+
+    def accumulate(self, other: Factored, weight: float) -> None:
+        """Update a running average of limited rank, in place."""
+        self.C = (1.0 - weight) * self.C + weight * other.C
+        parts = (self, 1.0 - weight), (other, weight)
+        root = np.hstack([one.basis * np.sqrt(share * one.P.diagonal()) for one, share in parts])
+        # The Gram matrix is small.  Directions with tiny eigenvalues may lose their orthogonality, but an average never
+        # takes a step, and ``root @ root.T`` keeps its accuracy.
+        values, vectors = np.linalg.eigh(root.T @ root)
+        first = int(np.searchsorted(values, RANK_TOLERANCE * values.max(initial=0.0), side="right"))
+        if self.rank is not None:
+            first = max(first, len(values) - self.rank)
+        values, vectors = finite(values[first:], "H"), vectors[:, first:]
+        self._range, self._unit = _Range(dgemm(1.0, root, vectors / np.sqrt(values)), np.diag(values)), 1.0
+
+
+def slices(directions: Array, phis: Array, n_features: int) -> Array:
+    """Return ``Qᵀ (I ⊗ φ_s)`` for directions Q (dk, m) at many feature vectors (T, k): an array (T, m, d)."""
+    (T, k), m = phis.shape, directions.shape[1]
+    return (phis @ directions.T.reshape(m * n_features, k).T).reshape(T, m, n_features)
+
+
+def _joined(E: Array, new: Array) -> Array:
+    """Return the columns of both, in Fortran order."""
+    return np.concatenate([E.T, new.T]).T
 
 
 def _drop(E: Array, new: Array, M: Array, values: Array, vectors: Array) -> tuple[Array, Array, Array]:
@@ -190,7 +250,7 @@ def _drop(E: Array, new: Array, M: Array, values: Array, vectors: Array) -> tupl
     """
     n, m = vectors.shape
     kept = n - m
-    basis = np.concatenate([E.T, new.T]).T
+    basis = _joined(E, new)
     if not m:
         return basis, M, basis[:, n:]
     removed = dgemm(1.0, basis, vectors)
@@ -228,48 +288,9 @@ def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
         return values[:first], vectors[:, :first]
     # Blocks of 12 columns: LAPACK's default of 32 takes 7 to 25 % longer for n = 100 to 650.
     reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=12 * n)
-    outside, work = np.pad(np.abs(beside), 1), np.empty((5, n))
-    least = (diagonal - outside[:-1] - outside[1:]).min()  # Gershgorin's bound
-    m = _bisect(diagonal, outside[:-1] ** 2, bound, least, work)
-    values = work[0, :m].copy()
-    if not m:
-        return values, np.zeros((n, 0), order="F")
-    vectors, _ = dstein(diagonal, beside, values, np.ones(n, np.int32), np.full(n, n, np.int32))
+    chosen: Any = {"select": "v", "select_range": (-np.inf, bound), "lapack_driver": "stemr"}
+    values, vectors = eigh_tridiagonal(diagonal, beside, **chosen, check_finite=False)
     # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
-    vectors = np.asfortranarray(vectors @ (1.5 * np.eye(m) - 0.5 * vectors.T @ vectors))
-    vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=32 * m + 4160)[0]
+    vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(values)) - 0.5 * vectors.T @ vectors))
+    vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=32 * len(values) + 4160)[0]
     return values, vectors
-
-
-# A function that allocates nothing needs no reference counts, which would double the compile time.
-_LEAF: Any = {"nogil": True, "cache": True, "error_model": "numpy", "_nrt": False}
-
-
-@njit(**_LEAF)
-def _bisect(diagonal: Array, squares: Array, bound: float, least: float, work: Array) -> int:
-    """Set ``work[0]`` to the eigenvalues up to ``bound`` of a symmetric tridiagonal matrix; return their number.
-
-    ``squares[i]`` is the square of the entry between rows i − 1 and i.  All intervals advance in one loop over the rows.
-    LAPACK bisects the intervals one after another, which takes five times as long.
-    """
-    middle, low, high, pivots, below = work[0], work[1], work[2], work[3], work[4]
-    m, middle[0] = 1, bound
-    for sweep in range(62):  # the first counts the eigenvalues
-        for j in range(m):
-            pivots[j], below[j] = 1.0, 0.0
-        for i in range(len(diagonal)):
-            for j in range(m):
-                s = diagonal[i] - middle[j] - squares[i] / pivots[j]
-                pivots[j] = s if abs(s) > 1e-290 else -1e-290
-                below[j] += 1.0 if pivots[j] < 0.0 else 0.0
-        if sweep == 0:
-            m = int(below[0])
-            low[:m], high[:m], middle[:m] = least, bound, 0.5 * (least + bound)
-            continue
-        for j in range(m):
-            if below[j] > j:
-                high[j] = middle[j]
-            else:
-                low[j] = middle[j]
-            middle[j] = 0.5 * (low[j] + high[j])
-    return m
