@@ -206,7 +206,8 @@ def _fit(
             if term.effect is not None and (i in kept or term.kind == "levels")
         ]
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
-        effects = SharedEffects(tuple(made), encoder if reads_side else None)
+        used_encoder = encoder if reads_side else None
+        effects = SharedEffects(tuple(made), used_encoder, statistics.skewness(model))
     if not effects.effects:
         return None
     covariance = _posterior(projected[:-1, :-1], projected[:-1, -1], parts, kept_effects)[1]

@@ -142,6 +142,11 @@ class ResponseRows(TaskStatistics):
     def row_moment(self) -> Array:
         return np.asarray(self.X.T @ self.X / self.n_rows)
 
+    def skewness(self, model: Mixture) -> float:
+        f = self.X @ model.means[0] + self.offset
+        weights = self.weights * self.response.derivatives(self.y, f, model.noise)[1]
+        return float(weights @ self.response.skewness(f, model.noise) / max(weights.sum(), 1e-300))
+
     def totals(self) -> Totals:
         """Return the totals of the weighted least squares problem whose solution is the pooled fit to all rows."""
         b, noise = self.pooled
