@@ -23,7 +23,7 @@ from .em import (
     settle,
     truncate,
 )
-from .low_rank import Calibration, RotatedTasks, fit_low_rank
+from .low_rank import Calibration, LowRankFitter, RotatedTasks
 from .mixture import Mixture
 from .moments import Moments, Sums, Totals
 from .rows import Tasks
@@ -199,7 +199,7 @@ class StructureFitter:
         if structure.kind == "low rank":
             assert structure.calibration is not None
             numbers = structure.n_factors, structure.n_components, structure.rank
-            model = fit_low_rank(RotatedTasks.of(tasks, self.has_intercept), *numbers, seed=self.seed)
+            model = LowRankFitter(RotatedTasks.of(tasks, self.has_intercept), self.seed).fit(*numbers)
             return model.scaled(structure.calibration).mixture()
         if structure.gate_penalty:
             start = self._without_side(replace(structure, gate_penalty=0.0))
