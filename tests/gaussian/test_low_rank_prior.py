@@ -13,7 +13,7 @@ from tailored.empirical_bayes import data, selection
 from tailored.empirical_bayes.low_rank_search import LowRankSearch
 from tailored.gaussian import low_rank
 from tailored.gaussian.em import restrict_rank
-from tailored.gaussian.low_rank import LowRank, LowRankFitter, RotatedTasks
+from tailored.gaussian.low_rank import LowRankFitter, LowRankModel, RotatedTasks
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows
 from tests.reference import mixture_posterior
@@ -33,7 +33,7 @@ def unequal_tasks(n_tasks=14, n_features=5, seed=0):
 def two_components(n_features=5, seed=1):
     rng = np.random.default_rng(seed)
     F = rng.standard_normal((2, n_features, 2))
-    return LowRank(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
+    return LowRankModel(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
 
 
 @pytest.mark.parametrize("layout", [0, 1])

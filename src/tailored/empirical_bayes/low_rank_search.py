@@ -8,8 +8,8 @@ import numpy as np
 
 from ..gaussian.low_rank import (
     Calibration,
-    LowRank,
     LowRankFitter,
+    LowRankModel,
     RotatedTasks,
     log_evidence,
     mixture_of_scores,
@@ -30,9 +30,9 @@ class Selected(NamedTuple):
     """Selected arguments of `LowRankFitter.fit`, the models of the folds before and after calibration, and their evidence."""
 
     numbers: tuple[int, int, int]
-    fits: list[LowRank]
+    fits: list[LowRankModel]
     calibration: Calibration
-    models: list[LowRank]
+    models: list[LowRankModel]
     evidence: Array  # log evidence of the held-out tasks
 
     @property
@@ -64,7 +64,7 @@ class LowRankSearch:
         return [single, max(mixtures, key=lambda mixture: mixture.mean_evidence)]
 
     def _evaluate(
-        self, numbers: tuple[int, int, int], fits: list[LowRank], start: Calibration | None
+        self, numbers: tuple[int, int, int], fits: list[LowRankModel], start: Calibration | None
     ) -> Selected:
         calibration = recalibrate(self.held_out, fits, start or (1.0, fits[0].delta, fits[0].noise))
         models = [fit.scaled(calibration) for fit in fits]

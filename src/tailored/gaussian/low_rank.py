@@ -92,7 +92,7 @@ class RotatedTasks:
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRankModel:
     """Parameters of the model in the module docstring."""
 
     factors: Array  # F, (K, d, r)
@@ -113,7 +113,7 @@ class LowRank:
         constant[:, -1] = np.sqrt(self.level)
         return np.concatenate([self.factors, constant], axis=2)
 
-    def scaled(self, calibration: Calibration) -> LowRank:
+    def scaled(self, calibration: Calibration) -> LowRankModel:
         """Return the model with FFᵀ multiplied by c, and with δ and σ² of the calibration."""
         c, delta, noise = calibration
         return replace(self, factors=np.sqrt(c) * self.factors, delta=float(delta), noise=float(noise))
@@ -162,20 +162,22 @@ def _solve_projected(tasks: RotatedTasks, A: Array, delta: float, noise: float) 
     return _Solved(D, A, B, inverses, scores, a, -0.5 * (log_determinants + quadratic + constant))
 
 
-def log_evidence(tasks: RotatedTasks, model: LowRank) -> Array:
+def log_evidence(tasks: RotatedTasks, model: LowRankModel) -> Array:
     """Return the log evidence of each task, (T,)."""
     centred = tasks.less(model.mean)
     parts = [_solve(centred, L, model.delta, model.noise).log_evidence for L in model.loadings()]
     return np.asarray(logsumexp(np.log(model.proportions)[:, None] + parts, axis=0))
 
 
-def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_iter: int = STEPS) -> LowRank:
+def maximise_evidence(
+    tasks: RotatedTasks, model: LowRankModel, alpha: float, max_iter: int = STEPS
+) -> LowRankModel:
     """Maximise the log evidence minus ½ α‖F‖² over all parameters except the mean, by L-BFGS."""
     centred, (K, d, r) = tasks.less(model.mean), model.factors.shape
     T, m = tasks.y.shape
     flat_X = tasks.X.reshape(T * m, d)
 
-    def unpack(theta: Array) -> LowRank:
+    def unpack(theta: Array) -> LowRankModel:
         F, logs, logits = np.split(theta, [K * d * r, K * d * r + 3])
         noise, delta, level = np.exp(logs).tolist()
         scales = {"noise": noise, "delta": delta, "level": level * tasks.has_intercept}
@@ -210,7 +212,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
     return unpack(minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
 
 
-def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
+def _with_mean(tasks: RotatedTasks, model: LowRankModel) -> LowRankModel:
     """Estimate the mean of one component, with prior N(0, γI) except for the intercept, and γ by MacKay's update."""
     d = tasks.n_features
     solved = _solve(tasks, model.loadings()[0], model.delta, model.noise)
@@ -242,13 +244,13 @@ class LowRankFitter:
     seed: Sequence[int]  # for the random starts of mixtures
 
     @cached_property
-    def without_factors(self) -> LowRank:
+    def without_factors(self) -> LowRankModel:
         tasks, d = self.tasks, self.tasks.n_features
         n_rows = max(float((tasks.n_rest + tasks.y.shape[1]).sum()), 1.0)
         square = max(float(((tasks.y**2).sum() + tasks.rest.sum()) / n_rows), TINY)
         variance = square * n_rows / max(float(tasks.spread.sum()), TINY)
         scales = 0.1 * square * tasks.has_intercept, 0.3 * variance, 0.7 * square
-        model = LowRank(np.zeros((1, d, 0)), np.ones(1), *scales, np.zeros(d), 0.1 * variance)
+        model = LowRankModel(np.zeros((1, d, 0)), np.ones(1), *scales, np.zeros(d), 0.1 * variance)
         for _ in range(3):
             model = maximise_evidence(tasks, _with_mean(tasks, model), 0.0, 30)
         return model
@@ -266,7 +268,7 @@ class LowRankFitter:
         rows = (centred.X / np.sqrt(solved.D)[:, :, None]).reshape(-1, d)
         return np.linalg.eigh(images.T @ images - rows.T @ rows)[1][:, ::-1]
 
-    def single(self, rank: int) -> LowRank:
+    def single(self, rank: int) -> LowRankModel:
         """Fit one component."""
         first = self.without_factors
         if rank == 0:
@@ -276,23 +278,23 @@ class LowRankFitter:
             self.tasks, self._fit(replace(first, factors=size * self.directions[None, :, :rank]))
         )
 
-    def _fit(self, start: LowRank) -> LowRank:
+    def _fit(self, start: LowRankModel) -> LowRankModel:
         return maximise_evidence(self.tasks, start, PENALTY * start.rank / self.without_factors.delta)
 
-    def several(self, single: LowRank, n_components: int, rank: int) -> LowRank:
+    def several(self, single: LowRankModel, n_components: int, rank: int) -> LowRankModel:
         """Fit several components, starting from a mixture of the scores of one component."""
         mixture = mixture_of_scores(scores(self.tasks, single), n_components, self.seed)
         values, vectors = np.linalg.eigh(mixture.covariances[:, : single.rank, : single.rank])
         leading = vectors[:, :, -rank:] * np.sqrt(np.maximum(values[:, None, -rank:], 0.0))
         return self._fit(replace(single, factors=single.factors @ leading, proportions=mixture.proportions))
 
-    def fit(self, n_factors: int, n_components: int = 1, rank: int = 0) -> LowRank:
+    def fit(self, n_factors: int, n_components: int = 1, rank: int = 0) -> LowRankModel:
         """Fit one component with ``n_factors`` factors; if ``n_components`` > 1, use it to fit components of rank ``rank``."""
         single = self.single(n_factors)
         return single if n_components == 1 else self.several(single, n_components, rank)
 
 
-def scores(tasks: RotatedTasks, model: LowRank) -> Moments:
+def scores(tasks: RotatedTasks, model: LowRankModel) -> Moments:
     """Return the moments of the tasks as regressions on the scores of one component, with noise variance one."""
     centred = tasks.less(model.mean)
     solved = _solve(centred, model.loadings()[0], model.delta, model.noise)
@@ -311,7 +313,7 @@ def mixture_of_scores(tasks: Moments, n_components: int, seed: Sequence[int]) ->
     return fit_mixture(tasks, single, n_components, seed=list(seed), learn_mean=False, n_starts=SCORE_STARTS)
 
 
-def recalibrate(held_out: list[RotatedTasks], models: list[LowRank], start: Calibration) -> Calibration:
+def recalibrate(held_out: list[RotatedTasks], models: list[LowRankModel], start: Calibration) -> Calibration:
     """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + δI, with one model for each fold."""
     pairs = [(tasks.less(model.mean), model) for tasks, model in zip(held_out, models, strict=True)]
     projected = [[_project(tasks, L) for L in model.loadings()] for tasks, model in pairs]
