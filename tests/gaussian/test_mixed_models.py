@@ -19,7 +19,7 @@ from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
 from tailored.gaussian.starts import fit_mixture
 from tailored.gaussian.structures import (
-    GATE_PENALTIES,
+    GATE_PENALTY,
     PSEUDO_TASKS,
     TRUNCATIONS,
     Independent,
@@ -257,11 +257,11 @@ def test_every_form_can_be_fitted(has_intercept, has_side, monkeypatch):
     v = np.random.default_rng(0).normal(size=(30, 2)) if has_side else None
     statistics, d = Moments.of(tasks, units, v), 4 + has_intercept
     groups = [Group(0, False, np.arange(2), np.eye(2))] if has_side else []
-    monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # every group is relevant
+    monkeypatch.setattr(side, "least_gain", lambda n: -np.inf)  # every group is relevant
     fitter = StructureFitter(statistics, [0], groups=groups)
     chains = [*covariance_structures(d, has_intercept), ridge_structures()]
     forms = [form for chain in chains for form in chain]
-    penalties = (0.0, *GATE_PENALTIES) if has_side else (0.0,)
+    penalties = (0.0, GATE_PENALTY) if has_side else (0.0,)
     forms += [
         MixtureModel(n_components=2, gate_penalty=penalty, truncation=threshold)
         for penalty in penalties

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..gaussian.errors import mean_covariance
 from ..gaussian.mixture import Mixture
-from ..gaussian.sites import ResponseRows
 from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
 from ..summaries.training import (
     MIXED_MODEL,
@@ -52,11 +51,7 @@ def training_summary(
     summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
     if len(data) == 1:
         return summary
-    structure, totals, sample = selection.best.structure, data.statistics.totals(), _sample(data)
-    moment = totals.gram / max(totals.n_rows, 1.0)
-    if isinstance(data.statistics, ResponseRows):
-        # The totals of non-Gaussian targets are weighted by the information of the rows.
-        moment = data.statistics.X.T @ data.statistics.X / max(totals.n_rows, 1.0)
+    structure, moment, sample = selection.best.structure, data.statistics.row_moment, _sample(data)
     mean = mean_covariance(
         model,
         data.statistics if sample is None else data.statistics.take(sample),
@@ -66,7 +61,7 @@ def training_summary(
         times=n_tasks / len(data),
     )
     baselines, mixed_model = _baselines(selection), None
-    if data.response is not None and data.has_side:
+    if not data.response.is_gaussian and data.has_side:
         # Its effects of the side information are those of tasks with random effects, which are larger.
         baselines.pop(POOLED, None)
     if MIXED_MODEL in baselines:
@@ -100,7 +95,7 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
     kinds: dict[str, Candidate] = {}
     for candidate in [selection.best, *selection.candidates]:
         # Pooled regression of numbers is a baseline; models that overflow have no density.
-        is_baseline = candidate.structure.is_pooled and data.response is None
+        is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
         if is_baseline or not np.isfinite(candidate.mean_density):
             continue
         kind = _kind(candidate.structure, data.settings.fit_intercept, data.statistics.n_features)

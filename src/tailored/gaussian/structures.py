@@ -35,13 +35,13 @@ from .starts import COMPONENT_SHRINKAGE, fit_mixture
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
-PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
+PSEUDO_TASKS = (10.0, 100.0)
 #: Maximum number of tasks for which EM takes more steps.
 FEW = 50
 #: Number of EM steps if columns outnumber tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3
-#: Candidate penalties on mixing weights, and number of EM steps that estimate them.
-GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
+#: Penalty on mixing weights that depend on side information, and number of EM steps that estimate them.
+GATE_PENALTY, GATE_STEPS = 1.0, 20
 #: Number of EM steps over all tasks, starting from a model that was fitted to a sample.
 REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
@@ -169,7 +169,7 @@ class MixedModel(Structure):
         if self.pseudo_tasks:
             # The start has the means of the plain model, so one update is enough.
             model = most_likely_mean(fitter.tasks, model)
-        elif not isinstance(fitter.tasks, ResponseRows):
+        elif fitter.tasks.is_gaussian:
             steps = fitter.steps(few=100, many=40)
             model = settle(fitter.tasks, model, restrict=self.restrict, max_iter=steps, tol=1e-9)
         inside = np.isin(np.arange(fitter.tasks.n_features), self.varying or ())
@@ -297,7 +297,9 @@ class StructureFitter:
         assert tasks.side is not None
         fit = fit_side(tasks, side, groups)
         rest = tasks.shifted(tasks.side @ fit.Gamma.T)
-        starts = {} if isinstance(tasks, ResponseRows) else {MixedModel(varying=side.varying): fit.rest}
+        starts: dict[Structure, Mixture] = {}
+        if tasks.is_gaussian:
+            starts[MixedModel(varying=side.varying)] = fit.rest
         return cls(rest, seed, fit, groups, starts=starts, has_intercept=has_intercept)
 
     @property

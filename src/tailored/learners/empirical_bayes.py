@@ -536,6 +536,7 @@ def _statistics(
     labels: NDArray[Any],
     scaling: Scaling,
     side: Any,
+    response: Response,
     shared: OutOfFold | None = None,
     effects: SharedEffects | None = None,
 ) -> Statistics:
@@ -546,10 +547,10 @@ def _statistics(
             # The residuals of a task in the sample come from the regressor that was fitted without it.
             folds = shared.folds_of(positions_of(tasks.labels, labels))
             tasks = shared.regressor.residual_tasks(tasks, folds)
-        return tasks if effects is None else effects.residual_tasks(tasks)
+        return tasks if effects is None else effects.residual_tasks(tasks, response)
 
     changed = shared is not None or effects is not None
-    return source.statistics(Reader(scaling, side, residuals if changed else None))
+    return source.statistics(Reader(scaling, side, residuals if changed else None, response))
 
 
 def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:

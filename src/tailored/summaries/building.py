@@ -113,7 +113,7 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
             caption += " All methods have the effects that all tasks share."
         caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
         texts = dict(_BASELINES)
-        if prior.response is not None:
+        if not prior.response.is_gaussian:
             texts[TASK_MEAN] += " and one row at the training mean"
         caption += "; ".join(f"{name}: {text}" for name, text in texts.items() if name in errors) + "."
     if getattr(learner, "structure_", None) is not None:
@@ -160,7 +160,7 @@ def effects_table(description: ModelDescription) -> Table:
         f"fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the estimated "
         "covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
-    if description.prior.response is not None:
+    if description.prior.response.name in RATIOS:
         caption = f"All coefficients are {RATIOS[description.prior.response.name][1]}. {caption}"
     if training is not None and training.side is not None and description.mixture.side is not None:
         explained, rest = training.side.coefficient_std[0], units.centred_deviations(covariance)
@@ -206,7 +206,7 @@ def levels_table(description: ModelDescription, encoding: Any) -> Table | None:
 
 def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
     """Tabulate exponentials of the fixed effects on log odds or log rates; None for Gaussian targets."""
-    if description.prior.response is None:
+    if description.prior.response.name not in RATIOS:
         return None
     ratio, signs = RATIOS[description.prior.response.name][0], (0.0, -1.0, 1.0)
     centre, errors = (np.array(effects.columns[name]) for name in ("fixed effect", "std. error"))
@@ -259,7 +259,7 @@ def noise_table(description: ModelDescription) -> Table | None:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     unit, response = description.prior.scaling.target, description.prior.response
     values, captions = {}, []
-    if response is None:
+    if response.is_gaussian:
         values["noise"] = unit * float(np.sqrt(description.mixture.noise))
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
@@ -271,7 +271,7 @@ def noise_table(description: ModelDescription) -> Table | None:
         captions.append(f"between tasks: {of_models}")
     name = "value" if "dispersion" in values else "standard deviation"
     columns: dict[str, list[Any]] = {"source": list(values), name: list(values.values())}
-    title = "Noise and differences between tasks" if response is None else "Differences between tasks"
+    title = "Noise and differences between tasks" if response.is_gaussian else "Differences between tasks"
     return Table(title, columns, "; ".join(captions) + ".") if values else None
 
 
@@ -499,7 +499,7 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         names = " + ".join(f"{weight:.2g} {type(part).__name__}" for weight, part in learner.common_)
         sentences.append(f"{names} is the shared regressor; the numbers below describe the residuals.")
     text = describe_structure(structure, coefficient_names(learner))
-    if description.prior.response is not None:
+    if description.prior.response.name in RATIOS:
         kind = RATIOS[description.prior.response.name][2]
         text = text.replace("Linear", kind[0].upper() + kind[1:]).replace("linear", kind)
     if "with uncorrelated random" in text and description.prior.scaling.shift.any():

@@ -129,7 +129,7 @@ def baseline_errors(
     """
     priors, by_method = dict[str, Prior]({OWN: prior}), dict[str, Array]()
     if training is not None:
-        mean, smooth = training.target_mean, prior.response is not None
+        mean, smooth = training.target_mean, not prior.response.is_gaussian
         by_method[TASK_MEAN] = support_means(support, query, mean, smooth=smooth)
         # With a shared regressor, these baselines were fitted to its residuals, so their errors are not comparable.
         if prior.regressor is None and isinstance(prior, MixturePrior):

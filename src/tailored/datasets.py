@@ -1,0 +1,237 @@
+"""Synthetic tasks: clusters with a subspace each (as in the paper), and coefficients around a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
+from .tasks.task_set import TaskSet
+
+__all__ = ["CircleTruth", "ClusterTruth", "make_circle", "make_clusters"]
+
+#: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
+CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
+    "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
+    "line": lambda s: (2 * s - 1, np.zeros_like(s)),
+    "quadratic": lambda s: (2 * s - 1, (2 * s - 1) ** 2),
+}
+
+
+@dataclass(frozen=True)
+class ClusterTruth:
+    """The hidden parameters of `make_clusters`."""
+
+    weights: np.ndarray  # (T, d) target vector of each task, of unit norm
+    clusters: np.ndarray  # (T,) cluster of each task, 0 to m - 1
+    bases: np.ndarray  # (m, d, r) orthonormal basis of each cluster's subspace; the subspaces are orthogonal
+    noise: float = 0.1  # standard deviation of the noise on `y`
+    hint: float | None = None  # probability that the side information is set to the task's own cluster
+    hints: np.ndarray | None = None  # (T,) cluster that the side information of each task indicates
+
+
+def make_clusters(
+    n_tasks: int = 900,
+    *,
+    n_clusters: int = 2,
+    n_rows: int | tuple[int, int] = 80,
+    n_features: int = 20,
+    rank: int | None = None,
+    noise: float = 0.1,
+    hint: float | None = None,
+    random_state: Any = None,
+    return_truth: bool = False,
+) -> Any:
+    """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
+
+    A task draws a cluster `j` uniformly and has the target vector ``w = P_j u``, where ``u`` is a standard normal vector
+    scaled to unit norm. Its rows are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The columns of
+    all matrices ``P_j`` (d, rank) together are orthonormal, so using one representation for all clusters instead of one per
+    cluster increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
+
+    Parameters
+    ----------
+    n_tasks : int
+        Number of tasks, T. The paper uses 900: 500 for training, 300 for validation and 100 for testing.
+    n_clusters : int
+        Number of clusters, m; 2 and 6 in the paper.
+    n_rows : int or (int, int)
+        Rows per task. With a pair ``(low, high)``, each task's number is drawn uniformly, both ends included.
+    n_features : int
+        Number of features, d.
+    rank : int, optional
+        Dimension of each cluster's subspace; ``n_features // 10``, at least 1, by default.
+    noise : float
+        Standard deviation of the noise on `y`.
+    hint : float in [0, 1], optional
+        Add side information: a one-hot encoded cluster, m numbers. With probability ``hint`` it is the task's own cluster,
+        else a uniformly random one, so it is right with probability ``hint + (1 - hint) / n_clusters``. By default tasks
+        have no side information.
+    random_state : int, Generator, RandomState or None
+        Seed. Subspaces, tasks, rows and side information are drawn from separate streams, so the target vectors of a seed
+        do not depend on `n_rows`, `noise` or `hint`. None uses fresh entropy.
+    return_truth : bool
+        Also return the hidden parameters.
+
+    Returns
+    -------
+    tasks : TaskSet
+        Tasks with labels 0 to T - 1.
+    truth : ClusterTruth
+        Only when `return_truth` is True.
+
+    Examples
+    --------
+    >>> from tailored.datasets import make_clusters
+    >>> tasks, truth = make_clusters(30, n_clusters=3, random_state=0, return_truth=True)
+    >>> tasks.X.shape, truth.bases.shape
+    ((2400, 20), (3, 20, 2))
+    """
+    n_tasks = check_int("n_tasks", n_tasks)
+    n_clusters, d = check_int("n_clusters", n_clusters), check_int("n_features", n_features)
+    rank = max(d // 10, 1) if rank is None else check_int("rank", rank)
+    noise = check_nonnegative("noise", noise)
+    hint = None if hint is None else check_real("hint", hint, 0.0, 1.0)
+    if n_clusters * rank > d:
+        raise ValueError(
+            f"n_clusters={n_clusters} orthogonal subspaces of rank={rank} need {n_clusters * rank} "
+            f"dimensions, but n_features={d}: lower n_clusters or rank, or raise n_features."
+        )
+    for_bases, for_tasks, for_rows, for_side = streams(random_state, 4)
+
+    bases = orthogonal_bases(for_bases, n_clusters, d, rank)
+    clusters = for_tasks.integers(n_clusters, size=n_tasks)
+    weights = np.einsum("tdr,tr->td", bases[clusters], on_sphere(for_tasks, n_tasks, rank))
+    sizes = row_counts(for_tasks, n_rows, n_tasks)
+
+    groups = np.repeat(np.arange(n_tasks), sizes)
+    X = on_sphere(for_rows, len(groups), d)
+    y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
+    hints = side = None
+    if hint is not None:
+        # Draw both for every task, so that a correct hint stays correct when `hint` grows and the seed is the same.
+        is_own, other = for_side.random(n_tasks) < hint, for_side.integers(n_clusters, size=n_tasks)
+        hints = np.where(is_own, clusters, other)
+        side = dict(enumerate(np.eye(n_clusters)[hints]))
+    tasks = TaskSet(X, y, groups, side_info=side)
+    truth = ClusterTruth(weights, clusters, bases, noise, hint, hints)
+    return (tasks, truth) if return_truth else tasks
+
+
+def streams(random_state: Any, n: int) -> list[np.random.Generator]:
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(np.iinfo(np.int32).max, size=4)
+    return np.random.default_rng(random_state).spawn(n)
+
+
+def on_sphere(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    points = rng.standard_normal((n, d))
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+
+def orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> np.ndarray:
+    Q, R = np.linalg.qr(rng.standard_normal((d, m * rank)))
+    # Normalise the signs of R's diagonal, so that the orthonormal frames are uniformly distributed.
+    Q = Q * np.sign(np.diag(R))
+    return np.ascontiguousarray(Q.reshape(d, m, rank).transpose(1, 0, 2))
+
+
+def row_counts(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarray:
+    if is_integer(n_rows):
+        return np.full(n_tasks, check_int("n_rows", n_rows))
+    if not isinstance(n_rows, tuple | list) or len(n_rows) != 2:
+        raise TypeError(f"n_rows must be an integer or a pair (low, high); got {n_rows!r}.")
+    low = check_int("n_rows[0]", n_rows[0])
+    high = check_int("n_rows[1]", n_rows[1], minimum=low)
+    return rng.integers(low, high, size=n_tasks, endpoint=True)
+
+
+@dataclass(frozen=True)
+class CircleTruth:
+    """The hidden parameters of `make_circle`."""
+
+    u: np.ndarray  # (d,) first of two orthonormal vectors that span the plane of the curve
+    v: np.ndarray  # (d,) second vector
+    weights: np.ndarray  # (T, d) target vector of each task
+    s: np.ndarray  # (T,) position of each task on the curve, which is its side information
+    radius: float
+    spread: float
+    noise: float
+    curve: str
+
+    def mean(self, side_info: Any) -> np.ndarray:
+        """Return the expected target vectors (T, d) for side information (T,) or (T, 1)."""
+        return self.radius * _point(self.curve, side_info, np.stack([self.u, self.v]))
+
+
+def make_circle(
+    n_tasks: int = 400,
+    *,
+    n_features: int = 10,
+    n_rows: int | tuple[int, int] = 20,
+    radius: float = 4.0,
+    spread: float = 0.3,
+    noise: float = 0.5,
+    curve: str = "circle",
+    random_state: Any = None,
+    return_truth: bool = False,
+) -> Any:
+    """Draw regression tasks whose target vectors lie around a curve; the side information is the position on it.
+
+    A task has side information s, uniform on [0, 1], and the target vector
+    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its rows are
+    ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w up to ``spread``, but not
+    linearly: nonlinear features of s are needed.
+
+    Parameters
+    ----------
+    n_tasks, n_features, n_rows, noise, random_state, return_truth
+        See `make_clusters`; `n_features` is at least 2.
+    radius : float
+        Radius of the circle, in the units of the target vectors.
+    spread : float
+        Standard deviation of each coordinate of w around the curve.
+    curve : {"circle", "line", "quadratic"}
+        With ``c = 2s - 1``, "line" is ``radius c u`` and "quadratic" ``radius (c u + c² v)``.
+
+    Returns
+    -------
+    tasks : TaskSet
+        Tasks with labels 0 to T - 1 and one column of side information, "s".
+    truth : CircleTruth
+        Only when `return_truth` is True.
+
+    Examples
+    --------
+    >>> from tailored.datasets import make_circle
+    >>> tasks, truth = make_circle(30, random_state=0, return_truth=True)
+    >>> tasks.X.shape, tasks.side_info.shape, truth.weights.shape
+    ((600, 10), (30, 1), (30, 10))
+    """
+    n_tasks, d = check_int("n_tasks", n_tasks), check_int("n_features", n_features, minimum=2)
+    radius, spread = check_nonnegative("radius", radius), check_nonnegative("spread", spread)
+    noise = check_nonnegative("noise", noise)
+    check_choice("curve", curve, CURVES)
+    for_plane, for_tasks, for_rows = streams(random_state, 3)
+
+    plane = orthogonal_bases(for_plane, 1, d, 2)[0].T
+    s = for_tasks.random(n_tasks)
+    weights = radius * _point(curve, s, plane) + spread * for_tasks.standard_normal((n_tasks, d))
+    sizes = row_counts(for_tasks, n_rows, n_tasks)
+
+    groups = np.repeat(np.arange(n_tasks), sizes)
+    X = for_rows.standard_normal((len(groups), d))
+    y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
+
+    tasks = TaskSet(X, y, groups, side_info={t: {"s": place} for t, place in enumerate(s.tolist())})
+    u, v = plane.copy()
+    truth = CircleTruth(u, v, weights, s, radius, spread, noise, curve)
+    return (tasks, truth) if return_truth else tasks
+
+
+def _point(curve: str, s: Any, plane: np.ndarray) -> np.ndarray:
+    """Return the points (T, d) at positions s on the curve of radius 1 in the plane (2, d)."""
+    return np.stack(CURVES[curve](np.asarray(s, dtype=np.float64).reshape(-1)), axis=1) @ plane

@@ -1,0 +1,235 @@
+"""Synthetic tasks: clusters, hints at them, and coefficients around a curve."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailored.datasets import CURVES, CircleTruth, ClusterTruth, make_circle, make_clusters
+from tailored.tasks.task_set import TaskSet
+
+
+def equal(a: TaskSet, b: TaskSet) -> bool:
+    fields = ("X", "y", "labels", "offsets", "side_info")
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in fields)
+
+
+@pytest.fixture(scope="module")
+def six() -> tuple[TaskSet, ClusterTruth]:
+    return make_clusters(n_clusters=6, random_state=0, return_truth=True)
+
+
+def test_clusters_shapes(six: tuple[TaskSet, ClusterTruth]) -> None:
+    tasks, truth = six
+    assert tasks.X.shape == (900 * 80, 20)
+    assert set(tasks.sizes.tolist()) == {80}
+    assert tasks.labels.tolist() == list(range(900))
+    assert tasks.side_info is None
+    assert truth.weights.shape == (900, 20)
+    assert truth.bases.shape == (6, 20, 2)
+    with pytest.raises(FrozenInstanceError):
+        truth.weights = None
+
+
+@pytest.mark.parametrize(("m", "d", "rank"), [(2, 20, None), (6, 20, None), (3, 7, 2), (5, 5, 1), (1, 4, 4)])
+def test_subspaces_are_orthogonal(m: int, d: int, rank: int | None) -> None:
+    _, truth = make_clusters(40, n_clusters=m, n_features=d, rank=rank, random_state=1, return_truth=True)
+    frame = np.concatenate(list(truth.bases), axis=1)
+    assert frame.shape == (d, m * (rank or 2))
+    np.testing.assert_allclose(frame.T @ frame, np.eye(frame.shape[1]), atol=1e-12)
+    inside = np.linalg.norm(np.einsum("mdr,td->tmr", truth.bases, truth.weights), axis=2)
+    np.testing.assert_allclose(inside, np.eye(m)[truth.clusters], atol=1e-12)
+
+
+def test_distributions(six: tuple[TaskSet, ClusterTruth]) -> None:
+    tasks, truth = six
+    np.testing.assert_allclose(np.linalg.norm(tasks.X, axis=1), 1)
+    np.testing.assert_allclose(tasks.X.T @ tasks.X / len(tasks.y), np.eye(20) / 20, atol=2e-3)
+    noise = tasks.y - np.einsum("nd,nd->n", tasks.X, np.repeat(truth.weights, 80, axis=0))
+    assert noise.std() == pytest.approx(0.1, rel=0.02)
+    assert abs(noise.mean()) < 5 * 0.1 / np.sqrt(len(noise))
+    # Gaussian, not merely of that spread: the fourth moment is three times the squared second.
+    assert (noise**4).mean() / (noise**2).mean() ** 2 == pytest.approx(3, rel=0.05)
+    # A uniform mixture: each count within 5 standard deviations of the binomial.
+    counts = np.bincount(truth.clusters, minlength=6)
+    assert np.abs(counts - 150).max() < 5 * np.sqrt(900 * 5 / 36)
+    # Directions inside a cluster have no preference: their second moment is I / rank.
+    inner = np.einsum("tdr,td->tr", truth.bases[truth.clusters], truth.weights)
+    np.testing.assert_allclose(inner.T @ inner / 900, np.eye(2) / 2, atol=0.06)
+
+
+def test_seeds() -> None:
+    options: dict[str, Any] = {"n_tasks": 8, "n_rows": (2, 9), "hint": 0.5}
+    first = make_clusters(random_state=3, **options)
+    np.random.seed(0)  # noqa: NPY002
+    state = np.random.get_state()  # noqa: NPY002
+    assert equal(first, make_clusters(random_state=3, **options))
+    assert equal(first, make_clusters(random_state=np.random.default_rng(3), **options))
+    assert not equal(first, make_clusters(random_state=4, **options))
+    legacy = [make_clusters(random_state=np.random.RandomState(5), **options) for _ in range(2)]
+    assert equal(*legacy)
+    assert not equal(make_clusters(**options), make_clusters(**options))
+    assert all(np.array_equal(a, b) for a, b in zip(state, np.random.get_state(), strict=True))  # noqa: NPY002
+
+
+def test_ragged() -> None:
+    sizes = make_clusters(200, n_rows=(3, 6), random_state=0).sizes
+    assert set(sizes.tolist()) == {3, 4, 5, 6}
+    assert set(make_clusters(9, n_rows=1, random_state=0).sizes.tolist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_tasks": 0}, ValueError, "n_tasks must be an integer >= 1"),
+        ({"n_tasks": 2.5}, TypeError, "n_tasks must be an integer"),
+        ({"n_clusters": 11}, ValueError, "n_clusters=11 orthogonal subspaces of rank=2 need 22 dimensions"),
+        ({"rank": 0}, ValueError, "rank must be an integer >= 1"),
+        ({"rank": 11}, ValueError, "n_features=20: lower n_clusters or rank"),
+        ({"noise": -1}, ValueError, "noise must be a finite number >= 0"),
+        ({"n_rows": 0}, ValueError, "n_rows must be an integer >= 1"),
+        ({"n_rows": (0, 3)}, ValueError, r"n_rows\[0\] must be an integer >= 1"),
+        ({"n_rows": (4, 3)}, ValueError, r"n_rows\[1\] must be an integer >= 4"),
+        ({"n_rows": (1, 2, 3)}, TypeError, r"n_rows must be an integer or a pair \(low, high\)"),
+        ({"hint": 1.5}, ValueError, r"hint must be a finite number in \[0, 1\]"),
+        ({"hint": True}, TypeError, "hint must be a number"),
+    ],
+)
+def test_bad_clusters(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make_clusters(**options)
+
+
+def test_draws_of_a_seed() -> None:
+    tasks, truth = make_clusters(30, n_clusters=3, n_rows=(2, 5), random_state=4, return_truth=True)
+    _, for_tasks, for_rows, _ = np.random.default_rng(4).spawn(4)
+    assert np.array_equal(truth.clusters, for_tasks.integers(3, size=30))
+    u = for_tasks.standard_normal((30, 2))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    assert np.array_equal(truth.weights, np.einsum("tdr,tr->td", truth.bases[truth.clusters], u))
+    sizes = for_tasks.integers(2, 5, size=30, endpoint=True)
+    assert np.array_equal(tasks.sizes, sizes)
+    X = for_rows.standard_normal((sizes.sum(), 20))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    noise = 0.1 * for_rows.standard_normal(len(X))
+    assert np.array_equal(tasks.X, X)
+    assert np.array_equal(tasks.y, np.einsum("nd,nd->n", X, np.repeat(truth.weights, sizes, axis=0)) + noise)
+    assert tasks.side_info is None
+    assert truth.noise == 0.1
+    assert truth.hint is None
+    assert truth.hints is None
+
+
+def test_hints_change_nothing_else() -> None:
+    options: dict[str, Any] = {"n_tasks": 25, "n_clusters": 4, "n_rows": (1, 6), "random_state": 2}
+    plain, truth = make_clusters(**options, return_truth=True)
+    hinted, told = make_clusters(**options, hint=0.7, return_truth=True)
+    assert np.array_equal(plain.X, hinted.X)
+    assert np.array_equal(plain.y, hinted.y)
+    assert np.array_equal(plain.offsets, hinted.offsets)
+    assert np.array_equal(truth.weights, told.weights)
+    assert told.hint == 0.7
+    assert np.array_equal(hinted.side_info, np.eye(4)[told.hints])
+
+
+@pytest.mark.parametrize(("hint", "m"), [(0.0, 3), (0.3, 2), (0.7, 6), (1.0, 6), (0.5, 1)])
+def test_hints_are_right_as_often_as_said(hint: float, m: int) -> None:
+    n = 4000
+    _, truth = make_clusters(n, n_clusters=m, n_rows=1, hint=hint, random_state=0, return_truth=True)
+    right = hint + (1 - hint) / m
+    assert abs((truth.hints == truth.clusters).mean() - right) <= 5 * np.sqrt(right * (1 - right) / n)
+    # Wrong ones have no preference.
+    for j in range(m):
+        wrong = truth.hints[(truth.clusters == j) & (truth.hints != j)]
+        counts = np.delete(np.bincount(wrong, minlength=m), j)
+        assert np.all(np.abs(counts - len(wrong) / max(m - 1, 1)) <= 5 * np.sqrt(len(wrong) + 1))
+
+
+def test_a_surer_hint_stays_right() -> None:
+    options: dict[str, Any] = {"n_clusters": 5, "n_rows": 1, "random_state": 1, "return_truth": True}
+    right = [
+        truth.hints == truth.clusters
+        for truth in (make_clusters(200, hint=hint, **options)[1] for hint in (0.0, 0.4, 0.8, 1))
+    ]
+    assert all((less <= more).all() for less, more in pairwise(right))
+    assert right[-1].all()
+
+
+@pytest.fixture(scope="module")
+def circle() -> tuple[TaskSet, CircleTruth]:
+    return make_circle(2000, random_state=0, return_truth=True)
+
+
+def test_circle_shapes(circle: tuple[TaskSet, CircleTruth]) -> None:
+    tasks, truth = circle
+    assert tasks.X.shape == (2000 * 20, 10)
+    assert tasks.labels.tolist() == list(range(2000))
+    assert tasks.side_names == ["s"]
+    assert np.array_equal(tasks.side_info, truth.s[:, None])
+    frame = np.stack([truth.u, truth.v])
+    np.testing.assert_allclose(frame @ frame.T, np.eye(2), atol=1e-12)
+    with pytest.raises(FrozenInstanceError):
+        truth.weights = None
+
+
+def test_circle_distributions(circle: tuple[TaskSet, CircleTruth]) -> None:
+    tasks, truth = circle
+    assert truth.s.mean() == pytest.approx(0.5, abs=5 * np.sqrt(1 / 12 / 2000))
+    assert (truth.s.min(), truth.s.max()) == pytest.approx((0, 1), abs=0.01)
+    angle = 2 * np.pi * truth.s[:, None]
+    around = truth.weights - 4 * (np.cos(angle) * truth.u + np.sin(angle) * truth.v)
+    np.testing.assert_allclose(around.T @ around / 2000, 0.09 * np.eye(10), atol=0.015)
+    np.testing.assert_allclose(tasks.X.T @ tasks.X / len(tasks.y), np.eye(10), atol=0.03)
+    noise = tasks.y - np.einsum("nd,nd->n", tasks.X, np.repeat(truth.weights, 20, axis=0))
+    assert noise.std() == pytest.approx(0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_curves(curve: str) -> None:
+    tasks, truth = make_circle(
+        50, n_rows=(1, 4), radius=2.5, spread=0, noise=0, curve=curve, random_state=1, return_truth=True
+    )
+    c = 2 * truth.s - 1
+    along, across = {
+        "circle": (-np.cos(np.pi * c), -np.sin(np.pi * c)),
+        "line": (c, 0 * c),
+        "quadratic": (c, c**2),
+    }[curve]
+    expected = 2.5 * (along[:, None] * truth.u + across[:, None] * truth.v)
+    np.testing.assert_allclose(truth.weights, expected, atol=1e-12)
+    np.testing.assert_allclose(truth.mean(tasks.side_info), expected, atol=1e-12)
+    np.testing.assert_allclose(truth.mean(truth.s), expected, atol=1e-12)
+    assert set(tasks.sizes.tolist()) == {1, 2, 3, 4}
+    np.testing.assert_allclose(
+        tasks.y, np.einsum("nd,nd->n", tasks.X, np.repeat(expected, tasks.sizes, axis=0)), atol=1e-12
+    )
+
+
+def test_circle_seeds() -> None:
+    assert equal(make_circle(5, random_state=3), make_circle(5, random_state=np.random.default_rng(3)))
+    assert not equal(make_circle(5, random_state=3), make_circle(5, random_state=4))
+    options: dict[str, Any] = {"random_state": 3, "return_truth": True}
+    first = make_circle(5, **options)[1]
+    for change in ({"n_rows": 2}, {"n_rows": (1, 4)}, {"noise": 0.1}):
+        assert np.array_equal(first.weights, make_circle(5, **change, **options)[1].weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_tasks": 0}, ValueError, "n_tasks must be an integer >= 1"),
+        ({"n_features": 1}, ValueError, "n_features must be an integer >= 2"),
+        ({"n_rows": 0}, ValueError, "n_rows must be an integer >= 1"),
+        ({"radius": -1}, ValueError, "radius must be a finite number >= 0"),
+        ({"spread": np.inf}, ValueError, "spread must be a finite number"),
+        ({"noise": "much"}, TypeError, "noise must be a number"),
+        ({"curve": "circel"}, ValueError, "'circle', 'line', 'quadratic'.*Did you mean 'circle'"),
+    ],
+)
+def test_bad_circles(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make_circle(**options)
