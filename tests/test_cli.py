@@ -298,8 +298,8 @@ def test_columns_of_tasks_are_side_information(folder, model):
     joined = folder / "joined.tailored"
     done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined, "--jobs", 1)
     assert "warning: constant within every task, so read as side information: 'kind'." in done.stderr
-    counts = "20 tasks, 240 rows, 1 feature, 1 group-level feature."
-    assert f"{counts}\nnumbers: hours\nside information: kind (categories)\n" in done.stdout
+    assert done.stdout.startswith("EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n")
+    assert "\nnumbers: hours\nside information: kind (categories)\n" in done.stdout
     one = run("predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv").stdout
     side = ("--side-info", folder / "schools.csv")
     two = run("predict", model, folder / "new.csv", "--support", folder / "first.csv", *side).stdout
@@ -449,9 +449,9 @@ def test_tables_of_spreadsheets(folder, numeric_models):
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
     text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
-    assert text.startswith("20 tasks, 240 rows, 1 feature.\nnumbers: hours\n")
+    assert text.startswith("EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n")
     assert tailored.load(out).summary().text[0] in text
-    assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
+    assert f"\nnumbers: hours\nmodel: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
 
 
 def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
@@ -475,8 +475,8 @@ def test_evaluate(folder, monkeypatch):
     options = ("--rows", "0,5", "--folds", 2, "--jobs", 1, "--side-info", folder / "schools.csv")
     done = run("evaluate", folder / "pupils.csv", *ROLES, *options, "-o", folder / "errors.csv")
     text = " ".join(done.stdout.split())
-    assert "Mean squared error of score on 20 held-out tasks, by number of support rows" in text
-    assert "coverage of the 90 % intervals" in text
+    assert "Mean squared error on 20 new tasks, by number of support rows" in text
+    assert "inside 90 % intervals" in text
     assert "pooled ridge: One ridge regression for all tasks, with side information" in text
     # Without a terminal, stages are log lines on standard error.
     assert len([line for line in done.stderr.splitlines() if "1 of 2, ridge per task" in line]) == 1
@@ -530,7 +530,7 @@ def test_classes_and_counts(folder):
         ("points", "poisson", ("half Poisson deviance", "absolute error")),
     ):
         text = run("evaluate", folder / "passed.csv", "--target", target, *options, "--loss", loss).stdout
-        found = [f"Mean {name} of {target} on 20 held-out tasks" in text for name in names]
+        found = [f"Mean {name} on 20 new tasks" in text for name in names]
         assert all(found)
         assert text.count("regression per task") == len(names) + 1  # once in the caption
 
@@ -680,7 +680,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     data, model = tmp_path / "data.csv", tmp_path / "model"
     frame.to_csv(data, index=False)
     roles = ("--task", "school,term", "--target", "score")
-    assert "40 tasks, 240 rows, 1 feature." in run("fit", data, *roles, "-o", model, "--jobs", 1).stdout
+    assert "240 rows of score, 1 feature\n" in run("fit", data, *roles, "-o", model, "--jobs", 1).stdout
     found = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
     tasks = TaskSet.from_frame(frame.astype({"term": str}), task=["school", "term"], target="score")
     expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(frame.astype({"term": str}))

@@ -24,8 +24,9 @@ from tailored.gaussian.errors import mean_covariance, task_estimates
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Effect, SideFit, Term
-from tailored.summaries.tables import Summary, Table
-from tailored.summaries.training import TrainingSummary
+from tailored._utils.tables import Table
+from tailored.summaries.summary import Summary
+from tailored.empirical_bayes.training_summary import TrainingSummary
 from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

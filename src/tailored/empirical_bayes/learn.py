@@ -32,7 +32,6 @@ from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
-from ..summaries.training import MIXED_MODEL, OWN, POOLED, TrainingSummary
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
@@ -42,7 +41,15 @@ from .query_bias import PENALTIES, FittedShift, fit_shifts
 from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
 from .shared_fit import FittedEffects, fit_effects
-from .training_summary import basic_summary, compared_structures, training_summary
+from .training_summary import (
+    MIXED_MODEL,
+    OWN,
+    POOLED,
+    TrainingSummary,
+    basic_summary,
+    compared_structures,
+    training_summary,
+)
 
 SourceIn = Callable[..., Source]
 

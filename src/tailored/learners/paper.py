@@ -39,7 +39,7 @@ from ..solvers.held_out import HeldOutPool
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..solvers.projected import StepSizes, Trajectory, run
 from ..summaries.paper import summarise_paper_learner
-from ..summaries.tables import Summary
+from ..summaries.summary import Summary
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling, clipped, mean_error, predictions
 from ..tasks.task_set import TaskSet
