@@ -1,5 +1,5 @@
 # Export the multilevel data sets of the benchmark and the gallery:  Rscript benchmarks/export_multilevel.R FOLDER
-# Needs the R packages mlmRev, nlme, lme4 and bayesm.  `tailored.datasets.load_multilevel` and docs/gallery read the files.
+# Needs the R packages mlmRev, nlme, lme4 and bayesm.  `studies/data.py` and docs/gallery read the files.
 
 folder <- commandArgs(trailingOnly = TRUE)
 if (length(folder) != 1) stop("usage: Rscript export_multilevel.R FOLDER")

@@ -11,15 +11,19 @@ numbers, of which the nearest has the lower absolute error.
 
 import argparse
 import os
+import sys
 import time
+from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from studies.data import load_jester, load_movielens
 from tailored import EmpiricalBayesLearner
-from tailored.datasets import fetch_jester, fetch_movielens
 
 SHRINK = 5.0  # ratings that an item's or a user's bias is steadied by
 SWEEPS = 10
@@ -27,11 +31,8 @@ SWEEPS = 10
 
 def load(name):
     """All users with one-hot items, and the range of the ratings."""
-    if name == "movielens":
-        data = fetch_movielens(n_items=None)
-    else:
-        data = fetch_jester(n_items=None, sparse=True)
-    return data.tasks, data.target_range
+    tasks, _, target_range = (load_movielens if name == "movielens" else load_jester)(n_items=None)
+    return tasks, target_range
 
 
 def triples(tasks, first=0):

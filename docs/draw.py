@@ -37,7 +37,10 @@ def main(names: list[str]) -> int:
         start = time.perf_counter()
         command = [sys.executable, "-W", "error", str(script), str(target)]
         done = subprocess.run(
-            command, env={**os.environ, "MPLBACKEND": "Agg"}, capture_output=True, text=True
+            command,
+            env={**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(DOCS.parent)},
+            capture_output=True,
+            text=True,
         )
         said = "" if done.returncode == 0 else f" failed\n{done.stderr}"
         print(f"{script.stem}: {time.perf_counter() - start:.0f} s{said}", flush=True)

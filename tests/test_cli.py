@@ -25,12 +25,11 @@ from tailored.cli.console import UsageError, with_options
 from tailored.cli.examples import ALGORITHM_1, BAYES, CURVES, INDEPENDENT, ORACLE, OURS, DemoResult, run_demo
 from tailored.cli.models import Columns, scan_tasks
 from tailored.cli.tables import read_table
-from tailored.datasets import SOURCES
 from tailored.evaluation import Evaluation
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-COMMANDS = ("fit", "predict", "evaluate", "summary", "report", "demo", "datasets")
+COMMANDS = ("fit", "predict", "evaluate", "summary", "report", "demo")
 ROLES = ("--task", "school", "--target", "score")
 
 
@@ -806,16 +805,6 @@ def test_demo_learns_the_direction_in_which_the_tasks_of_a_cluster_differ():
         assert list(observed.labels) == list(predicted.labels)
         assert observed.side_info[0, i] == 1.0
         assert np.argmax(np.abs(result.weights[OURS][i])) == i
-
-
-def test_datasets_are_listed(tmp_path):
-    text = run("datasets", TAILORED_DATA_HOME=str(tmp_path), TAILORED_DATA="").stdout
-    for source in SOURCES.values():
-        for word in (source.name, source.url, source.licence, str(tmp_path / source.file)):
-            assert word in text
-    assert "not downloaded yet" in text
-    assert "TAILORED_DATA (folder with local copies): not set" in text
-    assert "set to /elsewhere" in run("datasets", TAILORED_DATA="/elsewhere").stdout
 
 
 def test_a_table_without_features_fits_a_random_intercept(tmp_path):

@@ -19,7 +19,7 @@ from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows, statistics_of
 from tailored.gaussian.side import Effect, Group, SideStructure, fit_side, gate_penalties, select_side
-from tailored.gaussian.structures import Structure, StructureFitter
+from tailored.gaussian.structures import Independent, MixedModel, StructureFitter
 from tailored.tasks.rows import Scaling
 
 D, Q = 3, 2
@@ -414,9 +414,9 @@ def test_a_description_without_meaning_moves_nothing():
 def test_a_fitter_takes_the_description_off_first():
     statistics, rows, _ = tiny(T=40)
     fitter = StructureFitter.of(statistics, [0], effects(), GROUPS)
-    model = fitter.most_likely(Structure("mixed model"))
+    model = fitter.most_likely(MixedModel())
     np.testing.assert_array_equal(model.side, fit_side(statistics, effects(), GROUPS).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
     assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     # tasks that share nothing have no description to share
-    assert fitter.fit(Structure("independent", ridge=1.0)).side is None
+    assert fitter.fit(Independent(1.0)).side is None

@@ -10,10 +10,10 @@ import sys
 import matplotlib.pyplot as plt
 import numpy as np
 
+from studies.data import load_movielens  # from a checkout
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.datasets import fetch_movielens
 
-ratings = fetch_movielens(n_items=20, min_ratings=12).tasks
+ratings = load_movielens(n_items=20, min_ratings=12).tasks
 side_info = {user: row[:2] for user, row in zip(ratings.labels, ratings.side_info, strict=True)}
 users = TaskSet(ratings.X, ratings.y, np.repeat(ratings.labels, ratings.sizes), side_info=side_info)
 train, new = users.split([0.7, 0.3], random_state=0)

@@ -10,11 +10,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
+from studies.data import load_lenk  # from a checkout
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.datasets import fetch_lenk
 from tailored.displays import EffectsDisplay, ShrinkageDisplay
 
-survey = fetch_lenk()
+survey = load_lenk()
 rows = pd.DataFrame(survey.tasks.X, columns=survey.feature_names)
 rows["person"] = np.repeat(survey.tasks.labels, survey.tasks.sizes)
 rows["likely to buy"] = survey.tasks.y

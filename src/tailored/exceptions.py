@@ -1,10 +1,7 @@
 """Warnings and errors that the library defines."""
 
 __all__ = [
-    "ChecksumError",
     "ConstantRepresentationWarning",
-    "DamagedFileError",
-    "DownloadError",
     "MissingModelFileError",
     "ModelFileError",
     "SecondGroupingWarning",
@@ -63,15 +60,3 @@ class MissingModelFileError(ModelFileError, FileNotFoundError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if len(self.args) == 1 else f"path: {self.path}: {self.reason}"
-
-
-class DownloadError(OSError):
-    """A file could not be downloaded or stored; the message says how to provide it by hand."""
-
-
-class DamagedFileError(ValueError):
-    """A file of a data set cannot be read; the message names the file, the reason and a remedy."""
-
-
-class ChecksumError(DamagedFileError):
-    """A file differs from the published one: the SHA-256 checksums do not match."""

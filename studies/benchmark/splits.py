@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tailored import datasets
 from tailored.tasks.task_set import TaskSet
 
+from ..data import Ratings, load_lenk, load_multilevel
 from ..theory.bayes import BayesOracle, ClusterOracle, CurveOracle, SubspaceOracle
 
 
@@ -134,26 +135,26 @@ def subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1)
 
 def lenk(seed: int, data: str | None) -> Split:
     """140 random people with all 20 rows; 30 others with 16 rows to adapt on and 4 to score."""
-    bunch = datasets.fetch_lenk(add_constant=True, path=data)
-    order = np.random.default_rng(seed).permutation(len(bunch.tasks))
-    test = bunch.tasks[order[140:170]]
+    survey = load_lenk(data)
+    tasks = survey.tasks.replace(X=np.column_stack([survey.tasks.X, np.ones(len(survey.tasks.y))]))
+    order = np.random.default_rng(seed).permutation(len(tasks))
+    test = tasks[order[140:170]]
     # The file's own test rows come last for every person.
     support, query = test.support_query(16, shuffle=False)
-    return Split(bunch.tasks[order[:140]], support, query, tuple(bunch.target_range))
+    return Split(tasks[order[:140]], support, query, survey.target_range)
 
 
-def ratings(fetch: Callable[..., Any], n_train: int, n_test: int) -> Load:
+def ratings(read: Callable[..., Ratings], n_train: int, n_test: int) -> Load:
     """Random users; training users with all their ratings, test users with 75 % to adapt on."""
 
     def load(seed: int, data: str | None) -> Split:
-        bunch = fetch(path=data)
-        tasks: TaskSet = bunch.tasks
+        tasks, _, target_range = read(data)
         if tasks.side_info is not None:
             tasks = tasks.replace(side_info=None, side_names=None, feature_names=None, encoding=None)
         order = np.random.default_rng(seed).permutation(len(tasks))
         new = tasks[order[n_train : n_train + n_test]]
         support, query = new.support_query(0.75, random_state=seed)
-        return Split(tasks[order[:n_train]], support, query, tuple(bunch.target_range), new)
+        return Split(tasks[order[:n_train]], support, query, target_range, new)
 
     return load
 
@@ -162,7 +163,7 @@ def multilevel(name: str, n_given: int, *, in_time: bool) -> Load:
     """A quarter of the groups, at least five, is new; of each some rows are given, random or the first ones."""
 
     def load(seed: int, data: str | None) -> Split:
-        read: TaskSet = datasets.load_multilevel(name, path=data).tasks
+        read = load_multilevel(name, data)
         # Rows are handed over as plain arrays here; a model that knows names would miss them, row after row.
         tasks = read.replace(feature_names=None, encoding=None)
         order = np.random.default_rng(seed).permutation(len(tasks))

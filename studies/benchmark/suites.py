@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tailored import datasets
 
+from ..data import MULTILEVEL, load_jester, load_movielens, load_multilevel
 from . import polls, splits
 from .methods import (
     ALGORITHM_1,
@@ -77,14 +78,14 @@ _WITHOUT_LEVEL = ("mixed model", *_RATINGS_ONLY)
 def _multilevel(name: str, n_train: int, n_given: int, *, in_time: bool = False) -> Suite:
     def missing(data: str | None) -> str | None:
         try:
-            datasets.load_multilevel(name, path=data)
+            load_multilevel(name, data)
         except FileNotFoundError as error:
             return str(error)
         return None
 
     rows = f"{'first ' if in_time else ''}{n_given} row{'s' * (n_given != 1)} given"
     return Suite(
-        f"{datasets.MULTILEVEL[name].about}; {rows}",
+        f"{MULTILEVEL[name].about}; {rows}",
         n_train,
         splits.multilevel(name, n_given, in_time=in_time),
         (*_WITHOUT_LEVEL, *(_TOO_SLOW if n_train > 1000 else ())),
@@ -181,14 +182,14 @@ SUITES: dict[str, Suite] = {
     "movielens": Suite(
         "20 most rated movies, 300 / 100 users",
         300,
-        splits.ratings(datasets.fetch_movielens, 300, 100),
+        splits.ratings(load_movielens, 300, 100),
         _FEW_COLUMNS,
         overlap=100 / 300,
     ),
     "jester": Suite(
         "20 most rated jokes, 350 / 100 users",
         350,
-        splits.ratings(datasets.fetch_jester, 350, 100),
+        splits.ratings(load_jester, 350, 100),
         _FEW_COLUMNS,
         overlap=100 / 350,
     ),

@@ -20,7 +20,6 @@ from sklearn.model_selection import train_test_split
 
 from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
-from tailored.datasets import fetch_lenk, fetch_movielens
 from tailored.losses import get_loss
 from tailored.representation.bias import Bias
 from tailored.solvers.base import TaskBatch
@@ -29,6 +28,7 @@ from tailored.solvers.projected import StepSizes, Trajectory
 from tailored.solvers.projected import run as run_solver
 from tailored.tasks.rows import Rows
 
+from ..data import load_lenk, load_movielens
 from ..files import ResultsError, write_text
 from ..parallel import in_any_order
 
@@ -157,7 +157,7 @@ def _clusters(rng: np.random.RandomState, m: int) -> Data:
 
 
 def _lenk(rng: np.random.RandomState, path: str | None) -> Data:
-    tasks = fetch_lenk(path=path).tasks
+    tasks = load_lenk(path).tasks
     X = np.column_stack([np.ones(len(tasks.y)), tasks.X]).reshape(-1, 20, 14)
     y = tasks.y.reshape(-1, 20)
     rng.shuffle(np.arange(170))  # not used, but it advances the generator
@@ -168,7 +168,7 @@ def _lenk(rng: np.random.RandomState, path: str | None) -> Data:
 
 
 def _movielens(rng: np.random.RandomState, path: str | None) -> Data:
-    tasks = fetch_movielens(path=path).tasks
+    tasks = load_movielens(path).tasks
     users = []
     for a, b in pairwise(tasks.offsets):
         order = np.argsort(tasks.X[a:b].argmax(axis=1))  # from the most to the least rated movie

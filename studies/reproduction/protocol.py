@@ -15,19 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.datasets import fetch_jester, fetch_lenk, fetch_movielens, make_clusters
+from tailored.datasets import make_clusters
 from tailored.feature_maps import AngleMap, FeatureMap, get_feature_map
 from tailored.tasks.rows import Rows
 from tailored.tasks.task_set import TaskSet
 
+from ..data import Ratings, load_jester, load_lenk, load_movielens
 from .config import ConfigError, ExperimentConfig
 
 Array = NDArray[np.float64]
 
-FETCHERS: dict[str, Callable[..., Any]] = {
-    "lenk": fetch_lenk,
-    "movielens": fetch_movielens,
-    "jester": fetch_jester,
+LOADERS: dict[str, Callable[..., Ratings]] = {
+    "lenk": load_lenk,
+    "movielens": load_movielens,
+    "jester": load_jester,
 }
 
 
@@ -80,11 +81,14 @@ class Prepared:
 
 
 @lru_cache(maxsize=8)
-def load_real(source: str, options: tuple[tuple[str, Any], ...], data: str | None) -> Any:
+def load_real(source: str, options: tuple[tuple[str, Any], ...], data: str | None) -> Ratings:
     """The data set of a real experiment; kept per process, because its file is the same for every seed."""
     try:
-        return FETCHERS[source](path=data, **dict(options))
-    except ValueError as error:
+        return LOADERS[source](data, **dict(options))
+    except OSError:  # the message already says which file is missing
+        raise
+    except Exception as error:
+        # Readers of zip, Excel and MATLAB files raise many types of exceptions for damaged files.
         raise ConfigError(f"the data of {source!r} cannot be used: {error}") from error
 
 
@@ -94,7 +98,7 @@ def data_digest(config: ExperimentConfig, data: str | None = None) -> str:
     Two files can satisfy one configuration (the whole of Jester and a sample of it); their results must not
     be mixed.
     """
-    if config.data.source not in FETCHERS:
+    if config.data.source not in LOADERS:
         return "seeded"
     tasks = load_real(config.data.source, config.data.options, data).tasks
     digest = hashlib.sha256()
@@ -112,7 +116,7 @@ def prepare(config: ExperimentConfig, seed: int, data: str | None = None) -> Pre
     config : ExperimentConfig
     seed : int
     data : str, optional
-        A folder (or file) with the real data, instead of a download.
+        A folder with the real data, instead of a download.
     """
     for_tasks, for_split, for_order = np.random.default_rng(seed).spawn(3)
     sizes = [config.tasks.train, config.tasks.validation, config.tasks.test]
@@ -125,7 +129,7 @@ def prepare(config: ExperimentConfig, seed: int, data: str | None = None) -> Pre
         names = [f"feature {j + 1}" for j in range(tasks.n_features)]
     else:
         loaded = load_real(config.data.source, config.data.options, data)
-        tasks, target_range, names = loaded.tasks, loaded.target_range, list(loaded.feature_names)
+        tasks, target_range, names = loaded.tasks, loaded.target_range, loaded.feature_names
     if config.tasks.total > len(tasks):
         raise ConfigError(
             f"{config.name}: tasks.train + tasks.validation + tasks.test is {config.tasks.total}, "

@@ -17,6 +17,7 @@ from scipy.special import expit, gammaln, softmax
 from tailored import TaskSet, datasets
 
 from ..benchmark.splits import Load, Split, clusters, lenk, multilevel, ratings, subspaces, with_oracle
+from ..data import MULTILEVEL, Ratings, load_jester, load_movielens
 from ..theory.bayes import BayesOracle
 
 Array = NDArray[np.float64]
@@ -232,7 +233,7 @@ def category(seed: int, data: str | None, *, n_train: int = 130, n_rows: int = 3
 
 
 def _multilevel(name: str, n_given: int) -> Environment:
-    about, load = datasets.MULTILEVEL[name].about, multilevel(name, n_given, in_time=False)
+    about, load = MULTILEVEL[name].about, multilevel(name, n_given, in_time=False)
     return Environment(about, load, (0, n_given), overlap=1 / 3)
 
 
@@ -258,9 +259,9 @@ def _hint() -> Environment:
     return Environment("six clusters with a noisy hint", load, (1, 3, 8))
 
 
-def _ratings(fetch: Callable[..., Any], n_train: int) -> Environment:
+def _ratings(read: Callable[..., Ratings], n_train: int) -> Environment:
     about = f"ratings of the 20 most rated items, {n_train} / 100 users"
-    return Environment(about, ratings(fetch, n_train, 100), overlap=100 / n_train)
+    return Environment(about, ratings(read, n_train, 100), overlap=100 / n_train)
 
 
 def _subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1) -> Environment:
@@ -295,12 +296,12 @@ ENVIRONMENTS: dict[str, Environment] = {
     "lenk": Environment("computer survey, 140 / 30 random people", lenk, overlap=30 / 140),
     "angle": Environment("weights on a circle without side information", angle, measure="weights"),
     "clusters-2": Environment("the paper's two clusters", clusters(2)),
-    "movielens": _ratings(datasets.fetch_movielens, 300),
+    "movielens": _ratings(load_movielens, 300),
     "category": Environment("yes or no; side information with a category", category, (0, 5), "log loss"),
     "circle": _circle(0),
     "circle-noise-20": _circle(20),
     "hint": _hint(),
-    "jester": _ratings(datasets.fetch_jester, 350),
+    "jester": _ratings(load_jester, 350),
     "circle-noise-50": _circle(50),
     "clusters-6": Environment("the paper's six clusters", clusters(6)),
     "subspace-100": _subspaces(100, 100, 5, 25),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tailored._utils.records import cached_property
 from tailored._utils.validation import check_choice, check_int, check_nonnegative, check_positive, check_psd
-from tailored.datasets._synthetic import on_sphere
+from tailored.datasets import on_sphere
 from tailored.losses import get_loss
 from tailored.tasks.task_set import Task, TaskSet
 from tailored.theory.estimates import Quantities

@@ -57,7 +57,7 @@ def test_it_degrades_to_its_simpler_forms():
 def test_search_results_hold_the_choice(mixture):
     measured = ("error", "density")
     tried = [entry for entry in mixture.search_results_ if entry["kind"] != "conditional bias"]
-    assert {entry["kind"] for entry in tried} == {"mixed model", "mixture"}
+    assert {entry["kind"] for entry in tried} == {"mixed model", "mixture", "atoms"}
     (chosen,) = [
         entry
         for entry in tried

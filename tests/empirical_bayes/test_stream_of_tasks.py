@@ -18,7 +18,7 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.stepwise import Stepwise, blend
-from tailored.gaussian.structures import Structure
+from tailored.gaussian.structures import MixedModel
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
@@ -52,7 +52,7 @@ def test_stepwise_em_ends_near_em_on_all_tasks():
     """From a model of few tasks, a single pass over many gets most of the way to what EM finds in many passes."""
     tasks = tasks_of(0, 4000, n_rows=4)
     units = Scaling.of(tasks, True, centre=True)
-    everything, form = Moments.of(tasks, units), Structure("mixed model")
+    everything, form = Moments.of(tasks, units), MixedModel()
     few = everything.take(np.arange(60))
     wide = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
     start = em(few, wide, max_iter=300, tol=1e-10).mixture

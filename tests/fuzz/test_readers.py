@@ -1,12 +1,11 @@
-"""A few seconds of `readers.py`, whose long run is a command (README.md beside this file)."""
+"""A few seconds of `readers.py`, whose long run is a command (README.md in this folder)."""
 
 from readers import run
 
 
-def test_odd_tables_and_damaged_files_are_read_right_or_refused() -> None:
-    found = run(1, range(600))
+def test_odd_tables_are_read_right_or_raise_an_error() -> None:
+    found = run(1, range(300))
     assert found.failed == []
-    # that the drawing reached results and refusals alike
-    for kind in ("table", "file"):
-        for outcome in ("read", "refused"):
-            assert found.tried[f"outcome of a {kind}", outcome] > 20
+    # The inputs reach both outcomes.
+    for outcome in ("read", "refused"):
+        assert found.tried["outcome", outcome] > 20

@@ -16,7 +16,7 @@ from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
 from tailored.gaussian.starts import fit_mixture
-from tailored.gaussian.structures import Structure, StructureFitter
+from tailored.gaussian.structures import MixtureModel, StructureFitter
 from tailored.tasks.rows import Scaling
 
 D, Q, K = 4, 2, 3
@@ -201,7 +201,7 @@ def test_gates_use_what_a_description_says():
     both = two_clusters(240, 0.9, seed=3)
     train, test = both[:120], both[120:]
     fitter = StructureFitter(statistics_of(train), [0], groups=[Group(0, False, np.arange(2), np.eye(2))])
-    form = Structure("mixture", 2)
+    form = MixtureModel(n_components=2)
     without = fitter.fit(form)
     gated = fitter.fit(replace(form, gate_penalty=1.0))
     assert without.gates is None
@@ -217,7 +217,7 @@ def test_an_uninformative_description_costs_nothing():
     both = two_clusters(240, 0.0, seed=4)
     train, test = both[:120], both[120:]
     fitter = StructureFitter(statistics_of(train), [0], groups=[Group(0, False, np.arange(2), np.eye(2))])
-    form = Structure("mixture", 2)
+    form = MixtureModel(n_components=2)
     without, gated = fitter.fit(form), fitter.fit(replace(form, gate_penalty=10.0))
     for n_support in (1, 3, 8):
         assert errors(gated, test, n_support) < 1.02 * errors(without, test, n_support)

@@ -7,7 +7,7 @@ from tailored import TaskSet
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.structures import Structure, refine
+from tailored.gaussian.structures import MixedModel, MixtureModel, refine
 from tailored.tasks.rows import Scaling
 
 
@@ -40,23 +40,19 @@ def test_moments_and_totals_of_parts_add_up():
 @pytest.mark.parametrize(
     "form",
     [
-        Structure("mixture", 3),
-        Structure("mixed model"),
-        Structure("mixed model", covariance="diagonal"),
-        Structure("mixed model", pseudo_tasks=10.0),
+        MixtureModel(n_components=3),
+        MixedModel(),
+        MixedModel("diagonal"),
+        MixedModel(pseudo_tasks=10.0),
     ],
 )
 def test_refining_on_all_tasks_explains_them_better(form):
     _, statistics, mixture = draw(200)
+    diagonal = form == MixedModel("diagonal")
     if form.kind == "mixed model":
-        W = (
-            np.diag(np.diag(mixture.covariances[1]))
-            if form.covariance == "diagonal"
-            else mixture.covariances[1]
-        )
+        W = np.diag(np.diag(mixture.covariances[1])) if diagonal else mixture.covariances[1]
         mixture = Mixture(np.ones(1), mixture.means[1:2], W[None], mixture.noise)
     sample = statistics.take(np.arange(60))
-    diagonal = form.covariance == "diagonal"
     start = em(sample, mixture, max_iter=30, restrict=form.restrict).mixture
     found = refine(statistics, form, start)
     before, after = (statistics.posterior(model).log_evidence.sum() for model in (start, found))

@@ -5,7 +5,6 @@ import pytest
 
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes import selection
 from tailored.gaussian.moments import Moments
 from tailored.learners import empirical_bayes as empirical_bayes
 from tailored.sources import base
@@ -33,8 +32,6 @@ def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
 def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     tasks = make_clusters(n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0)
     train, test = tasks[:200], tasks[200:]
-    # The sample is too small for them.
-    monkeypatch.setattr(selection, "LEAST_ATOMS", 1000)
     all_at_once = EmpiricalBayesLearner(loss="absolute").fit(train)
     monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .console import Command, OneLineErrors
-from .examples import datasets, demo
+from .examples import demo
 from .models import evaluate, fit, predict, report, summary
 
 __all__ = ["app"]
@@ -37,7 +37,7 @@ def main(
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Your own tables": (fit, predict, evaluate, summary, report),
-    "Examples": (demo, datasets),
+    "Examples": (demo,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

@@ -94,26 +94,22 @@ class OneLineErrors(_PlainFlags, TyperGroup):
 
 @contextmanager
 def report_errors(hint: str = "") -> Iterator[None]:
-    """Report failed downloads, missing files, missing packages and interrupts in one message with an exit code.
+    """Report missing files, missing packages and interrupts in one message with an exit code.
 
     ``hint`` is appended to the message about an interrupt.
     """
     try:
-        # This slow import is inside the try block so that an interrupt during it is reported as well.
-        from ..exceptions import DamagedFileError
-
-        try:
-            yield
-        except BrokenPipeError:  # the process that reads the pipe has ended; typer handles this
-            raise
-        except (DamagedFileError, OSError) as error:
-            note(f"error: {error}")
-            raise typer.Exit(1) from error
-        except ImportError as error:
-            note(
-                f"error: {error}\nInstall all optional packages with python -m pip install '.[all]' in a checkout."
-            )
-            raise typer.Exit(1) from error
+        yield
+    except BrokenPipeError:  # the process that reads the pipe has ended; typer handles this
+        raise
+    except OSError as error:
+        note(f"error: {error}")
+        raise typer.Exit(1) from error
+    except ImportError as error:
+        note(
+            f"error: {error}\nInstall all optional packages with python -m pip install '.[all]' in a checkout."
+        )
+        raise typer.Exit(1) from error
     except KeyboardInterrupt:
         note(f"interrupted.{hint}")
         raise typer.Exit(INTERRUPTED) from None

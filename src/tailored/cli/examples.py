@@ -1,8 +1,7 @@
-"""Commands `demo`, which compares learners on synthetic clusters of tasks, and `datasets`, which lists real data sets."""
+"""The command `demo`, which compares learners on synthetic clusters of tasks."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -174,23 +173,3 @@ def draw_demo(result: DemoResult) -> Any:
         ax.margins(y=0.08)
         ax.set(xlim=(0.0, None), xlabel="mean absolute error\n(± 2 standard errors)")
     return figure
-
-
-def datasets() -> None:
-    """List the real data sets: source, licence, citation and local copy.
-
-    Example: tailored datasets
-    """
-    with report_errors():
-        from ..datasets import SOURCES, get_data_home
-
-        home = get_data_home()
-        for source in SOURCES.values():
-            state = "downloaded" if (home / source.file).exists() else "not downloaded yet"
-            size = f"{source.size / 1e6:.2g} MB"
-            console.print(f"[bold]{source.name}[/bold]  {source.file}, {size}", highlight=False)
-            say(f"  source   {source.url}\n  licence  {source.licence}\n  cite     {source.citation}")
-            say(f"  cache    {home / source.file} ({state})")
-        folder = os.environ.get("TAILORED_DATA")
-        state = f"set to {folder}; its files are used and nothing is downloaded" if folder else "not set"
-        say(f"TAILORED_DATA (folder with local copies): {state}")

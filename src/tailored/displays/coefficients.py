@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..gaussian.errors import as_one
 from ..gaussian.mixture import Want
-from ..gaussian.rows import statistics_of
 from ..tasks.rows import batches, dense_rows
 from ..tasks.task_set import TaskSet
 from .base import (
@@ -222,9 +221,11 @@ class ComponentsDisplay(ModelDisplay):
             )
         responsibilities, weights = [], []
         for batch in batches(prior.residual_tasks(tasks)):
-            side = None if prior.side is None else prior.side(batch)
-            expected = statistics_of(batch, scaling, side).posterior(mixture, Want(means=True))
-            shift = mixture.effects(side)
+            statistics = prior.statistics(batch)
+            expected, shift = (
+                statistics.posterior(mixture, Want(means=True)),
+                mixture.effects(statistics.side),
+            )
             responsibilities.append(expected.shares)
             weights.append(expected.mean if shift is None else expected.mean - shift)
         coefficients = scaling.raw_weights(np.concatenate(weights))

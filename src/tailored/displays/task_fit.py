@@ -100,12 +100,10 @@ class TaskFitDisplay(ModelDisplay):
             rows[:, j] = values
             return rows
 
-        response, target = learner.prior_.response, table_name(learner, "target")
-        has_intervals = learner.calibration_ is not None if response is None else response.has_intervals
-        bounds = (
-            model.predict_interval(at(grid), coverage) if has_intervals else np.full((len(grid), 2), np.nan)
-        )
-        if response is None:
+        target, bounds = table_name(learner, "target"), np.full((len(grid), 2), np.nan)
+        if learner.prior_.has_intervals:
+            bounds = model.predict_interval(at(grid), coverage)
+        if learner.prior_.response.is_gaussian:
             y = y - model.predict(X) + model.predict(at(X[:, j]))
         elif one.exposure is not None:
             y = y / one.exposure

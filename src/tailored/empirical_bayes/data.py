@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any
 
 import joblib
 import numpy as np
@@ -13,14 +14,16 @@ from numpy.typing import NDArray
 
 from .._utils.records import cached_property
 from ..feature_maps.side_features import SideFeatures
-from ..gaussian.mixture import Mixture, Want
-from ..gaussian.responses import Response
-from ..gaussian.rows import Tasks, statistics_of
+from ..gaussian.mixture import Mixture
+from ..gaussian.responses import Response, response_of
+from ..gaussian.rows import Tasks
 from ..gaussian.side import Group
 from ..losses import Loss
+from ..priors.base import needs_covariances, predict
+from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import Array, Rows, Scaling, clipped, overall_mean, predictions, support_means, task_means
+from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
@@ -112,7 +115,7 @@ class TrainingData:
     def may_have_low_rank(self) -> bool:
         """Whether low-rank covariances are candidates."""
         n_columns = self.tasks.n_features + self.settings.fit_intercept
-        return n_columns > LOW_RANK and self.response is None
+        return n_columns > LOW_RANK and self.response.is_gaussian
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -120,16 +123,14 @@ class TrainingData:
             return self.known_scaling
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
-        scaling = Scaling.of(self.tasks, self.settings.fit_intercept, centre=True)
-        if self.response is not None:
-            scaling = scaling.of_response(self.response.name)
+        scaling = self.response.scaling(Scaling.of(self.tasks, self.settings.fit_intercept, centre=True))
         # In a time series, intercept and slopes are less correlated at the first row than at the mean.
         return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
 
     @property
-    def response(self) -> Response | None:
-        """The distribution of the targets, as given by the loss; None if they are Gaussian."""
-        return self.settings.loss if isinstance(self.settings.loss, Response) else None
+    def response(self) -> Response:
+        """The distribution of the targets, as given by the loss."""
+        return response_of(self.settings.loss)
 
     @cached_property
     def statistics(self) -> Tasks:
@@ -138,7 +139,7 @@ class TrainingData:
     def statistics_of(self, tasks: TaskSet) -> Tasks:
         """Return statistics of tasks in the scaling of the training tasks, with their side features."""
         side = None if self.side is None else self.side(tasks)
-        statistics = statistics_of(tasks, self.scaling, side)
+        statistics = self.response.statistics(tasks, self.scaling, side)
         return replace(statistics, n_threads=joblib.effective_n_jobs(self.settings.n_jobs))
 
     @property
@@ -188,31 +189,21 @@ class TrainingData:
         train, held_out = order[fold != 0][:SELECTION_TRAIN], order[fold == 0][:SELECTION_HELD_OUT]
         return [Fold(0, np.sort(train), np.sort(held_out))]
 
-    def predict(self, query: TaskSet, weights: Array) -> Array:
-        """Predict the query rows, given scaled weights (T, d)."""
-        rows = Rows(self.scaling.dense(query.X), query.y, query.offsets)
-        return self.scaling.raw_predictions(predictions(rows, weights))
+    def prior(self, model: Mixture, shifts: Sequence[MeanShift] = ()) -> MixturePrior:
+        """Return the prior of a fitted model and the shifts of its mean; shifts are left out if all are zero."""
+        shifts = () if all(shift.B is None for shift in shifts) else tuple(shifts)
+        parts: Any = {"scaling": self.scaling, "response": self.response, "clip": self.settings.clip}
+        return MixturePrior(**parts, model=model, side=self.side, shifts=shifts)
 
-    def predict_mean(self, support: Tasks, model: Mixture, query: TaskSet) -> Array:
+    def predict(self, support: Tasks, model: Mixture, query: TaskSet) -> Array:
         """Return the posterior predictive means of the query rows, given the support rows."""
-        expected = support.posterior(model, Want(means=True, covariances=self.response is not None))
-        f = self.predict(query, expected.mean)
-        if self.response is None:
-            return f
-        exposure = query.exposure
-        if exposure is not None and not self.response.has_intervals:
-            f, exposure = f + np.log(exposure), None  # an offset of the linear predictor
-        X, C = self.scaling.dense(query.X), expected.mixture_covariance()
-        task = np.repeat(np.arange(len(query)), query.sizes)
-        mean = self.response.mean(f, np.einsum("ij,ijk,ik->i", X, C[task], X))
-        rate = clipped(mean, self.settings.clip)
-        return rate if exposure is None else exposure * rate
+        prior, task = self.prior(model), np.repeat(np.arange(len(query)), query.sizes)
+        posterior = prior.posterior_of(support, needs_covariances(prior, None))
+        return predict(prior, posterior, query.X, task, exposure=query.exposure).prediction
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
-        if self.response is None:
-            prediction = clipped(prediction, self.settings.clip)
         losses = self.settings.loss.error(prediction, query.y)
         rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
         means = task_means(losses, query.offsets, query.frequency_weight)
@@ -225,8 +216,8 @@ class TrainingData:
 
     def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
         """Return the errors of predicting the mean of the support rows of each task."""
-        sets, is_response = (episodes.support, episodes.query), self.response is not None
-        prediction = support_means(*sets, overall_mean(self.tasks), smooth=is_response)
+        sets, smooth = (episodes.support, episodes.query), not self.response.is_gaussian
+        prediction = support_means(*sets, overall_mean(self.tasks), smooth=smooth)
         return self.errors(episodes, prediction, n_tasks)
 
 

@@ -26,14 +26,14 @@ from ..gaussian.factor_em import fit_factors
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import StructureFitter, refine
+from ..gaussian.structures import Atoms, StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
 from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
 from ..tasks.episodes import Episodes
-from ..tasks.rows import Array, Scaling
+from ..tasks.rows import Array, clipped
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, factor_prior
@@ -55,8 +55,6 @@ SourceIn = Callable[..., Source]
 
 #: Usual number of chains of structures in the selection, for the progress bar.
 N_CHAINS = 10
-#: Smaller weights of shared regressors are set to zero.
-LEAST_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
@@ -83,13 +81,11 @@ def learn(
     *,
     progress: bool = False,
     source_in: SourceIn | None = None,
-    selected: Learned | None = None,
 ) -> Learned:
     """Learn the prior from tasks in memory.
 
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
-    structure is fitted to all tasks; everything else is learned from the sample.  If ``selected`` is given, the only
-    candidates are its structure and standard mixed models.
+    structure is fitted to all tasks; everything else is learned from the sample.
     """
     if data.has_many_columns:
         _check_many_columns(data, source_in)
@@ -102,10 +98,10 @@ def learn(
             fitted = _accepted_effects(data)
             rest = _with_dispersion(data, None if fitted is None else fitted.effects)
         if fitted is None:
-            return _learn_mixture(rest, stage, source_in, selected)
+            return _learn_mixture(rest, stage, source_in)
         effects, mean_errors, growth = fitted
         rest_in = source_in and partial(source_in, effects=effects)
-        learned = _learn_mixture(rest, stage, rest_in, selected, growth)
+        learned = _learn_mixture(rest, stage, rest_in, growth)
     prior = replace(learned.prior, shared=effects, clip=data.settings.clip)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
@@ -152,9 +148,9 @@ def learn_with_regressor(
     # Predictions of query rows are linear in the targets, except for the responsibilities of several components.
     gains = np.stack([before - held_out(y - part)[1] for part in shared.predict_parts(data.tasks).T], axis=1)
     weights = nnls(gains, before)[0]
-    weights[weights < LEAST_WEIGHT] = 0.0
     target = episodes.query.y
-    errors = [data.errors(episodes, target - r, len(data)) for r in (before, before - gains @ weights)]
+    rests = before, before - gains @ weights
+    errors = [data.errors(episodes, clipped(target - rest, settings.clip), len(data)) for rest in rests]
     names = [type(each).__name__ for each in regressors]
     parts = {name: float(weight) for name, weight in zip(names, weights, strict=True)}
     compared = [
@@ -170,7 +166,7 @@ def learn_with_regressor(
     # Only the sum of both parts is clipped.
     rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
     residual_source = None if source_in is None else partial(source_in, shared=shared)
-    second = learn(rest, progress=progress, source_in=residual_source, selected=first)
+    second = learn(rest, progress=progress, source_in=residual_source)
     summary = second.training_summary
     return replace(
         second,
@@ -186,7 +182,7 @@ def learn_with_regressor(
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
     """Raise ValueError for data and settings that the low-rank plus diagonal prior does not support."""
     refused = {
-        "y: classes and counts are": data.response is not None,
+        "y: classes and counts are": not data.response.is_gaussian,
         "sample_weight, frequency_weight: weights are": data.tasks.row_weights is not None,
         "varying: it is": data.settings.varying is not None,
         "device: it is": data.settings.device is not None,
@@ -238,14 +234,11 @@ def _learn_mixture(
     data: TrainingData,
     stage: Stages,
     source_in: SourceIn | None,
-    selected: Learned | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
     """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
-    if data.response is not None:
-        growth = growth[0], data.response.noise(growth[1])
-    known = None if selected is None else (selected.structure, selected.side)
-    selection = select(data, stage, known)
+    growth = growth[0], data.response.noise(growth[1])
+    selection = select(data, stage)
     best = selection.best
     stage.begin("fit to all tasks")
     with single_threaded_blas():
@@ -256,19 +249,19 @@ def _learn_mixture(
             fitter.starts = selection.starts
         fitted, n_tasks = fitter.fit(best.structure), len(data)
         if source_in is not None:
-            source = source_in(data.scaling, data.side)
+            source = source_in(data.scaling, data.side, data.response)
             fitted, n_tasks = refine(source, best.structure, fitted), source.totals().n_tasks
         fitted = replace(fitted.scaled(growth[0]), noise=growth[1] * fitted.noise)
     stage.begin("prior mean")
     fits: list[Mixture] = best.fits
     learned = fit_shifts(data, fitted, fits, stage)
     shifts = learned.shifts
-    prior = mixture_prior(data.scaling, data.side, fitted, shifts, data.settings.clip)
+    prior = data.prior(fitted, as_mean_shifts(shifts))
     stage.begin("intervals")
     # A single task has no held-out tasks.  Intervals of counts are computed from the model, without calibration.
-    if len(data) > 1 and data.response is None:
+    if len(data) > 1 and data.response.is_gaussian:
         held_out = (
-            (data.tasks[fold.held_out], mixture_prior(data.scaling, data.side, fit, of_fold))
+            (data.tasks[fold.held_out], data.prior(fit, as_mean_shifts(of_fold)))
             for fold, fit, of_fold in zip(data.folds, fits, learned.folds, strict=True)
         )
         seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
@@ -287,7 +280,7 @@ def _learn_mixture(
     structure = best.structure
     return Learned(
         prior,
-        replace(structure, n_components=fitted.n_components) if structure.atoms else structure,
+        replace(structure, n_components=fitted.n_components) if isinstance(structure, Atoms) else structure,
         best.scale,
         selection.side if fitted.side is not None else None,
         shifts[-1].penalty if shifts else None,
@@ -343,15 +336,6 @@ def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure |
     return SideStructure(tuple(effects)) if effects else None
 
 
-def mixture_prior(
-    scaling: Scaling,
-    side: SideFeatures | None,
-    model: Mixture,
-    shifts: Sequence[FittedShift],
-    clip: tuple[float, float] | None = None,
-) -> MixturePrior:
-    """Return the prior of a fitted model and the shifts of its mean."""
-    learned = tuple(MeanShift(shift.rows, shift.B, shift.summary) for shift in shifts)
-    if all(shift.B is None for shift in learned):
-        learned = ()
-    return MixturePrior(scaling=scaling, clip=clip, model=model, side=side, shifts=learned)
+def as_mean_shifts(shifts: Sequence[FittedShift]) -> list[MeanShift]:
+    """Return the shifts without the results of their selection."""
+    return [MeanShift(shift.rows, shift.B, shift.summary) for shift in shifts]

@@ -26,8 +26,9 @@ from ..feature_maps.posterior import TaskSummary
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..losses import BoxLoss, DualBox, Loss
+from ..priors.base import products
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import BATCH_FLOATS, Array
+from ..tasks.rows import BATCH_FLOATS, Array, clipped
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, Fold, TrainingData
 from .rule import known_mean, significant
@@ -35,7 +36,7 @@ from .rule import known_mean, significant
 Tick = Callable[[int], None]
 
 #: Candidate penalties, strongest first; each fit starts from the one before.
-PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 #: Width of the smoothed kink of the loss, relative to the mean absolute residual without shifts.
 SMOOTHING = 0.1
 #: Relative penalty on the first column of B, a shift that is the same for all tasks.
@@ -44,10 +45,8 @@ CONSTANT_PENALTY = 1e-3
 NEWTON_STEPS, FLAT, ROUNDING = 100, 1e-11, 1e-14
 #: Maximum number of entries of B for Newton's method: in the search over penalties, and for the exact final B.
 FEW_ENTRIES, LARGEST_NEWTON = 200, 1500
-#: Minimum number of held-out tasks for learning shifts.
-LEAST_TASKS = 50
 #: The search stops after this many penalties in a row without improvement.
-PATIENCE = 3
+PATIENCE = 2
 #: Maximum number of tasks for learning B.
 BIAS_TASKS = 5000
 
@@ -192,12 +191,10 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, with fewer than `LEAST_TASKS` held-out tasks, or with many columns or more
-    columns than tasks: B has d² entries.
+    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
     """
     learned = FittedShifts([], [[] for _ in fits], [])
-    too_few = sum(len(fold.held_out) for fold in data.folds) < LEAST_TASKS
-    if too_few or data.response is not None or data.is_wide or len(data) <= data.statistics.n_features:
+    if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
         return learned
     found = [
         _select_penalty(data, fits, rows, tick) for rows in support_sizes(data.tasks, data.settings.arrival)
@@ -290,7 +287,7 @@ def _advance(data: TrainingData, path: _Path, penalty: float | None) -> Array:
         if penalty is not None:
             path.B = path.train.fit(penalty, path.B)
             prediction = path.held_out.predict(path.B)
-        return data.errors(path.episodes, prediction, path.n_tasks)
+        return data.errors(path.episodes, clipped(prediction, data.settings.clip), path.n_tasks)
 
 
 def query_bias(
@@ -314,7 +311,9 @@ def query_bias(
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
         X = data.scaling.dense(query.X)
         rows = slice(query_rows.offsets[start], query_rows.offsets[start] + len(X))
-        prediction[rows] = data.predict(query, weights)
+        task = np.repeat(np.arange(len(query)), query.sizes)
+        raw = data.scaling.raw_weights(weights)
+        prediction[rows] = products(query.X, raw, task, data.settings.fit_intercept)
         moved = directions[rows]
         for t, (first, end) in enumerate(pairwise(query.offsets)):
             np.matmul(X[first:end], R[t], out=moved[first:end])

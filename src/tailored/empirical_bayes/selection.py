@@ -23,8 +23,12 @@ from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
-    GATE_PENALTIES,
+    GATE_PENALTY,
     TRUNCATIONS,
+    Atoms,
+    LowRank,
+    MixedModel,
+    MixtureModel,
     Structure,
     StructureFitter,
     covariance_structures,
@@ -39,12 +43,10 @@ from .rule import Score, is_as_good, is_better, significant
 COUNTED_TASKS = 100
 #: Candidate numbers of components; the search stops after two in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
-#: Minimum number of training tasks per component, and maximum number of training tasks for selecting their number.
-TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
+#: Maximum number of training tasks for selecting their number.
+COUNTING_TASKS = 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
-#: Minimum number of training tasks for atoms.
-LEAST_ATOMS = 100
 #: Minimum number of held-out tasks for a warning about baselines, and for automatic regressors.
 LEAST_COMPARED = 10
 #: A column is unusual if it is more than this many times as large in one task as in the median task.
@@ -93,13 +95,11 @@ class FoldState:
 StateOf = Callable[[Fold], FoldState]
 
 
-def select(
-    data: TrainingData, stage: Stages, known: tuple[Structure, SideStructure | None] | None = None
-) -> Selection:
-    """Select effects of side information and a structure; ``known`` replaces the search for components and effects."""
+def select(data: TrainingData, stage: Stages) -> Selection:
+    """Select effects of side information and a structure."""
     with single_threaded_blas():
         stage.begin("side information")
-        side = _propose_side(data) if known is None else known[1]
+        side = _propose_side(data)
         state_of = cache(lambda fold, side: _fold_state(data, fold, side))
         stage.begin("structures")
         if len(data) == 1:
@@ -109,39 +109,35 @@ def select(
             best = max(tried, key=lambda c: c.mean_density)
             return _selection(data, folds, best, None, tried, None)
         folds, tried, single = _select_covariance(data, side, state_of, stage)
-        if side is not None and known is None:
+        if side is not None:
             same = [[single.structure]]
             without = _prepare(data, data.folds, same, lambda fold: state_of(fold, None))
             if not is_as_good(single, _score_chains(data, without, same, stage)[0]):
                 side = None
                 folds, tried, single = _select_covariance(data, side, state_of, stage)
         best = single
-        richer = _low_rank(data, folds) if data.may_have_low_rank and data.settings.varying is None else []
-        for candidate in richer:
+        if data.may_have_low_rank and data.settings.varying is None:
             # The first has one component and is proposed by its evidence.
-            accept = (
-                is_as_good(candidate, best) if candidate is richer[0] else is_better(candidate, best, single)
-            )
-            best = candidate if accept else best
-        tried += richer
-        if known is None and not data.is_wide and data.settings.varying is None:
+            first, *others = _low_rank(data, folds)
+            best = first if is_as_good(first, best) else best
+            best = _richest(others, best, single)
+            tried += [first, *others]
+        if not data.is_wide and data.settings.varying is None:
             stage.begin("number of components")
             mixtures = _mixtures(data, folds, best, single, stage)
-        else:
-            mixtures = (
-                _score_chains(data, folds, [[known[0]]], stage)
-                if known and known[0].kind == "mixture"
-                else []
-            )
-        if mixtures:
-            likely = max(mixtures, key=lambda c: c.mean_density)
-            best = likely if is_better(likely, best, single) else best
-        atoms = _atoms(data, folds, best, single) if known is None else []
-        for candidate in atoms:
-            best = candidate if is_better(candidate, best, single) else best
-        tried += [*mixtures, *atoms]
-        ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response is None else []
+            best = _richest(sorted(mixtures, key=lambda c: -c.mean_density)[:1], best, single)
+            atoms = _atoms(data, folds, best, single)
+            best = _richest(atoms, best, single)
+            tried += [*mixtures, *atoms]
+        ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response.is_gaussian else []
         return _selection(data, folds, best, side, tried, min(ridges, key=lambda c: c.error, default=None))
+
+
+def _richest(richer: Sequence[Candidate], best: Candidate, single: Candidate) -> Candidate:
+    """Return the last of ``richer`` that replaces the best candidate so far."""
+    for candidate in richer:
+        best = candidate if is_better(candidate, best, single) else best
+    return best
 
 
 def _selection(
@@ -155,7 +151,7 @@ def _selection(
     results = [{**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in tried]
     task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
     baselines = {"the mean of their own rows": task_means}
-    for pooled in (c for c in tried if c.structure.covariance == "none"):
+    for pooled in (c for c in tried if c.structure.is_pooled):
         baselines["one fit to the rows of all tasks"] = pooled.errors
     starts = {c.structure: c.fits[0] for c in tried}
     better = better_baseline(best.errors, baselines)
@@ -167,7 +163,7 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
 
     It returns the data of all tasks with these parts subtracted from the targets.
     """
-    structure, scored = Structure("mixed model", covariance="diagonal", varying=data.settings.varying), []
+    structure, scored = MixedModel("diagonal", varying=data.settings.varying), []
     with single_threaded_blas():
         for fold in data.folds:
             rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
@@ -187,7 +183,7 @@ def _select_covariance(
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
     # the variance of random effects multiplies the means, which can explode, however likely the counts are.
-    simplest, *others = [c for c in tried if data.response is not None or c.structure.covariance != "none"]
+    simplest, *others = [c for c in tried if not (data.response.is_gaussian and c.structure.is_pooled)]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
     return folds, tried, max(usable, key=lambda candidate: candidate.mean_density)
 
@@ -199,16 +195,15 @@ def _mixtures(
     n_components = count_components(data, folds, best, single)
     if n_components == 1:
         return []
-    mixture = Structure("mixture", n_components)
-    chain = [replace(mixture, truncation=threshold) for threshold in TRUNCATIONS]
+    chain = [MixtureModel(n_components=n_components, truncation=threshold) for threshold in TRUNCATIONS]
     if data.has_side:
-        chain = [replace(each, gate_penalty=penalty) for penalty in (0.0, *GATE_PENALTIES) for each in chain]
+        chain += [replace(each, gate_penalty=GATE_PENALTY) for each in chain]
     _prepare(data, data.folds, [chain], lambda fold: next(f for f in folds if f.fold is fold))
     return _score_chains(data, folds, [chain], stage)
 
 
 def _prepare(
-    data: TrainingData, folds: list[Fold], chains: list[list[Structure]], state_of: StateOf
+    data: TrainingData, folds: list[Fold], chains: Sequence[Sequence[Structure]], state_of: StateOf
 ) -> list[FoldState]:
     """Fit the plain mixed models, from which other structures start, to the training tasks of each fold."""
     starts = {structures[0].plain for structures in chains}
@@ -226,11 +221,11 @@ def _prepare(
 
 
 def _score_chains(
-    data: TrainingData, folds: list[FoldState], chains: list[list[Structure]], stage: Stages
+    data: TrainingData, folds: list[FoldState], chains: Sequence[Sequence[Structure]], stage: Stages
 ) -> list[Candidate]:
     """Fit and evaluate all structures on the folds of one partition."""
 
-    def score(fold: FoldState, structures: list[Structure]) -> list[Candidate]:
+    def score(fold: FoldState, structures: Sequence[Structure]) -> list[Candidate]:
         with single_threaded_blas():
             fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
             return [_score(data, fold, structure, fitter.fit(structure)) for structure in structures]
@@ -272,13 +267,12 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     out = []
     with single_threaded_blas():
         for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
-            options: dict[str, Any] = {"n_factors": selected.n_factors, "rank": selected.rank}
-            options["calibration"] = selected.calibration
-            structure = Structure("low rank", selected.n_components, **options)
+            numbers = selected.n_factors, selected.rank, selected.calibration
+            structure = LowRank(*numbers, n_components=selected.n_components)
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
             out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
-        T, full = len(train[0]), Structure("mixed model")
+        T, full = len(train[0]), MixedModel()
         if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
             out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out
@@ -286,16 +280,14 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
 
 def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> list[Candidate]:
     """Return atoms derived from the selected Gaussian, and from the best candidate if it is another one."""
-    tasks, settings, out = folds[0].fitter.tasks, data.settings, []
-    if settings.varying is not None or settings.device is not None or data.is_wide:
-        return []
-    if len(tasks) < LEAST_ATOMS or not isinstance(tasks, Moments):
-        return []
+    out: list[Candidate] = []
+    if data.settings.device is not None or not isinstance(folds[0].fitter.tasks, Moments):
+        return out
     for start in {c.structure: c for c in (single, best)}.values():
         # A pooled regression has the same coefficients for all tasks.
-        if start.structure.covariance == "none" or start.structure.kind == "low rank":
+        if start.structure.is_pooled or isinstance(start.structure, LowRank):
             continue
-        structure, scored = replace(start.structure, atoms=True), []
+        structure, scored = Atoms(start.structure, n_components=start.structure.n_components), []
         for fold, fit in zip(folds, start.fits, strict=True):
             fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
             scored.append(_score(data, fold, structure, fitter.fit(structure)))
@@ -331,7 +323,7 @@ def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> F
 def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture) -> Candidate:
     pairs, n_tasks = ((fold.support, fold.episodes), (fold.no_rows, fold.prior)), len(fold.held_out)
     errors, prior_errors = (
-        data.errors(episodes, data.predict_mean(support, fit, episodes.query), n_tasks)
+        data.errors(episodes, data.predict(support, fit, episodes.query), n_tasks)
         for support, episodes in pairs
     )
     return Candidate(_density(data, fold, fit), errors, prior_errors, structure, [fit])
@@ -364,7 +356,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
             some.append(fold)
             n_tasks += len(fold.held_out)
     least_train = min(len(fold.fitter.tasks) for fold in some)
-    plain = Structure("mixed model")
+    plain = MixedModel()
 
     def attempt(K: int) -> Score:
         scored = []
@@ -378,7 +370,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
             )
             mixture = fit_mixture(tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
             if data.has_side and tasks is fitter.tasks:
-                mixture = fitter.with_gates(mixture, GATE_PENALTIES[0], max_iter=5)
+                mixture = fitter.with_gates(mixture, GATE_PENALTY, max_iter=5)
             scored.append(_score(data, fold, plain, replace(mixture, side=fitter.side)))
         return _join(scored)
 
@@ -388,7 +380,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
 
     last, reference, n_components, n_failures = on_same_tasks(best), on_same_tasks(single), 1, 0
     for K in COMPONENTS:
-        if n_failures >= 2 or least_train < TASKS_PER_COMPONENT * K:
+        if n_failures >= 2 or least_train < 2 * K:  # the variance of a component needs two tasks
             break
         result = attempt(K)
         n_failures += 1

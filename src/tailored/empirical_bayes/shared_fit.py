@@ -1,8 +1,9 @@
 """Selection and fit of shared effects, which are the same in every task.
 
 With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
-variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence enough at its best γ, with b
-and the kept effects integrated out.  γ of the kept effects is estimated by MacKay's update, and W by EM on the residuals.
+variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence at its best γ, with b and the
+kept effects integrated out, by more than the logarithm of the number of effects of its kind.  γ of the kept effects
+is estimated by MacKay's update, and W by EM on the residuals.
 
 The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
 and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
@@ -26,7 +27,7 @@ from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.rows import Tasks
-from ..gaussian.side import best_gain
+from ..gaussian.side import best_gain, least_gain
 from ..gaussian.sites import ResponseRows
 from ..priors.shared_effects import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
 from ..tasks.rows import Array
@@ -39,11 +40,8 @@ LEAST_TASKS, LEAST_VALUES = 5, 3
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 #: Maximum number of columns for which curves and products are candidates, and approximate number of columns of a curve in Z.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
-#: Minimum gain in log evidence of a curve or product, in addition to the logarithm of their number.  The second value is for
-#: fewer than `ENOUGH_TASKS` tasks, because W is then uncertain.
-LEAST_GAIN, LEAST_GAIN_OF_FEW, ENOUGH_TASKS = 2.0, 5.0, 20
-#: Number of rounds of selection and EM, and number of updates of γ.
-ROUNDS, UPDATES = 2, 10
+#: Number of updates of γ.
+UPDATES = 10
 #: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
@@ -84,9 +82,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
     if sizes and isinstance(data.response, Poisson):
         # Otherwise the effects of categories with few rows would explain the overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    # Few tasks of classes or counts may be fitted perfectly by a curve.
-    least_tasks = LEAST_TASKS if data.response is None else ENOUGH_TASKS
-    curved = data.settings.curved and len(data) >= least_tasks and tasks.n_features <= MOST_COLUMNS
+    curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
     width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
@@ -101,8 +97,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
         if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
             encoder = data.side.encoder
         side = SharedEffects((), encoder).encode(tasks)
-        # Side information varies only between tasks, so more tasks are needed.
-        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS and len(tasks) >= 2 * ENOUGH_TASKS:
+        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS:
             for k in _usable(side):
                 s = np.repeat(side[:, k], tasks.sizes)
                 terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
@@ -183,7 +178,8 @@ def _fit(
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
-    for _ in range(ROUNDS):
+    # Effects of categories can be larger than the noise, so W and the noise are estimated again without them.
+    for _ in range(2 if effects.levels else 1):
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
@@ -193,8 +189,7 @@ def _fit(
         left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
         on_mean = np.linalg.solve(left, H[:d, d:])
         projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
-        least_gain = LEAST_GAIN if len(data) >= ENOUGH_TASKS else LEAST_GAIN_OF_FEW
-        kept, u = _select(projected, terms, parts, least_gain)
+        kept, u = _select(projected, terms, parts)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
         # Predictions use the variance of u given b, because the errors of b and u cancel.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
@@ -215,7 +210,7 @@ def _fit(
     growth = (1.0, 1.0)
     if effects.levels:
         # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
-        noise = model.noise * rows.roots ** (2 if getattr(data.response, "has_dispersion", False) else 0)
+        noise = model.noise * rows.roots ** (2 if data.response.has_dispersion else 0)
         growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
     return FittedEffects(effects, errors, growth)
 
@@ -273,14 +268,12 @@ def _growth(
     return float(of_covariance), float(of_noise)
 
 
-def _select(
-    H: Array, terms: list[Term], parts: list[slice], least_gain: float
-) -> tuple[dict[int, float], Array]:
+def _select(H: Array, terms: list[Term], parts: list[slice]) -> tuple[dict[int, float], Array]:
     """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
     A, s = H[:-1, :-1], H[:-1, -1]
     # The rest of the model does not use categories, so any gain is enough.
     counts = Counter(term.kind for term in terms)
-    least = [0.0 if term.kind == "levels" else np.log(counts[term.kind]) + least_gain for term in terms]
+    least = [0.0 if term.kind == "levels" else least_gain(counts[term.kind]) for term in terms]
     kept: dict[int, float] = {}
 
     def gain(i: int, others: dict[int, float]) -> tuple[float, float]:

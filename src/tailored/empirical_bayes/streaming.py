@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..feature_maps.side_features import SideFeatures
-from ..gaussian.rows import Tasks, statistics_of
+from ..gaussian.responses import Response
+from ..gaussian.rows import Tasks
 from ..gaussian.side import SideStructure
 from ..gaussian.stepwise import Stepwise
 from ..gaussian.structures import Structure
@@ -23,7 +24,7 @@ from ..priors.mixture import MixturePrior
 from ..sources.reservoir import Reservoir
 from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
-from .learn import Learned, mixture_prior
+from .learn import Learned, as_mean_shifts
 from .query_bias import FittedShift
 
 #: Factor by which the number of tasks grows between two selections.
@@ -39,6 +40,7 @@ class RunningModel:
     shifts: tuple[FittedShift, ...]
     scaling: Scaling
     side: SideFeatures | None
+    response: Response
 
     @classmethod
     def of(cls, learned: Learned) -> RunningModel:
@@ -49,7 +51,7 @@ class RunningModel:
         # Errors of held-out tasks are not needed any more.
         shifts = tuple(replace(shift, errors=np.zeros(0)) for shift in learned.shifts)
         model = Stepwise(learned.structure, learned.model, learned.model)
-        return cls(model, learned.side, shifts, prior.scaling, prior.side)
+        return cls(model, learned.side, shifts, prior.scaling, prior.side, prior.response)
 
     def is_superseded_by(self, earlier: RunningModel, unseen: TaskSet) -> bool:
         """Return whether an earlier model has the same structure and explains unseen tasks at least as well."""
@@ -57,6 +59,7 @@ class RunningModel:
             earlier.model.structure == self.model.structure
             and earlier.side_structure == self.side_structure
             and earlier.scaling is self.scaling
+            and earlier.response == self.response
         )
         if not same or not len(unseen):
             return same
@@ -65,7 +68,8 @@ class RunningModel:
         return bool(other >= own)
 
     def _statistics(self, tasks: TaskSet) -> Tasks:
-        return statistics_of(tasks, self.scaling, None if self.side is None else self.side(tasks))
+        side = None if self.side is None else self.side(tasks)
+        return self.response.statistics(tasks, self.scaling, side)
 
     def advance(self, tasks: TaskSet, n_before: int) -> RunningModel:
         """Return the model after a batch of tasks; with a shared regressor, their targets must be its residuals."""
@@ -74,8 +78,8 @@ class RunningModel:
     def prior(self, selected: Prior) -> Prior:
         """Return the ``selected`` prior with the current model."""
         assert isinstance(selected, MixturePrior)
-        current = mixture_prior(self.scaling, self.side, self.model.average, self.shifts)
-        return replace(selected, model=current.model, side=current.side, shifts=current.shifts)
+        shifts = as_mean_shifts(self.shifts) if any(shift.B is not None for shift in self.shifts) else ()
+        return replace(selected, model=self.model.average, side=self.side, shifts=tuple(shifts))
 
 
 @dataclass(frozen=True)

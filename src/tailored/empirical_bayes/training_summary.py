@@ -14,8 +14,7 @@ from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
 from ..gaussian.errors import MeanCovariance, mean_covariance
 from ..gaussian.mixture import Mixture, log_gates
-from ..gaussian.sites import ResponseRows
-from ..gaussian.structures import Structure, StructureFitter
+from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
 from ..tasks.rows import Array, overall_mean
 from .data import Draw, TrainingData
 from .selection import Candidate, Selection
@@ -108,21 +107,17 @@ def training_summary(
     summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
     if len(data) == 1:
         return summary
-    structure, totals, sample = selection.best.structure, data.statistics.totals(), _sample(data)
-    moment = totals.gram / max(totals.n_rows, 1.0)
-    if isinstance(data.statistics, ResponseRows):
-        # The totals of non-Gaussian targets are weighted by the information of the rows.
-        moment = data.statistics.X.T @ data.statistics.X / max(totals.n_rows, 1.0)
+    structure, moment, sample = selection.best.structure, data.statistics.row_moment, _sample(data)
     mean = mean_covariance(
         model,
         data.statistics if sample is None else data.statistics.take(sample),
         learn_mean=structure.has_mean,
-        side=fitter.side_fit if structure.kind != "independent" else None,
+        side=fitter.side_fit if structure.has_mean else None,
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
     )
     baselines, mixed_model = _baselines(selection), None
-    if data.response is not None and data.has_side:
+    if not data.response.is_gaussian and data.has_side:
         # Its effects of the side information are those of tasks with random effects, which are larger.
         baselines.pop(POOLED, None)
     if MIXED_MODEL in baselines:
@@ -133,7 +128,7 @@ def training_summary(
         row_moment=moment,
         mean=mean,
         mixed_model=mixed_model,
-        ridge=baselines[RIDGE].structure.ridge if RIDGE in baselines else None,
+        ridge=None if selection.ridge is None else selection.ridge.structure.ridge,
         side=_side_summary(data, model, moment),
         compared=compared_structures(selection.best, _best_of_kinds(data, selection)),
     )
@@ -156,7 +151,7 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
     kinds: dict[str, Candidate] = {}
     for candidate in [selection.best, *selection.candidates]:
         # Pooled regression of numbers is a baseline; models that overflow have no density.
-        is_baseline = candidate.structure.covariance == "none" and data.response is None
+        is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
         if is_baseline or not np.isfinite(candidate.mean_density):
             continue
         kind = _kind(candidate.structure, data.settings.fit_intercept, data.statistics.n_features)
@@ -167,9 +162,9 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
 
 
 def _kind(structure: Structure, has_intercept: bool, d: int) -> str:
-    if structure.atoms or structure.kind != "mixed model":
-        return "atoms" if structure.atoms else structure.kind
-    if structure.covariance == "none":
+    if not isinstance(structure, MixedModel):
+        return structure.kind
+    if structure.is_pooled:
         return "pooled regression"
     if structure.covariance == "intercept" or (has_intercept and structure.varying == (d - 1,)):
         return "random intercept"
@@ -182,19 +177,20 @@ def _name(kind: str, structure: Structure) -> str:
     """Return the name of a structure in tables."""
     if kind == "mixture":
         return f"mixture of {structure.n_components}"
-    if kind == "low rank":
+    if isinstance(structure, LowRank):
         several = f"mixture of {structure.n_components}, " if structure.n_components > 1 else ""
         return f"{several}rank {structure.rank or structure.n_factors}"
-    return "correlated, shrunk" if kind == "correlated" and structure.pseudo_tasks else kind
+    is_shrunk = isinstance(structure, MixedModel) and structure.pseudo_tasks > 0.0
+    return "correlated, shrunk" if kind == "correlated" and is_shrunk else kind
 
 
 def _baselines(selection: Selection) -> dict[str, Candidate]:
     """Return the best candidate of each standard method."""
-    plain, candidates = Structure("mixed model"), selection.candidates
+    candidates = selection.candidates
     kinds = {
         RIDGE: [] if selection.ridge is None else [selection.ridge],
-        POOLED: [c for c in candidates if c.structure.covariance == "none"],
-        MIXED_MODEL: [c for c in candidates if replace(c.structure, varying=None) == plain],
+        POOLED: [c for c in candidates if c.structure.is_pooled],
+        MIXED_MODEL: [c for c in candidates if c.structure == c.structure.plain],
     }
     return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
 

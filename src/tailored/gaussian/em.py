@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 
 from ..tasks.rows import Array
 from .mixture import Mixture, Want, log_gates
-from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals, influence
-from .rows import TaskRows, Tasks
+from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence
+from .rows import Tasks
 from .scoring import LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
 
@@ -125,7 +125,7 @@ def em(
             return EMResult(mixture, current, n_iter)
         step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage, pseudo_tasks)
         if gate_penalty is not None:
-            assert isinstance(source, Moments | TaskRows | ResponseRows)
+            assert isinstance(source, TaskStatistics)
             assert source.side is not None
             gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
             step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, gates))
@@ -152,7 +152,7 @@ def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dic
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
     before = model
     for _ in range(SITE_ROUNDS):
-        sites, evidence = source.gaussian(model)
+        sites, evidence = source.site_moments(model)
         if n_iter and not evidence > previous - LARGEST_LOSS:
             return EMResult(before, previous, n_iter)
         if not np.isfinite(evidence):
@@ -327,20 +327,9 @@ def fit_mixed_model(
     return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
 
 
-def with_gaussian_rows(tasks: Tasks, model: Mixture) -> tuple[Moments | TaskRows, Mixture]:
-    """Return tasks with Gaussian rows, and the model for them.
-
-    For Gaussian targets these are the arguments.  Other responses are replaced by their sites under the model, which have
-    noise variance 1.  The effects of side information are then part of the sites and are removed from the model.
-    """
-    if isinstance(tasks, ResponseRows):
-        return tasks.gaussian(model)[0], replace(model, noise=1.0, side=None)
-    return tasks, model
-
-
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
     """Yield batches of tasks with XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d), where V = σ²I + XWXᵀ, for one component."""
-    tasks, model = with_gaussian_rows(tasks, model)
+    tasks, model = tasks.gaussian(model)
     size = max(1, BATCH_FLOATS // tasks.n_features**2)
     for start in range(0, len(tasks), size):
         part = slice(start, start + size)

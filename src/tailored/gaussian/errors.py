@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
 from ..tasks.rows import Array
-from .em import with_gaussian_rows
 from .mixture import Mixture, Want
 from .moments import influence
 from .rows import Tasks
@@ -130,7 +129,7 @@ def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = N
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if mean is None:
         return expected.mean, expected.mixture_covariance()
-    R = influence(*with_gaussian_rows(tasks, model), expected.covariances)
+    R = influence(*tasks.gaussian(model), expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
     if len(model.covariances) > 1:
         errors *= (expected.shares**2 / np.maximum(model.proportions, 1e-3)).sum(axis=1)[:, None, None]

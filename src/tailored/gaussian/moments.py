@@ -17,7 +17,7 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +133,9 @@ class Expected(NamedTuple):
 class TaskStatistics(ABC):
     """Statistics of T tasks in memory: `Moments`, or `TaskRows` for tasks with few rows and many columns."""
 
+    is_gaussian: ClassVar[bool] = True
     sizes: Any
+    side: Array | None
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -142,6 +144,19 @@ class TaskStatistics(ABC):
     def n_rows(self) -> float:
         """Total number of rows, at least 1 because callers divide by it."""
         return max(float(self.sizes.sum()), 1.0)
+
+    @property
+    def row_moment(self) -> Array:
+        """The mean of xxᵀ over all rows, (d, d)."""
+        return self.totals().gram / self.n_rows
+
+    @abstractmethod
+    def totals(self) -> Totals:
+        """Return the statistics of all rows that do not depend on a model."""
+
+    def gaussian(self, model: Mixture) -> tuple[Any, Mixture]:
+        """Return tasks with Gaussian rows, and the model for them; other responses are replaced by Gaussian *sites*."""
+        return self, model
 
     @abstractmethod
     def posterior(

@@ -1,26 +1,29 @@
 """Responses: the distribution of a target given its linear predictor ``f = <x, w>``.
 
-Each log-likelihood is ``y f − h(f)`` plus a constant.  The mean is exp(f), or 1 / (1 + exp(−f)) for binary targets.
-`RESPONSES` maps names to classes.
+A response is one object from the constructor of a learner to the kernels: it scales the targets, returns the statistics of
+tasks, and converts linear predictors to predictions.  Numbers have the response `Gaussian`, whatever the loss.  `RESPONSES`
+maps the names of the other responses to their classes, which are losses too: they evaluate predicted means.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Never
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import betainc, expit, gammaln, ndtr, pdtr, xlogy
 
+from .._utils.records import Stored
 from ..losses import Loss
-from ..tasks.rows import Array
+from ..tasks.rows import RESPONSE_LIMIT, Array, Scaling, clipped
+from ..tasks.task_set import TaskSet
+from .rows import Tasks, statistics_of
+from .sites import BERNOULLI, DISPERSIONS, NEGATIVE_BINOMIAL, POISSON, ResponseRows
 
-#: Integer codes of the responses in compiled code.
-BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2
 #: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean information, and its tolerance.
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
-#: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion in all fits.
-DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 #: Linear predictors are clipped to this value, so that the square of the mean is finite.
 LARGEST = 150.0
 #: Largest count accepted as a target.
@@ -42,17 +45,85 @@ _S = np.array([
 
 
 @dataclass(frozen=True)
-class Response(Loss):
-    """Base class of the responses.  As a loss, a response evaluates predicted means.
+class Response(Stored, ABC):
+    """Base class of the responses.  ``noise`` is σ² of Gaussian targets, or the dispersion of negative binomial targets."""
 
-    All methods except `pooled_fit` are elementwise.  ``noise`` is the dispersion of a negative binomial target.
+    name: ClassVar[str]
+    is_gaussian: ClassVar[bool] = False
+    has_dispersion: ClassVar[bool] = False
+    has_exposure: ClassVar[bool] = False
+    has_intervals: ClassVar[bool] = True
+
+    @abstractmethod
+    def scaling(self, scaling: Scaling) -> Scaling:
+        """Return the scaling for this response; only Gaussian targets are scaled."""
+
+    @abstractmethod
+    def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
+        """Return the statistics of scaled tasks; ``side`` (T, q) are features of the side information."""
+
+    @abstractmethod
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
+        """Remove a known part (n,) of the linear predictors from tasks; ``variances`` (n,) are those of its errors."""
+
+    @abstractmethod
+    def noise(self, noise: float) -> float:
+        """Return the noise parameter of a model; it is 1 if the response has none."""
+
+    @abstractmethod
+    def unit(self, noise: float) -> float:
+        """Return the unit of the posterior covariances of a task."""
+
+
+class Gaussian(Response):
+    """Numbers: the target is the linear predictor plus Gaussian noise."""
+
+    name = "gaussian"
+    is_gaussian = True
+
+    def scaling(self, scaling: Scaling) -> Scaling:
+        return scaling
+
+    def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
+        return statistics_of(tasks, scaling, side)
+
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
+        return tasks.replace(y=tasks.y - part, encoding=None)
+
+    def noise(self, noise: float) -> float:
+        return noise
+
+    def unit(self, noise: float) -> float:
+        return noise
+
+
+def response_of(loss: Loss) -> Response:
+    """Return the response of a loss: the loss itself for classes and counts, otherwise `Gaussian`."""
+    return loss if isinstance(loss, Response) else Gaussian()
+
+
+@dataclass(frozen=True)
+class Likelihood(Loss, Response):
+    """Base class of the responses of classes and counts, whose log-likelihood is ``y f − h(f)`` plus a constant.
+
+    The defaults are those of counts with the log link.  All methods except `pooled_fit` are elementwise.
     """
 
     code: ClassVar[int]
-    has_dispersion: ClassVar[bool] = False
-    has_intervals: ClassVar[bool] = True
+    has_exposure: ClassVar[bool] = True
 
-    def check_targets(self, y: Any, name: str = "y") -> None:
+    def scaling(self, scaling: Scaling) -> Scaling:
+        return replace(scaling, target=1.0, target_shift=0.0, limit=RESPONSE_LIMIT)
+
+    def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
+        return ResponseRows.of(tasks, scaling, self, side)
+
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
+        factor = np.exp(np.clip(part, -LARGEST, LARGEST))
+        exposure = factor if tasks.exposure is None else tasks.exposure * factor
+        return tasks.replace(exposure=exposure, encoding=None)
+
+    def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         y = np.asarray(y)
         bad = y[~((y >= 0) & (y <= MOST_EVENTS) & (y == np.round(y)))]
         if len(bad):
@@ -61,14 +132,16 @@ class Response(Loss):
                 "For rates, pass the counts as targets and exposure=. Use loss='squared' for other targets."
             )
 
-    def subgradient(self, p: Any, y: Any) -> Array:
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Never:
         raise NotImplementedError(f"loss: within-task solvers do not support {self.name!r}")
 
     dual_parameters = free_curvature = subgradient  # type: ignore[assignment]
 
     def noise(self, noise: float) -> float:
-        """Return the noise parameter of a model: ``noise`` if the response has a dispersion, otherwise 1."""
         return noise if self.has_dispersion else 1.0
+
+    def unit(self, noise: float) -> float:
+        return 1.0
 
     def constants(self, y: Array, noise: float) -> Array:
         """Return log p(y | f) − (y f − h(f))."""
@@ -87,7 +160,14 @@ class Response(Loss):
         """Return E(y) for a normal linear predictor with mean f and the given variance."""
         return np.exp(np.minimum(f + 0.5 * np.asarray(variance), LARGEST))
 
-    def value(self, p: Any, y: Any) -> Array:
+    def prediction(
+        self, f: Array, variance: Array, exposure: Array | None, clip: tuple[float, float] | None
+    ) -> Array:
+        """Return predicted means; rates are clipped, and then multiplied by the exposure."""
+        rate = clipped(self.mean(f, variance), clip)
+        return rate if exposure is None else exposure * rate
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Array:
         """Return half the Poisson deviance of predicted means."""
         p = np.maximum(p, np.finfo(float).tiny)
         return np.asarray(xlogy(y, y) - xlogy(y, p) - y + p)
@@ -158,14 +238,15 @@ class Response(Loss):
         return b
 
 
-class Bernoulli(Response):
+class Bernoulli(Likelihood):
     """Targets 0 and 1, with the logit link."""
 
     name = "bernoulli"
     code = BERNOULLI
+    has_exposure = False
     has_intervals = False
 
-    def check_targets(self, y: Any, name: str = "y") -> None:
+    def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         y = np.asarray(y)
         bad = y[(y != 0) & (y != 1)]
         if len(bad):
@@ -192,20 +273,30 @@ class Bernoulli(Response):
             out += p * ndtr(s * f / np.sqrt(1.0 + s * s * variance))
         return out
 
-    def value(self, p: Any, y: Any) -> Array:
+    def prediction(
+        self, f: Array, variance: Array, exposure: Array | None, clip: tuple[float, float] | None
+    ) -> Array:
+        # The logarithm of an exposure is an offset of the log odds.
+        return clipped(self.mean(f if exposure is None else f + np.log(exposure), variance), clip)
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Array:
         """Return the log loss of predicted probabilities, which are clipped because rounding may give 0 or 1."""
-        p = np.clip(p, 1e-15, 1.0 - 1e-15)
+        y, p = np.asarray(y), np.clip(p, 1e-15, 1.0 - 1e-15)
         return np.asarray(-xlogy(y, p) - xlogy(1.0 - y, 1.0 - p))
 
 
-class Poisson(Response):
+class Poisson(Likelihood):
     """Counts with the log link."""
 
     name = "poisson"
     code = POISSON
 
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
+        # The mean contains E exp(u) of the error u; a dispersion nearly cancels this.
+        return super().without_part(tasks, part + 0.5 * variances, variances)
 
-class NegativeBinomial(Response):
+
+class NegativeBinomial(Likelihood):
     """Counts with the log link and the variance μ + noise μ²."""
 
     name = "negative_binomial"
@@ -237,4 +328,4 @@ class NegativeBinomial(Response):
         return self._newton(X, y, offset, weights, noise), noise
 
 
-RESPONSES: dict[str, type[Response]] = {kind.name: kind for kind in (Bernoulli, Poisson, NegativeBinomial)}
+RESPONSES: dict[str, type[Likelihood]] = {kind.name: kind for kind in (Bernoulli, Poisson, NegativeBinomial)}

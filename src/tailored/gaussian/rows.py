@@ -18,7 +18,6 @@ from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import invert_all
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import COMPILED_COLUMNS, NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
-from .responses import RESPONSES
 from .sites import ResponseRows
 
 #: n x n systems are used if the mean number of rows per task is below this multiple of the number of columns.
@@ -147,10 +146,8 @@ class TaskRows(TaskStatistics):
         return segment_sums((self.y - fitted) ** 2, self.starts)
 
 
-def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Tasks:
-    """Return the statistics of scaled tasks in the layout with the smaller linear systems: rows, or second moments."""
-    if units.response in RESPONSES:
-        return ResponseRows.of(tasks, units, RESPONSES[units.response](), side)
+def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments | TaskRows:
+    """Return the statistics of scaled tasks with Gaussian targets in the layout with the smaller linear systems: rows, or second moments."""
     d = len(units.columns)
     # Frequency weights are supported by second moments only.
     is_counted = tasks.frequency_weight is None

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ..tasks.rows import Array, segment_sums
 from .mixture import Mixture
-from .responses import DISPERSIONS
-from .sites import ResponseRows
+from .sites import DISPERSIONS, ResponseRows
 
 #: If there are more than twice as many tasks, a sample of about this size is fitted first.
 SAMPLE = 8000

@@ -4,9 +4,9 @@ The features v(s) form groups: each column of the side information has linear fe
 effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without
 side information (or only the variance of the intercept), so units do not matter.  R makes splines smooth.
 
-An effect is kept if, at the best relevance γ, it raises the log evidence enough, with b and the other kept effects integrated
-out.  This score test needs an eigendecomposition of the size of Z.  γ of the kept effects is estimated by MacKay's update
-(Bayesian interpolation, 1992).
+An effect is kept if, at the best relevance γ, it raises the log evidence by more than the logarithm of the number of effects,
+with b and the other kept effects integrated out.  This score test needs an eigendecomposition of the size of Z.  γ of the
+kept effects is estimated by MacKay's update (Bayesian interpolation, 1992).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ..tasks.rows import Array
-from .em import fit_mixed_model, maximise, precisions, with_gaussian_rows
+from .em import fit_mixed_model, maximise, precisions
 from .mixture import Mixture
 from .rows import Tasks
 from .scoring import LARGEST_SCALE
@@ -28,8 +28,6 @@ from .sites import ResponseRows
 
 #: Candidate relevances γ at which the gain of an effect is evaluated.
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)
-#: Minimum gain in log evidence of a kept effect, in addition to the logarithm of the number of groups.
-LEAST_GAIN = 1.0
 #: Maximum number of rounds of score tests, and number of EM steps after each round.
 ROUNDS, STEPS = 3, 10
 #: Number of fits to the sites of expectation propagation, for non-Gaussian responses.
@@ -110,21 +108,23 @@ def select_side(
 ) -> SideStructure | None:
     """Select the effects that raise the evidence of the tasks; return None if there are none."""
     plain = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
-    tasks, model = with_gaussian_rows(tasks, plain)
+    tasks, model = tasks.gaussian(plain)
     kinds = [True] * has_intercept
     if not has_intercept or model.covariances[0, :-1].any():
         kinds.append(False)  # otherwise only the intercept differs between tasks
     small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
     effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
     candidates = [term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()]
-    least, kept = _least_gain(groups), list[Term]()
+    least, kept = least_gain(len(candidates)), list[Term]()
     for _ in range(ROUNDS):
         known = {term.effect for term in kept}
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
-        # A group can affect either the intercept or all coefficients; the intercept is preferred, because it is simpler.
-        for _, term in sorted(found, key=lambda pair: -pair[0] - LEAST_GAIN * pair[1].effect.intercept_only):
+        # A group affects either the intercept or all coefficients; both are the same if slopes hardly vary between tasks.
+        for _, term in sorted(
+            found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
+        ):
             key = term.effect.column, term.effect.curved
             if key not in new and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL:
                 new[key] = term
@@ -156,14 +156,14 @@ def fit_side(
     if isinstance(some, ResponseRows):
         some = replace(some, sites={})
         for _ in range(RESPONSE_ROUNDS):
-            fit = _fit(*with_gaussian_rows(some, model), terms, max_iter=max_iter, tol=tol)
+            fit = _fit(*some.gaussian(model), terms, max_iter=max_iter, tol=tol)
             # Without a limit, the mean diverges if a few rows have almost all the weight.
             means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
             model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
     else:
         fit = _fit(some, model, terms, max_iter=max_iter, tol=tol)
         model = fit.rest
-    return fit if len(some) == len(tasks) else _fit(*with_gaussian_rows(tasks, model), terms, max_iter=0)
+    return fit if len(some) == len(tasks) else _fit(*tasks.gaussian(model), terms, max_iter=0)
 
 
 def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty: float) -> Array:
@@ -181,7 +181,7 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
         values = values - values.mean(axis=0)
         of_values, rotation = np.linalg.eigh(values.T @ values)
         scores = rotation.T @ (values.T @ deviations) @ directions
-        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > _least_gain(groups):
+        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > least_gain(len(groups)):
             relevant[group.curved] += group.features.tolist()
     penalties = np.full(side.shape[1], np.inf)
     for curved, features in relevant.items():
@@ -201,8 +201,9 @@ def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tup
     return roots.T @ left @ roots, roots.T @ right.ravel()
 
 
-def _least_gain(groups: Sequence[Group]) -> float:
-    return float(np.log(max(len(groups), 1))) + LEAST_GAIN
+def least_gain(n_alternatives: int) -> float:
+    """Return the gain in log evidence above which an effect is proposed: the cost of naming one of the alternatives."""
+    return float(np.log(max(n_alternatives, 1)))
 
 
 def _unit_root(side: Array, group: Group) -> Array:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,14 @@ from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import ENTRY, PART, keep_separate, second_moments
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
-from .responses import BERNOULLI, DISPERSIONS, POISSON, Response
 
+if TYPE_CHECKING:
+    from .responses import Likelihood
+
+#: Integer codes of the responses in compiled code.
+BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2
+#: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion in all fits.
+DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 #: Options of kernels that allocate or slice arrays, for which Numba counts references.
 _PART, _ENTRY = {**PART, "_nrt": True}, {**ENTRY, "_nrt": True}
 Index = NDArray[np.int64]
@@ -89,10 +95,11 @@ class Sites(Moments):
 class ResponseRows(TaskStatistics):
     """Rows of T tasks with non-Gaussian targets."""
 
+    is_gaussian: ClassVar[bool] = False
     X: Array  # (N, d)
     y: Array  # (N,)
     starts: Index  # (T + 1,) first row of each task, and N
-    response: Response
+    response: Likelihood
     offset: Array  # (N,) added to f, for example the logarithm of an exposure
     weights: Array  # (N,) exponents of the likelihood of each row
     side: Array | None = None  # (T, q) features v(s) of the side information
@@ -101,7 +108,7 @@ class ResponseRows(TaskStatistics):
     sites: dict[int, tuple[Array, Array]] | None = None
 
     @classmethod
-    def of(cls, tasks: TaskSet, units: Scaling, response: Response, side: Array | None = None) -> Self:
+    def of(cls, tasks: TaskSet, units: Scaling, response: Likelihood, side: Array | None = None) -> Self:
         """Return the scaled rows of tasks; targets are not scaled."""
         n, weights = len(tasks.y), tasks.row_weights
         offset = np.zeros(n) if tasks.exposure is None else np.log(tasks.exposure)
@@ -130,6 +137,10 @@ class ResponseRows(TaskStatistics):
     def shifted(self, weights: Array) -> ResponseRows:
         """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the coefficients."""
         return replace(self, offset=self.offset + predictions(Rows(self.X, self.y, self.starts), weights))
+
+    @property
+    def row_moment(self) -> Array:
+        return np.asarray(self.X.T @ self.X / self.n_rows)
 
     def totals(self) -> Totals:
         """Return the totals of the weighted least squares problem whose solution is the pooled fit to all rows."""
@@ -163,7 +174,11 @@ class ResponseRows(TaskStatistics):
         second_moments(*rows, frozen(self.starts, np.int64), *unit, *out)
         return out
 
-    def gaussian(self, model: Mixture) -> tuple[Sites, float]:
+    def gaussian(self, model: Mixture) -> tuple[Any, Mixture]:
+        """Return the sites and the model for them; the effects of side information are part of the sites."""
+        return self.site_moments(model)[0], replace(model, noise=1.0, side=None)
+
+    def site_moments(self, model: Mixture) -> tuple[Sites, float]:
         """Return the sites of each task under its most probable component, and the log evidence per task.
 
         With the sites as rows and noise variance 1, the gradient of the evidence with respect to the parameters of one
@@ -173,7 +188,7 @@ class ResponseRows(TaskStatistics):
         return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads), evidence
 
     def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float]:
-        """Return the precisions (N,) and the targets (N,) of the sites of `gaussian`, and the log evidence per task."""
+        """Return the precisions (N,) and the targets (N,) of the sites of `site_moments`, and the log evidence per task."""
         source = self if self.sites is not None else replace(self, sites={})
         found = source.posterior(model)
         assert source.sites is not None

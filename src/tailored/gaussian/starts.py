@@ -13,7 +13,6 @@ from .em import EMResult, Shrinkage, em, maximise
 from .mixture import Mixture, Want
 from .moments import Sums
 from .rows import Tasks
-from .sites import ResponseRows
 
 #: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
@@ -44,9 +43,9 @@ def fit_mixture(
     options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
     if start is not None:
         return em(tasks, start, max_iter=CONTINUED_STEPS, accelerate=True, **options).mixture
-    if isinstance(tasks, ResponseRows):
+    if not tasks.is_gaussian:
         # A mixture for the Gaussian sites is a good enough start, and much faster to fit.
-        sites, unit = tasks.gaussian(single)[0], replace(single, noise=1.0)
+        sites, unit = tasks.gaussian(single)
         settings: dict[str, Any] = {"learn_mean": learn_mean, "n_starts": n_starts, "short_iter": short_iter}
         found = fit_mixture(sites, unit, n_components, seed=seed, max_iter=max_iter, **settings)
         start = replace(found, noise=single.noise)

@@ -30,7 +30,7 @@ class Stepwise:
     def advance(self, batch: Tasks, n_before: int) -> Stepwise:
         """Return the state after a batch of tasks that follows ``n_before`` tasks."""
         m = len(batch)
-        if self.structure.kind == "independent" or self.structure.atoms or not m or not batch.sizes.any():
+        if not self.structure.is_refined or not m or not batch.sizes.any():
             return self
         factor = (n_before + m) / m
         totals, sums = batch.totals().times(factor), batch.sums(self.last).sums.times(factor)

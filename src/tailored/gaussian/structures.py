@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,13 +35,13 @@ from .starts import COMPONENT_SHRINKAGE, fit_mixture
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
-PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
+PSEUDO_TASKS = (10.0, 100.0)
 #: Maximum number of tasks for which EM takes more steps.
 FEW = 50
 #: Number of EM steps if columns outnumber tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3
-#: Candidate penalties on mixing weights, and number of EM steps that estimate them.
-GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
+#: Penalty on mixing weights that depend on side information, and number of EM steps that estimate them.
+GATE_PENALTY, GATE_STEPS = 1.0, 20
 #: Number of EM steps over all tasks, starting from a model that was fitted to a sample.
 REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
@@ -48,64 +49,210 @@ TRUNCATIONS = (0.0, 0.01, 0.05)
 
 
 @dataclass(frozen=True)
-class Structure:
-    """The structure of the prior of the coefficients.
+class Structure(ABC):
+    """The structure of the prior of the coefficients."""
 
-    The kinds are "independent" (W = ``ridge`` σ² I, b = 0), "mixed model" (one Gaussian), "mixture" (several Gaussians) and
-    "low rank" (one or several Gaussians with a few factors each, see `tailored.gaussian.low_rank`).
-    """
+    kind: ClassVar[str]
+    has_mean: ClassVar[bool] = (
+        True  # whether the prior mean b and the effects of side information are estimated
+    )
+    is_refined: ClassVar[bool] = True  # whether EM over the sums of all tasks improves a fit to a sample
 
-    kind: str
-    n_components: int = 1
-    covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
-    gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: constant
-    ridge: float = 0.0  # of independent tasks
-    n_factors: int = 0  # number of factors of one component of low rank
-    pseudo_tasks: float = 0.0  # weight of the shrinkage of W to its diagonal
-    truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
-    varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
-    rank: int = 0  # number of factors per component, for several components of low rank
-    calibration: Calibration | None = None  # c, δ and σ² of low rank, from held-out tasks
-    atoms: bool = False  # whether the fit is replaced by atoms derived from it (`tailored.gaussian.atoms`)
+    n_components: int = field(default=1, kw_only=True)
+
+    @abstractmethod
+    def fit(self, fitter: StructureFitter) -> Mixture:
+        """Return the maximum likelihood model of the fitter's tasks, without Γ."""
 
     @property
-    def plain(self) -> Structure | None:
+    def plain(self) -> MixedModel | None:
         """The mixed model that is fitted first, as the start of this structure; None if not needed."""
-        if self.kind in ("independent", "low rank") or self.covariance != "full":
-            return None
-        return Structure("mixed model", varying=self.varying)
+        return None
 
     @property
-    def has_mean(self) -> bool:
-        """Whether the prior mean b is estimated; it is zero for independent tasks."""
-        return self.kind != "independent"
+    def is_pooled(self) -> bool:
+        """Whether all tasks have the same coefficients."""
+        return False
 
     def restrict(self, covariances: Array) -> Array:
         """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
-        if self.kind == "low rank":
-            # One more factor than in `low_rank`, for the intercept.
-            return restrict_rank(covariances, (self.rank or self.n_factors) + 1)
-        return covariances if self.covariance == "full" else keep_diagonal(covariances)
+        return covariances
+
+    def shrinkage(self, model: Mixture) -> Shrinkage | None:
+        """Return the prior of the covariances in an M-step that starts from ``model``."""
+        return None
 
     def describe(self) -> dict[str, Any]:
-        """Return the attributes that differ from their defaults."""
-        if self.atoms:
-            gated = {"gate_penalty": self.gate_penalty} if self.gate_penalty else {}
-            return {"kind": "atoms", "n_components": self.n_components, **gated}
-        values = asdict(self)
-        values["structure"] = values.pop("covariance")
-        del values["calibration"]
-        return {name: value for name, value in values.items() if value not in (None, 0.0, "full")}
+        """Return the kind, and the attributes that differ from their defaults."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"kind": self.kind} | {k: v for k, v in values.items() if v not in (None, 0.0, "full")}
+
+
+@dataclass(frozen=True)
+class Independent(Structure):
+    """Ridge regression of each task alone: W = ``ridge`` σ² I and b = 0."""
+
+    kind = "independent"
+    has_mean = False
+    is_refined = False
+
+    ridge: float
+
+    def fit(self, fitter: StructureFitter) -> Mixture:
+        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ))."""
+        tasks, d = fitter.tasks, fitter.tasks.n_features
+        if fitter.side is not None:
+            # The model of independent tasks has no Γ: add its effects back to the targets.
+            assert tasks.side is not None
+            tasks = tasks.shifted(-tasks.side @ fitter.side.T)
+        unit = Mixture(np.ones(1), np.zeros((1, d)), self.ridge * np.eye(d)[None], 1.0)
+        if isinstance(tasks, ResponseRows):
+            return replace(unit, noise=tasks.pooled[1])
+        sums = tasks.sums(unit).sums
+        quadratic = sums.residual + float(np.trace(sums.second[0])) / self.ridge - d * len(tasks)
+        noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
+        return replace(unit, covariances=noise * unit.covariances, noise=noise)
+
+
+@dataclass(frozen=True)
+class MixedModel(Structure):
+    """One Gaussian.  ``covariance`` of W is "full", "diagonal", "intercept" or "none" (pooled regression)."""
+
+    kind = "mixed model"
+
+    covariance: str = "full"
+    pseudo_tasks: float = 0.0  # weight of the shrinkage of W to its diagonal
+    varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
+
+    @property
+    def plain(self) -> MixedModel | None:
+        return MixedModel(varying=self.varying) if self.covariance == "full" else None
+
+    @property
+    def is_pooled(self) -> bool:
+        return self.covariance == "none"
+
+    def restrict(self, covariances: Array) -> Array:
+        return covariances if self.covariance == "full" else keep_diagonal(covariances)
+
+    def shrinkage(self, model: Mixture) -> Shrinkage | None:
+        if not self.pseudo_tasks:
+            return None
+        return Shrinkage(self.pseudo_tasks, np.diag(np.diagonal(model.covariances[0])))
+
+    def describe(self) -> dict[str, Any]:
+        values = super().describe()
+        return {"structure" if name == "covariance" else name: value for name, value in values.items()}
+
+    def fit(self, fitter: StructureFitter) -> Mixture:
+        model = self._shrunk(fitter) if self.pseudo_tasks else self._likely(fitter)
+        return model if self.varying is None else self._with_fixed_coefficients(fitter, model)
+
+    def _likely(self, fitter: StructureFitter) -> Mixture:
+        known = fitter.start_of(self)
+        if self.covariance == "diagonal":
+            known = fitter.fitted.get(replace(self, covariance="full"), known)
+        steps, tol = fitter.steps(few=100, many=40), fitter.tol if fitter.has_few_tasks else 1e-6
+        options: dict[str, Any] = {"covariance": self.covariance, "varying": self.varying}
+        return fit_mixed_model(fitter.tasks, start=known, max_iter=steps, tol=tol, **options)
+
+    def _shrunk(self, fitter: StructureFitter) -> Mixture:
+        """Run EM from the fit with the next weaker shrinkage, or from the plain mixed model."""
+        plain = fitter.without_side(replace(self, pseudo_tasks=0.0))
+        weaker = [nu for nu in PSEUDO_TASKS if nu < self.pseudo_tasks]
+        start = fitter.without_side(replace(self, pseudo_tasks=weaker[-1])) if weaker else plain
+        steps = fitter.steps(few=60, many=8)
+        return em(fitter.tasks, start, max_iter=steps, shrinkage=self.shrinkage(plain)).mixture
+
+    def _with_fixed_coefficients(self, fitter: StructureFitter, model: Mixture) -> Mixture:
+        """Estimate the means of coefficients without variance, and set their covariances exactly to zero."""
+        if self.pseudo_tasks:
+            # The start has the means of the plain model, so one update is enough.
+            model = most_likely_mean(fitter.tasks, model)
+        elif fitter.tasks.is_gaussian:
+            steps = fitter.steps(few=100, many=40)
+            model = settle(fitter.tasks, model, restrict=self.restrict, max_iter=steps, tol=1e-9)
+        inside = np.isin(np.arange(fitter.tasks.n_features), self.varying or ())
+        return replace(model, covariances=model.covariances * np.outer(inside, inside))
+
+
+@dataclass(frozen=True)
+class MixtureModel(Structure):
+    """Several Gaussians, whose mixing weights may depend on side information."""
+
+    kind = "mixture"
+
+    gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: constant
+    truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
+
+    @property
+    def plain(self) -> MixedModel | None:
+        return MixedModel()
+
+    def shrinkage(self, model: Mixture) -> Shrinkage | None:
+        return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
+
+    def fit(self, fitter: StructureFitter) -> Mixture:
+        if self.gate_penalty:
+            start = fitter.without_side(replace(self, gate_penalty=0.0))
+            return fitter.with_gates(start, self.gate_penalty, max_iter=GATE_STEPS)
+        if self.truncation:
+            # EM does not change the range of W, so it refits only the remaining directions.
+            start = truncate(fitter.without_side(replace(self, truncation=0.0)), self.truncation)
+            return em(fitter.tasks, start, max_iter=15).mixture
+        single, known = fitter.without_side(MixedModel()), fitter.start_of(self)
+        return fit_mixture(fitter.tasks, single, self.n_components, seed=fitter.seed, start=known)
+
+
+@dataclass(frozen=True)
+class LowRank(Structure):
+    """One or several Gaussians with a few factors each, see `tailored.gaussian.low_rank`."""
+
+    kind = "low rank"
+
+    n_factors: int  # of one component
+    rank: int  # number of factors per component, if there are several
+    calibration: Calibration  # c, δ and σ² from held-out tasks
+
+    def restrict(self, covariances: Array) -> Array:
+        # One more factor than in `low_rank`, for the intercept.
+        return restrict_rank(covariances, (self.rank or self.n_factors) + 1)
+
+    def describe(self) -> dict[str, Any]:
+        return {name: value for name, value in super().describe().items() if name != "calibration"}
+
+    def fit(self, fitter: StructureFitter) -> Mixture:
+        tasks = RotatedTasks.of(fitter.tasks, fitter.has_intercept)
+        model = fit_low_rank(tasks, self.n_factors, self.n_components, self.rank, seed=fitter.seed)
+        return model.scaled(self.calibration).mixture()
+
+
+@dataclass(frozen=True)
+class Atoms(Structure):
+    """Narrow Gaussians that replace the fit of another structure, see `tailored.gaussian.atoms`."""
+
+    kind = "atoms"
+    is_refined = False
+
+    start: Structure
+
+    def describe(self) -> dict[str, Any]:
+        gated = {name: value for name, value in self.start.describe().items() if name == "gate_penalty"}
+        return {"kind": self.kind, "n_components": self.n_components, **gated}
+
+    def fit(self, fitter: StructureFitter) -> Mixture:
+        assert isinstance(fitter.tasks, Moments)
+        return fit_atoms(fitter.tasks, fitter.without_side(self.start), fitter.seed)
 
 
 def covariance_structures(
     n_features: int, has_intercept: bool, varying: tuple[int, ...] | None = None, *, full: bool = True
-) -> list[list[Structure]]:
+) -> list[list[MixedModel]]:
     """Return one Gaussian with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
     "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks.
     """
-    single = Structure("mixed model", varying=varying)
+    single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
         return [[single]]
     kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
@@ -117,9 +264,9 @@ def covariance_structures(
     return out
 
 
-def ridge_structures() -> list[Structure]:
+def ridge_structures() -> list[Independent]:
     """Return the structures of independent tasks."""
-    return [Structure("independent", ridge=ridge) for ridge in RIDGES]
+    return [Independent(ridge) for ridge in RIDGES]
 
 
 @dataclass
@@ -149,8 +296,10 @@ class StructureFitter:
             return cls(tasks, seed, groups=groups, has_intercept=has_intercept)
         assert tasks.side is not None
         fit = fit_side(tasks, side, groups)
-        rest, plain = tasks.shifted(tasks.side @ fit.Gamma.T), Structure("mixed model")
-        starts = {} if isinstance(tasks, ResponseRows) else {replace(plain, varying=side.varying): fit.rest}
+        rest = tasks.shifted(tasks.side @ fit.Gamma.T)
+        starts: dict[Structure, Mixture] = {}
+        if tasks.is_gaussian:
+            starts[MixedModel(varying=side.varying)] = fit.rest
         return cls(rest, seed, fit, groups, starts=starts, has_intercept=has_intercept)
 
     @property
@@ -161,66 +310,23 @@ class StructureFitter:
     def fit(self, structure: Structure) -> Mixture:
         """Return the fitted model; W of a mixed model is corrected for the degrees of freedom of the mean."""
         model, T = self.most_likely(structure), len(self.tasks)
-        if structure.kind == "mixed model" and T > 1 and not structure.atoms:
-            return model.scaled(T / (T - 1.0))
-        return model
+        return model.scaled(T / (T - 1.0)) if isinstance(structure, MixedModel) and T > 1 else model
 
     def most_likely(self, structure: Structure) -> Mixture:
         """Return the maximum likelihood model, without the correction of `fit`."""
-        model = self._without_side(structure)
-        return model if structure.kind == "independent" else replace(model, side=self.side)
+        model = self.without_side(structure)
+        return replace(model, side=self.side) if structure.has_mean else model
 
-    def _without_side(self, structure: Structure) -> Mixture:
+    def without_side(self, structure: Structure) -> Mixture:
+        """Return the maximum likelihood model without Γ, which is fitted once."""
         if structure not in self.fitted:
-            model = self._fit(structure)
-            if structure.varying is not None:
-                model = self._with_fixed_coefficients(structure, model)
-            self.fitted[structure] = model
+            self.fitted[structure] = structure.fit(self)
         return self.fitted[structure]
 
-    def _with_fixed_coefficients(self, structure: Structure, model: Mixture) -> Mixture:
-        """Estimate the means of coefficients without variance, and set their covariances exactly to zero."""
-        if structure.pseudo_tasks:
-            # The start has the means of the plain model, so one update is enough.
-            model = most_likely_mean(self.tasks, model)
-        elif not isinstance(self.tasks, ResponseRows):
-            max_iter = self.steps(few=100, many=40)
-            model = settle(self.tasks, model, restrict=structure.restrict, max_iter=max_iter, tol=1e-9)
-        inside = np.isin(np.arange(self.tasks.n_features), structure.varying or ())
-        return replace(model, covariances=model.covariances * np.outer(inside, inside))
-
-    def _fit(self, structure: Structure) -> Mixture:
-        tasks = self.tasks
-        if structure.atoms:
-            assert isinstance(tasks, Moments)
-            return fit_atoms(tasks, self._without_side(replace(structure, atoms=False)), self.seed)
-        if structure.kind == "independent":
-            return self._independent(structure)
-        if structure.kind == "low rank":
-            assert structure.calibration is not None
-            numbers = structure.n_factors, structure.n_components, structure.rank
-            model = fit_low_rank(RotatedTasks.of(tasks, self.has_intercept), *numbers, seed=self.seed)
-            return model.scaled(structure.calibration).mixture()
-        if structure.gate_penalty:
-            start = self._without_side(replace(structure, gate_penalty=0.0))
-            return self.with_gates(start, structure.gate_penalty, max_iter=GATE_STEPS)
-        if structure.truncation:
-            # EM does not change the range of W, so it refits only the remaining directions.
-            start = truncate(self._without_side(replace(structure, truncation=0.0)), structure.truncation)
-            return em(tasks, start, max_iter=15).mixture
-        if structure.pseudo_tasks:
-            return self._shrunk(structure)
+    def start_of(self, structure: Structure) -> Mixture | None:
+        """Return the initial values for a structure, if there are any."""
         known = self.starts.get(structure)
-        known = None if known is None else replace(known, side=None)
-        if structure.kind == "mixture":
-            assert structure.plain is not None
-            single = self._without_side(structure.plain)
-            return fit_mixture(tasks, single, structure.n_components, seed=self.seed, start=known)
-        if structure.covariance == "diagonal":
-            known = self.fitted.get(replace(structure, covariance="full"), known)
-        options: dict[str, Any] = {"covariance": structure.covariance, "varying": structure.varying}
-        options |= {"max_iter": self.steps(few=100, many=40), "tol": self.tol if self._few else 1e-6}
-        return fit_mixed_model(tasks, start=known, **options)
+        return None if known is None else replace(known, side=None)
 
     def with_gates(self, start: Mixture, penalty: float, **options: Any) -> Mixture:
         """Estimate mixing weights that depend on the relevant side information, if any."""
@@ -231,38 +337,14 @@ class StructureFitter:
             return start
         return em(self.tasks, start, gate_penalty=penalties, **options).mixture
 
-    def _independent(self, structure: Structure) -> Mixture:
-        tasks, d = self.tasks, self.tasks.n_features
-        if self.side is not None:
-            # The model of independent tasks has no Γ: add its effects back to the targets.
-            assert tasks.side is not None
-            tasks = tasks.shifted(-tasks.side @ self.side.T)
-        unit = Mixture(np.ones(1), np.zeros((1, d)), structure.ridge * np.eye(d)[None], 1.0)
-        if isinstance(tasks, ResponseRows):
-            return replace(unit, noise=tasks.pooled[1])
-        # The maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)).
-        sums = tasks.sums(unit).sums
-        quadratic = sums.residual + float(np.trace(sums.second[0])) / structure.ridge - d * len(tasks)
-        noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
-        return replace(unit, covariances=noise * unit.covariances, noise=noise)
-
-    def _shrunk(self, structure: Structure) -> Mixture:
-        """Run EM from the fit with the next weaker shrinkage, or from the plain mixed model."""
-        assert structure.plain is not None
-        plain = self._without_side(structure.plain)
-        weaker = [nu for nu in PSEUDO_TASKS if nu < structure.pseudo_tasks]
-        start = self._without_side(replace(structure, pseudo_tasks=weaker[-1])) if weaker else plain
-        steps, shrinkage = self.steps(few=60, many=8), _shrinkage(structure, plain)
-        return em(self.tasks, start, max_iter=steps, shrinkage=shrinkage).mixture
-
     @property
-    def _few(self) -> bool:
+    def has_few_tasks(self) -> bool:
         """Whether there are few tasks; EM then takes more steps, because the likelihood is flat."""
         return self.tasks.n_features < len(self.tasks) <= FEW
 
     def steps(self, *, few: int, many: int) -> int:
         """Return the maximum number of EM steps for these tasks."""
-        if self._few:
+        if self.has_few_tasks:
             return few
         # With more columns than tasks, late steps overfit W.
         return many if self.tasks.n_features < len(self.tasks) else min(many, WIDE_STEPS)
@@ -274,28 +356,20 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     Γ, mixing weights, the shrinkage target and the means of coefficients without variance are kept from the sample.  The
     models of independent tasks and of atoms are not changed.
     """
-    if structure.kind == "independent" or structure.atoms:
+    if not structure.is_refined:
         return model
     return em(
         source,
         model,
         max_iter=REFINING_STEPS,
         # Acceleration combines covariances, and a combination of low-rank covariances has a higher rank.
-        accelerate=structure.kind != "low rank",
+        accelerate=not isinstance(structure, LowRank),
         restrict=structure.restrict,
-        shrinkage=_shrinkage(structure, model),
+        shrinkage=structure.shrinkage(model),
     ).mixture
 
 
 def m_step(structure: Structure, model: Mixture, totals: Totals, sums: Sums) -> Mixture:
     """Return the model after one M-step, as in `refine`."""
-    step = maximise(totals, model, sums, shrinkage=_shrinkage(structure, model))
+    step = maximise(totals, model, sums, shrinkage=structure.shrinkage(model))
     return replace(step, covariances=structure.restrict(step.covariances))
-
-
-def _shrinkage(structure: Structure, model: Mixture) -> Shrinkage | None:
-    if structure.pseudo_tasks:
-        return Shrinkage(structure.pseudo_tasks, np.diag(np.diagonal(model.covariances[0])))
-    if structure.kind == "mixture":
-        return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
-    return None

@@ -651,7 +651,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Whether the support rows are random or the first rows; by default the learner's ``order``.
         """
         check_is_fitted(self, "prior_")
-        if self.prior_.response is not None:
+        if not self.prior_.response.is_gaussian:
             raise ValueError("calibrate_intervals: intervals of counts are those of the model, uncalibrated")
         # Rows are drawn by task position; in this order the result does not depend on the order of the user's tasks.
         tasks = self._read(X, y, groups, side_info).in_label_order()

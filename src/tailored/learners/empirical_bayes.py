@@ -348,17 +348,21 @@ class EmpiricalBayesLearner(MetaLearner):
         ordered = in_content_order(sample, seed)
 
         def all_tasks(
-            scaling: Scaling, side: Any, shared: OutOfFold | None = None, effects: SharedEffects | None = None
+            scaling: Scaling,
+            side: Any,
+            response: Response,
+            shared: OutOfFold | None = None,
+            effects: SharedEffects | None = None,
         ) -> Statistics:
             def residuals(tasks: TaskSet) -> TaskSet:
                 if shared is not None:
                     # The residuals of a task in the sample come from the regressor that was fitted without it.
                     folds = shared.folds_of(positions_of(tasks.labels, ordered.labels))
                     tasks = shared.regressor.residual_tasks(tasks, folds)
-                return tasks if effects is None else effects.residual_tasks(tasks)
+                return tasks if effects is None else effects.residual_tasks(tasks, response)
 
             changed = shared is not None or effects is not None
-            return source.statistics(Reader(scaling, side, residuals if changed else None))
+            return source.statistics(Reader(scaling, side, residuals if changed else None, response))
 
         clip = self._clip(np.array(source.target_range))
         learned, _ = self._learn(sample, held_out, clip, source_in=all_tasks)

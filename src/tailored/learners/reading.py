@@ -170,7 +170,7 @@ def side_by_label(learner: Any, side_info: Any) -> Any:
 
 def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
     """Return a positive exposure for each row, or None; raise ValueError if the targets are not counts."""
-    if exposure is not None and (prior.response is None or not prior.response.has_intervals):
+    if exposure is not None and not prior.response.has_exposure:
         raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return check_row_values("exposure", exposure, n_rows)
 

@@ -39,10 +39,9 @@ from .reading import check_exposure, known_columns, missing_exposure, validated,
 
 def check_calibration(prior: Prior, method: str) -> None:
     """Raise ValueError if the prior lacks the calibration that a method needs."""
-    if prior.response is not None:
-        if not prior.response.has_intervals:
-            raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
-    elif prior.calibration is None:
+    if not prior.response.has_intervals:
+        raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
+    if not prior.has_intervals:
         advice = "use EmpiricalBayesLearner, or calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
         raise ValueError(f"{method}: the learner has no calibration; {advice}")
 

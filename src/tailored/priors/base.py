@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ from .._utils.validation import check_cone, check_fraction, check_shape, warn
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
-from ..gaussian.responses import RESPONSES, Response
+from ..gaussian.responses import Gaussian, Likelihood, Response
 from ..losses import Squared
 from ..tasks.rows import Array, Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
@@ -47,12 +47,12 @@ class Predicted(NamedTuple):
 class Posterior(Record):
     """The posterior of T adapted tasks.  Their support rows are no longer needed.
 
-    ``squares`` and ``covariances`` are in the scaling of the prior, and empty if they were not computed.
+    ``squares`` and ``covariances`` are in the scaling of the prior.  They are empty if they were not computed.
     """
 
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
-    squares: Array  # (T,) sums of squared residuals of the support rows; 0 for classes and counts
+    squares: Array  # (T,) sums of squared residuals of the support rows; always empty for classes and counts
     covariances: Array  # (T, d, d) in units of the noise variance; `FactorPrior`: (T, q, q) of the scores
     shared_inputs: Array  # (T, k) encoded side information for shared effects and regressors; k may be 0
     folds: Index  # (T,) index of the shared regressor not fitted to the task; -1: the one fitted to all tasks
@@ -64,7 +64,7 @@ class Posterior(Record):
         for name in ("n_rows", "folds"):
             check_shape(name, getattr(self, name), n)
         check_shape("squares", self.squares, n if len(self.squares) else 0)
-        check_shape("covariances", self.covariances, len(self.squares), None, None)
+        check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
             raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
         check_cone("covariances", self.covariances)
@@ -75,7 +75,7 @@ class Posterior(Record):
     @property
     def has_covariances(self) -> bool:
         """Whether intervals can be computed."""
-        return len(self.squares) == len(self.weights)
+        return len(self.covariances) == len(self.weights)
 
     @classmethod
     def join(cls, parts: Sequence[Posterior]) -> Posterior:
@@ -120,6 +120,7 @@ class Prior(Record, ABC):
     """
 
     scaling: Scaling  # scaling of columns and targets; τ, b and calibration refer to scaled data
+    response: Response = field(default_factory=Gaussian)  # the distribution of the targets
     clip: tuple[float, float] | None = None  # range to which predictions are clipped
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
     #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
@@ -157,6 +158,7 @@ class Prior(Record, ABC):
         check_shape("weights", posterior.weights, n, self.n_weights)
         if posterior.has_covariances:
             check_shape("covariances", posterior.covariances, n, rows, columns)
+            check_shape("squares", posterior.squares, n if self.response.is_gaussian else 0)
         elif self.quantile is not None:
             raise ValueError("covariances: missing, but needed to predict a quantile")
         n_folds = 0 if self.regressor is None else len(self.regressor.folds)
@@ -217,14 +219,14 @@ class Prior(Record, ABC):
         return self.n_weights, self.n_weights
 
     @property
-    def response(self) -> Response | None:
-        """The distribution of the targets; None if they are Gaussian."""
-        return RESPONSES[self.scaling.response]() if self.scaling.response in RESPONSES else None
+    def has_intervals(self) -> bool:
+        """Whether prediction intervals can be computed; those of numbers need a calibration."""
+        return self.response.has_intervals and (not self.response.is_gaussian or self.calibration is not None)
 
     @property
     def task_settings(self) -> dict[str, Any]:
         """Arguments of `TaskRegressor` that determine how a task is fitted."""
-        return {"loss": self.response or Squared()}
+        return {"loss": self.response if isinstance(self.response, Likelihood) else Squared()}
 
     @property
     def mixture(self) -> Mixture | None:
@@ -276,8 +278,8 @@ class Prior(Record, ABC):
         residual = self.residual_tasks(tasks, at)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
-        squares = np.zeros(len(tasks) if covariances else 0)
-        if covariances and self.response is None:
+        squares = np.zeros(0)
+        if covariances and self.response.is_gaussian:
             task = np.repeat(np.arange(len(tasks)), tasks.sizes)
             errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
             if (row_weights := residual.row_weights) is not None:
@@ -434,7 +436,7 @@ def predict_blocks(
     """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
     out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))
     covariances = needs_covariances(prior, coverage)
-    calibrated = covariances and prior.response is None
+    calibrated = covariances and prior.response.is_gaussian
     multiples = _multiples(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
 
     def work(start: int, stop: int) -> None:
@@ -451,7 +453,7 @@ def predict_blocks(
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
     """Return whether predictions need posterior covariances, as those of non-Gaussian targets always do."""
-    if prior.response is not None:
+    if not prior.response.is_gaussian:
         return True
     return prior.calibration is not None and (prior.quantile is not None or coverage is not None)
 
@@ -471,20 +473,29 @@ def predict(
     `_multiples`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
     part: Array | float = 0.0
-    new: Array | float = 0.0
+    new: Array | float = 0.0  # variance of the errors of the shared effects
     if prior.regressor is not None or prior.shared is not None:
         new = 0.0 if prior.shared is None else prior.shared.error_variances(X)
         X, part = prior.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
     centre = products(X, posterior.weights, task, prior.fit_intercept) + part
     unknown = np.full(len(centre), np.nan)
-    if prior.response is not None:
-        return _predict_response(prior, posterior, centre, X, task, coverage, exposure, new)
+    variances = np.zeros(len(centre))
+    if posterior.has_covariances and needs_covariances(prior, coverage):
+        variances = np.maximum(prior.variances(posterior, X, task), 0.0)
+    if isinstance(prior.response, Likelihood):
+        assert prior.mixture is not None
+        response, noise, variances = prior.response, prior.mixture.noise, variances + new
+        prediction = response.prediction(centre, variances, exposure, prior.clip)
+        if coverage is None or not response.has_intervals or not posterior.has_covariances:
+            return Predicted(prediction, unknown, unknown, unknown)
+        centre = centre if exposure is None else centre + np.log(exposure)
+        bounds = response.interval(centre, variances, noise, coverage)
+        return Predicted(prediction, *bounds, np.sqrt(response.variance(centre, variances, noise)))
     calibration = prior.calibration
     if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
     weight = calibration.noise_rows
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, weight)[task]
-    variances = np.maximum(prior.variances(posterior, X, task), 0.0)
     std = np.sqrt(prior.scaling.target**2 * own * (1.0 + variances) + new)
     multiples = _multiples(prior, posterior.n_rows, coverage) if multiples is None else multiples
     lower, upper, deviation, quantile = multiples[task].T
@@ -494,37 +505,6 @@ def predict(
     # Calibration uses unclipped predictions, so the bounds are clipped only here.
     lower, upper = (clipped(centre + end * std, prior.clip) for end in (lower, upper))
     return Predicted(prediction, lower, upper, deviation * std)
-
-
-def _predict_response(
-    prior: Prior,
-    posterior: Posterior,
-    centre: Array,
-    X: Any,
-    task: Index,
-    coverage: float | None,
-    exposure: Array | None,
-    new: Array | float,
-) -> Predicted:
-    """Predict means, and the shortest intervals of counts; ``centre`` is the posterior mean of the linear predictor.
-
-    Predicted rates are clipped to the range of the prior, and then multiplied by the exposure.
-    """
-    response, unknown = prior.response, np.full(len(centre), np.nan)
-    assert response is not None
-    assert prior.mixture is not None
-    variances = np.zeros(len(centre))
-    if posterior.has_covariances:
-        variances = np.maximum(prior.variances(posterior, X, task), 0.0) + new
-    prediction = response.mean(centre, variances)
-    prediction = clipped(prediction, prior.clip)
-    if exposure is not None:
-        prediction, centre = exposure * prediction, centre + np.log(exposure)
-    if coverage is None or not response.has_intervals or not posterior.has_covariances:
-        return Predicted(prediction, unknown, unknown, unknown)
-    noise = prior.mixture.noise
-    lower, upper = response.interval(centre, variances, noise, coverage)
-    return Predicted(prediction, lower, upper, np.sqrt(response.variance(centre, variances, noise)))
 
 
 def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:

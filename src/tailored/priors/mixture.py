@@ -17,7 +17,7 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import adapt_to_atoms
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import COMPILED_COLUMNS, Moments, influence, times
-from ..gaussian.rows import Tasks, statistics_of
+from ..gaussian.rows import Tasks
 from ..tasks.rows import frozen
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
@@ -109,12 +109,12 @@ class MixturePrior(Prior):
     @property
     def needs_rows(self) -> bool:
         """Whether second moments are not sufficient, because targets are not Gaussian or features are computed from rows."""
-        return self.response is not None or (self.side is not None and self.side.encoder.needs_rows)
+        return not self.response.is_gaussian or (self.side is not None and self.side.encoder.needs_rows)
 
     @property
     def unit(self) -> float:
         """σ², the unit of covariances; 1 if targets are not Gaussian."""
-        return self.model.noise if self.response is None else 1.0
+        return self.response.unit(self.model.noise)
 
     def weights_on_device(self, tasks: Any) -> Any:
         from .on_device import weights_on_device  # imports torch
@@ -132,11 +132,18 @@ class MixturePrior(Prior):
     def statistics(self, tasks: Support) -> Tasks:
         """Return the sufficient statistics of residual tasks."""
         if isinstance(tasks, TaskSet):
-            return statistics_of(tasks, self.scaling, self.side_features(tasks))
+            return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
         X, y = tasks.X, tasks.y
         side = None if self.side is None else tasks.side
         n_rows = np.array([float(tasks.n_rows)])
         return Moments((X.T @ X)[None], (y @ X)[None], np.array([y @ y]), n_rows, side)
+
+    def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:
+        """Return the posterior of residual tasks from their statistics, without the sums of squared residuals."""
+        _, weights, covariance = self._solve_statistics(statistics, covariances)
+        T, sizes = len(weights), np.asarray(statistics.sizes, dtype=np.int64)
+        nothing = np.zeros((T, 0)), np.full(T, -1, dtype=np.intp)
+        return Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, *nothing)
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]
@@ -198,7 +205,7 @@ class MixturePrior(Prior):
     def _atoms(self) -> tuple[Array, ...] | None:
         """Arguments of `adapt_to_atoms`, and B and centre of w = v B + centre in the user's units; None if not applicable."""
         model, scaling = self.model, self.scaling
-        parts = self.response, self.side, self.shared, self.regressor, model.gates, model.side
+        parts = self.side, self.shared, self.regressor, model.gates, model.side
         if not model.has_atoms or self.shifts or any(part is not None for part in parts):
             return None
         single, centre, B, table = model.atoms
@@ -213,7 +220,7 @@ class MixturePrior(Prior):
         return model.noise * np.eye(r, r + 1), change, table, raw[1:] - raw[0], raw[0]
 
     def certificate(self, support: Support) -> tuple[float, int]:
-        if self.response is not None:
+        if not self.response.is_gaussian:
             return np.nan, 1  # the posterior mean is not a minimiser
         statistics = self.statistics(self.residual_tasks(support))
         r, weights, _ = self._solve_statistics(statistics, False)
@@ -238,7 +245,7 @@ class MixturePrior(Prior):
 
     def _mean_of(self, statistics: Tasks, r: Array, weights: Array) -> Array:
         model = self.model
-        if model.n_components > 1 and self.response is None:
+        if model.n_components > 1 and statistics.is_gaussian:
             return weights + times(self._taus(r), times(statistics.gram, weights) - statistics.cross)
         # This avoids the rounding errors of the general formula.
         b = r @ model.means

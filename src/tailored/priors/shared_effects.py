@@ -16,7 +16,7 @@ from .._utils.records import Record
 from .._utils.validation import check_real, check_shape
 from ..feature_maps import SideVector
 from ..feature_maps.side_features import Curve
-from ..gaussian.responses import Poisson, Response
+from ..gaussian.responses import Response
 from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
 
@@ -159,13 +159,8 @@ class SharedEffects(Record):
         rows[:, [one.column for one in self.levels]] = 0.0
         return rows
 
-    def residual_tasks(self, tasks: TaskSet, response: Response | None = None) -> TaskSet:
+    def residual_tasks(self, tasks: TaskSet, response: Response) -> TaskSet:
         """Remove the effects from tasks: subtract them from targets, or for classes and counts add them to log exposure."""
-        inputs = np.repeat(self.encode(tasks), tasks.sizes, axis=0)
-        part, X = self.predict(tasks.X, inputs), self.own_columns(tasks.X)
-        if response is None:
-            return tasks.replace(X=X, y=tasks.y - part, encoding=None)
-        if isinstance(response, Poisson):  # the mean contains E exp(u); a dispersion nearly cancels this
-            part += 0.5 * self.error_variances(tasks.X)
-        exposure = np.exp(part) if tasks.exposure is None else tasks.exposure * np.exp(part)
-        return tasks.replace(X=X, exposure=exposure, encoding=None)
+        part = self.predict(tasks.X, np.repeat(self.encode(tasks), tasks.sizes, axis=0))
+        rest = response.without_part(tasks, part, self.error_variances(tasks.X))
+        return rest.replace(X=self.own_columns(tasks.X))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, Protocol, TypeVar
@@ -21,6 +21,7 @@ from .._utils.threads import single_threaded_blas
 from ..gaussian.em import Source as Statistics
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import LARGEST_STATISTICS, NEGLIGIBLE, Summed, Sums, Totals
+from ..gaussian.responses import Gaussian, Response
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.reading import label_keys
 from ..tasks.rows import Array, Scaling
@@ -45,10 +46,12 @@ class Reader:
     scaling: Scaling
     side: Callable[[TaskSet], Array] | None = None
     residuals: Callable[[TaskSet], TaskSet] | None = None
+    response: Response = field(default_factory=Gaussian)
 
     def __call__(self, tasks: TaskSet) -> Tasks:
         side = None if self.side is None else self.side(tasks)
-        return statistics_of(tasks if self.residuals is None else self.residuals(tasks), self.scaling, side)
+        rest = tasks if self.residuals is None else self.residuals(tasks)
+        return self.response.statistics(rest, self.scaling, side)
 
 
 class TaskSource(Protocol):
@@ -149,7 +152,7 @@ class MemorySource:
         d = len(read.scaling.columns)
         size = max(1, BLOCK_FLOATS // d**2)
         order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
-        if read.scaling.response != "gaussian":
+        if not read.response.is_gaussian:
             return replace(read(self.tasks[order]), n_threads=self.n_threads)
         index = [order[start : start + size] for start in range(0, len(order), size)]
         tasks = self.tasks

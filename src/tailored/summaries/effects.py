@@ -11,8 +11,8 @@ from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
 from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.mixture import Want
-from ..gaussian.rows import statistics_of
 from ..priors.base import Prior, adapt_tasks
+from ..priors.mixture import MixturePrior
 from ..tasks.rows import Array, batches
 from ..tasks.task_set import TaskSet
 from .model import coefficient_names
@@ -27,17 +27,16 @@ def task_effects(
     error of the prior mean.  The part of b(s) that was learned on query rows is left out, because it improves predictions
     but does not estimate a coefficient.  For priors without a mixture, return the coefficients of `adapt`.
     """
-    if prior.mixture is None:
+    if not isinstance(prior, MixturePrior):
         coefficients = adapt_tasks(prior, tasks, covariances=False, n_jobs=n_jobs).weights
         means = adapt_tasks(prior, tasks.without_rows(), covariances=False, n_jobs=n_jobs).weights
         return coefficients, np.full_like(coefficients, np.nan), means
     parts = []
     with single_threaded_blas():
         for batch in batches(prior.residual_tasks(tasks)):
-            side = None if prior.side is None else prior.side(batch)
-            statistics = statistics_of(batch, prior.scaling, side)
+            statistics = prior.statistics(batch)
             estimates, covariances = task_estimates(prior.mixture, statistics, mean)
-            before = statistics_of(batch.without_rows(), prior.scaling, side)
+            before = prior.response.statistics(batch.without_rows(), prior.scaling, statistics.side)
             means = before.posterior(prior.mixture, Want(means=True)).mean
             errors = prior.scaling.raw_deviations(covariances)
             parts.append((prior.scaling.raw_weights(estimates), errors, prior.scaling.raw_weights(means)))

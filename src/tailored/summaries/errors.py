@@ -39,7 +39,7 @@ def held_out_errors(prior: Prior, training: TrainingSummary, sampling: SupportSa
         "baseline may have a lower error"
     )
     same = " All methods have the effects that all tasks share." * (prior.shared is not None)
-    return errors_table(training.errors, training.loss, evaluated_on, prior.response is not None, same)
+    return errors_table(training.errors, training.loss, evaluated_on, not prior.response.is_gaussian, same)
 
 
 def errors_on(
@@ -49,7 +49,7 @@ def errors_on(
     prior = learner.prior_
     errors = baseline_errors(prior, training, *split, learner.loss_, learner.n_jobs)
     evaluated_on = f"the given tasks, each with {_share(n_support)} of its rows as support"
-    return errors_table(errors, learner.loss_.name, evaluated_on, prior.response is not None)
+    return errors_table(errors, learner.loss_.name, evaluated_on, not prior.response.is_gaussian)
 
 
 def baseline_errors(
@@ -66,7 +66,7 @@ def baseline_errors(
     """
     priors, by_method = dict[str, Prior]({OWN: prior}), dict[str, Array]()
     if training is not None:
-        mean, smooth = training.target_mean, prior.response is not None
+        mean, smooth = training.target_mean, not prior.response.is_gaussian
         by_method[TASK_MEAN] = support_means(support, query, mean, smooth=smooth)
         # With a shared regressor, these baselines were fitted to its residuals, so their errors are not comparable.
         if prior.regressor is None and isinstance(prior, MixturePrior):

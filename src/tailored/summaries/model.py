@@ -61,7 +61,7 @@ class FittedModel:
     @property
     def scale(self) -> Scale:
         """Scale of the coefficients."""
-        return Scale("linear") if self.prior.response is None else SCALES[self.prior.response.name]
+        return SCALES.get(self.prior.response.name, Scale("linear"))
 
     @property
     def mixture(self) -> Mixture:

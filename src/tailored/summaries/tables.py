@@ -143,7 +143,7 @@ def correlations_table(model: FittedModel) -> Table:
 def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     response, values, captions = model.prior.response, {}, []
-    if response is None:
+    if response.is_gaussian:
         values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise))
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
@@ -155,7 +155,7 @@ def noise_table(model: FittedModel) -> Table:
             "between tasks: difference of the tasks' models to the prior mean, root mean square over rows"
         )
     name = "value" if "dispersion" in values else "standard deviation"
-    title = "Noise and differences between tasks" if response is None else "Differences between tasks"
+    title = "Noise and differences between tasks" if response.is_gaussian else "Differences between tasks"
     return Table(title, {"source": list(values), name: list(values.values())}, "; ".join(captions) + ".")
 
 

@@ -213,7 +213,7 @@ class Scaling(Record):
     shift: Array
     target_shift: float = 0.0
     fit_intercept: bool = False
-    response: str = "gaussian"  # name of the distribution of the targets; only Gaussian targets are scaled
+    limit: float = LIMIT  # largest absolute value of a scaled feature
 
     def __post_init__(self) -> None:
         check_shape("columns", self.columns, None)
@@ -223,6 +223,7 @@ class Scaling(Record):
         check_divisor("columns", self.columns)
         # The square of the scale must not overflow.
         check_real("target", self.target, 1e-153, 1e153)
+        check_real("limit", self.limit, 1.0, LIMIT)
         if not len(self.columns):
             raise ValueError("columns: there must be a column or an intercept")
         if self.fit_intercept and (self.columns[-1], self.shift[-1]) != (1.0, 0.0):
@@ -277,10 +278,6 @@ class Scaling(Record):
             columns = np.append(columns, 1.0)
         return replace(centred, columns=columns, shift=np.zeros(len(columns)))
 
-    def of_response(self, name: str) -> Self:
-        """Return the same scaling of the columns, with unscaled targets of another response."""
-        return replace(self, target=1.0, target_shift=0.0, response=name)
-
     def weighted_rows(self, tasks: TaskSet) -> tuple[Array, Array]:
         """Return the scaled rows and targets of tasks, multiplied by the square roots of their weights."""
         X, y = self.dense(tasks.X), self.targets(tasks.y)
@@ -300,8 +297,7 @@ class Scaling(Record):
     @cached_property
     def _limits(self) -> tuple[Array, float]:
         n_features = len(self.columns) - self.fit_intercept
-        limit = LIMIT if self.response == "gaussian" else RESPONSE_LIMIT
-        return limit * self.columns[:n_features], LIMIT * self.target
+        return self.limit * self.columns[:n_features], LIMIT * self.target
 
     @cached_property
     def _squared_limits(self) -> tuple[float, float]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
-from ..tasks.task_set import TaskSet
+from ._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
+from .tasks.task_set import TaskSet
+
+__all__ = ["CircleTruth", "ClusterTruth", "make_circle", "make_clusters"]
 
 #: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
