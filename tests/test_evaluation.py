@@ -224,13 +224,9 @@ def test_an_evaluation_prints_its_tables_and_definitions(covered):
         ("method", "task mean"), (0, 5), errors, inside, inside, np.arange(2), 6, "squared", 0.9, scores
     )
     assert repr(found) == str(found)
-    lines = [line.split() for line in str(found).splitlines() if line]
-    n_rows = 2 + np.isfinite(covered)
-    assert lines[0] == "Mean squared error on 2 new tasks, by number of support rows".split()
-    assert lines[1:4] == [
-        ["method", "0", "5"],
-        *([*name, *"2 ± 1 1 ± 0.5".split()] for name in (["method"], ["task", "mean"])),
-    ]
-    assert ("inside 90 % intervals 87.5 % 87.5 %".split() in lines) == np.isfinite(covered)
-    assert lines[2 + n_rows] == "Mean accuracy on 2 new tasks, by number of support rows".split()
-    assert "task mean: Predict" in str(found)
+    lines = [" ".join(line.split()) for line in str(found).splitlines() if line]
+    assert lines[0] == "Mean squared error on 2 new tasks, by number of support rows"
+    assert lines[1:4] == ["method 0 5", "method 2 ± 1 1 ± 0.5", "task mean 2 ± 1 1 ± 0.5"]
+    assert ("inside 90 % intervals 87.5 % 87.5 %" in lines) == np.isfinite(covered)
+    assert lines.index("Mean accuracy on 2 new tasks, by number of support rows") == 4 + np.isfinite(covered)
+    assert lines[-2].startswith("task mean: Predict")

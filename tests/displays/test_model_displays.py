@@ -182,7 +182,10 @@ def test_task_fit(schools):
 
 
 def test_unknown_task(schools):
-    with pytest.raises(ValueError, match=r"task: there is no task 'nobody'\. The tasks are 'school 0'"):
+    with pytest.raises(
+        ValueError,
+        match=r"labels holds 'nobody', which are not labels of this set; it has labels such as 'school 0'",
+    ):
         TaskFitDisplay.from_estimator(*schools, "nobody")
 
 

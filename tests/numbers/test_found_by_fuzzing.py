@@ -10,12 +10,12 @@ from scipy import sparse
 
 from odd_tasks import D, bayes, make
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
+from tailored.empirical_bayes.training_summary import OWN
 from tailored.feature_maps import get_feature_map
 from tailored.losses import get_loss
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.objectives import Query
 from tailored.summaries.errors import errors_table
-from tailored.empirical_bayes.training_summary import OWN
 from tailored.tasks.rows import Rows
 
 

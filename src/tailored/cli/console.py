@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from .._utils.progress import printable
@@ -27,8 +26,6 @@ for _name in ("task", "target", "features", "varying", "coverage", "exposure", "
 _OPTIONS |= {"side_info": "--side-info", "support": "--support"}
 #: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
 READ: dict[str, tuple[str, str, str]] = {}
-
-console = Console()
 
 
 def write_out(text: str) -> None:

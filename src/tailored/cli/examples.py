@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from .console import console, note, report_errors, say
+from .console import note, report_errors, say
 
 #: Number of validation tasks, of new tasks, and of observed rows per task.  As many rows again are to be predicted.
 N_VALIDATION, N_TEST, N_ROWS = 100, 200, 10

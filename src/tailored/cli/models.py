@@ -497,13 +497,6 @@ class Predictor(NamedTuple):
         for table in read_batches(path, "data", self.columns):
             check_columns(table, self.columns, "data", path)
             table = self.labels.convert(table, self.columns, "data")
-            if self.labels.has_names:
-                # Labels of the model, and of tables that were read before, are still integers.
-                for learner in getattr(self.learner, "learners_", [self.learner]):
-                    learner.task_labels_ = learner.task_labels_.astype(str)
-                for name in ("support", "side_info"):
-                    if (other := getattr(self, name)) is not None:
-                        self = self._replace(**{name: self.labels.convert(other, self.columns, name)})
             yield self._predict(table, in_batches)
 
     def _predict(self, table: Any, in_batches: bool) -> Any:

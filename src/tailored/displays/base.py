@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import printable
 from .._utils.tables import shorten
-from .._utils.validation import is_integer, name_some, native
+from .._utils.validation import is_integer, name_some
 from ..summaries.model import INTERCEPT, FittedModel, coefficient_names
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
@@ -129,15 +129,6 @@ def find_column(column: Any, names: list[str], argument: str = "column") -> int:
     elif str(column) in names:
         return names.index(str(column))
     raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
-
-
-def find_task(tasks: TaskSet, task: Any) -> int:
-    """Return the position of the task with this label; None stands for the first task."""
-    if task is None:
-        return 0
-    if task not in (labels := native(tasks.labels)):
-        raise ValueError(f"task: there is no task {task!r}. The tasks are {name_some(labels, 3)}.")
-    return labels.index(task)
 
 
 def table_name(learner: Any, role: str) -> str:

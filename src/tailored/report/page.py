@@ -233,8 +233,8 @@ class EvaluationSections:
         records = self.evaluation.records()
         numbers = {name: [one[name] for one in records] for name in records[0]}
         tables = "".join(_saved(table, self.csv_format, numbers) for table in self.evaluation.tables.values())
-        caption = "<br>".join(map(escape, self.evaluation.caption))
-        return f"{tables}<p><small>{caption}</small></p>"
+        captions = (f"<p><small>{escape(text)}</small></p>" for text in self.evaluation.caption)
+        return tables + "".join(captions)
 
 
 @dataclass(frozen=True)

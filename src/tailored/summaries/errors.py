@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array, support_means, task_means
 from ..tasks.task_set import TaskSet
 
+#: Support and query rows of tasks.
+Split: TypeAlias = tuple[TaskSet, TaskSet]
 #: Definitions of the baselines.
 BASELINES = {
     TASK_MEAN: "mean of the support rows",
@@ -38,13 +40,12 @@ def held_out_errors(prior: Prior, training: TrainingSummary, sampling: SupportSa
         "tasks, so its error is slightly optimistic. The criterion is the log predictive density, not the error, so a "
         "baseline may have a lower error"
     )
-    same = " All methods have the effects that all tasks share." * (prior.shared is not None)
-    return errors_table(training.errors, training.loss, evaluated_on, not prior.response.is_gaussian, same)
+    if prior.shared is not None and len(training.errors) > 1:
+        evaluated_on += ". All methods have the effects that all tasks share"
+    return errors_table(training.errors, training.loss, evaluated_on, not prior.response.is_gaussian)
 
 
-def errors_on(
-    learner: Any, training: TrainingSummary | None, split: tuple[TaskSet, TaskSet], n_support: float | int
-) -> Table:
+def new_errors(learner: Any, training: TrainingSummary | None, split: Split, n_support: float | int) -> Table:
     """Tabulate the errors on the query rows of other tasks, given their support rows (their number or fraction)."""
     prior = learner.prior_
     errors = baseline_errors(prior, training, *split, learner.loss_, learner.n_jobs)
@@ -85,9 +86,7 @@ def baseline_errors(
     }
 
 
-def errors_table(
-    errors: Mapping[str, Array], loss: str, evaluated_on: str, smoothed: bool = False, note: str = ""
-) -> Table:
+def errors_table(errors: Mapping[str, Array], loss: str, evaluated_on: str, smoothed: bool = False) -> Table:
     """Tabulate the mean error of each method on the same tasks: this learner first, then by increasing error.
 
     ``smoothed`` says whether the task mean includes one row at the training mean.
@@ -115,8 +114,8 @@ def errors_table(
         }
         defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in errors)
         caption += (
-            f"{note} difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
-            f"{defined}."
+            " difference: mean over tasks of the method's error minus that of this learner, with its standard "
+            f"error. {defined}."
         )
     return Table.of_rows(title, ("method", "error", "difference", "std. error"), rows, caption)
 

@@ -12,8 +12,7 @@ from .._utils.tables import Table, plural, wrap
 from .._utils.validation import check_choice
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..tasks.episodes import SupportSampling
-from ..tasks.task_set import TaskSet
-from .errors import errors_on, held_out_errors
+from .errors import Split, held_out_errors, new_errors
 from .model import FittedModel
 from .sentences import sentences
 from .tables import model_tables
@@ -72,11 +71,7 @@ class Summary:
 
 
 def summarise(
-    learner: Any,
-    name: str,
-    event: str,
-    sampling: SupportSampling,
-    split: tuple[TaskSet, TaskSet] | None = None,
+    learner: Any, name: str, event: str, sampling: SupportSampling, split: Split | None = None
 ) -> Summary:
     """Summarise a fitted learner with all available tables.
 
@@ -86,7 +81,7 @@ def summarise(
     model = FittedModel.of(learner)
     tables, errors = model_tables(model, learner), None
     if split is not None:
-        errors = errors_on(learner, model.training, split, sampling.typical)
+        errors = new_errors(learner, model.training, split, sampling.typical)
     elif model.training is not None:
         errors = held_out_errors(model.prior, model.training, sampling)
     if errors is not None and len(errors):
