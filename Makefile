@@ -35,7 +35,7 @@ unit: .venv/.installed
 docs: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python docs/draw.py
-	$(BIN)/python -m pytest -q -m "pages or not pages" tests/test_readme.py tests/test_pages.py tests/test_inputs.py
+	$(BIN)/python -m pytest -q -m "pages or not pages" tests/docs tests/test_inputs.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Branch coverage; TESTS="tests/test_losses.py ..." runs some tests only. Compiled functions count as missed.
@@ -76,7 +76,7 @@ dist: .venv/.installed
 #   make test-built PYTHON=python3.12 BUILT=dist/*.tar.gz
 BUILT ?= $(wildcard dist/*.whl)
 OUTSIDE ?= $(or $(TMPDIR),/tmp)/tailored-built-$(notdir $(PYTHON))
-SELECTED := tests/test_import.py tests/test_sklearn.py tests/test_predict_tasks.py \
+SELECTED := tests/test_import.py tests/learners/test_sklearn.py tests/test_predict_tasks.py \
 	tests/model_files tests/learners/test_tables_of_words.py tests/test_cli.py
 
 test-built:

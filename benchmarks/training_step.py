@@ -27,8 +27,8 @@ import reference
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
-from tailored.representation.exact import Exact
-from tailored.solvers.curves import MeanAtTasks
+from tailored.representation.factored import Factored
+from tailored.solvers.algorithm_1 import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks.rows import Rows
 from tailored.within import solving
@@ -63,7 +63,7 @@ def compare(seed, inner, gamma=1.0):
         prediction = np.einsum("tnd,td->tn", held_out.X.reshape(HELD_OUT, N, D), solved.coef)
         return np.abs(prediction - held_out.y.reshape(HELD_OUT, N)).mean(axis=1)
 
-    iterate = Exact(np.eye(D), phis.shape[1])
+    iterate = Factored(np.eye(D), phis.shape[1])
     for t in range(WARM_UP):
         step(iterate, t)
     H, C = iterate.dense_H(), iterate.C.copy()

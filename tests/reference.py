@@ -5,7 +5,7 @@ paper has a dagger, Python loops over points and tasks.  Nothing here imports th
 is compared with this file, and the speed benchmark is timed against it.
 
 A task is a pair ``(X, y)``, or ``(X, y, X_test, y_test)`` where errors are measured.  Names of equations are
-the labels of ``paper.tex``.  Where its text is ambiguous the reading is that of ``design.md``, section 1.
+the labels of ``paper.tex``.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def query_risk(theta, X, y, X_query, y_query, loss, mean=None):
 
 
 def query_gradient_squared(theta, X, y, X_query, y_query):
-    """design.md, section 1: the symmetric part of (v − Xᵀc)(Xᵀa)ᵀ, for the squared loss."""
+    """Return the symmetric part of (v − Xᵀc)(Xᵀa)ᵀ, for the squared loss."""
     n = len(y)
     system = X @ theta @ X.T + n * np.eye(n)
     a = np.linalg.solve(system, y)

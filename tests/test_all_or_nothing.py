@@ -22,9 +22,9 @@ from tailored.empirical_bayes.streaming import RunningModel
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
 from tailored.priors.representation import RepresentationPrior
 from tailored.solvers import ProjectedSGD
-from tailored.solvers.held_out import HeldOutPool
+from tailored.solvers.algorithm_1 import Trajectory
 from tailored.solvers.objectives import Query, Surrogate
-from tailored.solvers.projected import Trajectory
+from tailored.solvers.search import HeldOutPool
 
 # What is learned does not matter here, and EM may stop early.
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

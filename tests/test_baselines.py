@@ -84,7 +84,7 @@ def test_constants(ratings):
 def test_ridge_per_task_is_ridge():
     rng = np.random.default_rng(1)
     tasks = TaskSet.from_tasks([(X, X @ rng.normal(size=3) + 5.0) for X in rng.normal(size=(20, 10, 3))])
-    baseline = RidgePerTask(alphas=(0.1, 1.0)).fit(tasks)
+    baseline = RidgePerTask().fit(tasks)
     assert baseline.centred_
     few = tasks[0]
     expected = Ridge(alpha=baseline.alpha_).fit(few.X, few.y)

@@ -7,9 +7,9 @@ baselines by name.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -78,11 +78,9 @@ class Baseline(BaseEstimator):
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
-        if not isinstance(tasks, TaskSet):
-            raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
+        tasks = _with_indicators(tasks, "tasks")
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
-        tasks = tasks.with_indicators()
         if self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         with restored_on_failure(self), single_threaded_blas(), single_threaded_openmp():
@@ -116,9 +114,7 @@ class Baseline(BaseEstimator):
     def _check_new(self, tasks: TaskSet, name: str) -> TaskSet:
         """Return the tasks with categories one-hot encoded; raise an error if the features differ from `fit`."""
         check_is_fitted(self, "n_features_in_")
-        if not isinstance(tasks, TaskSet):
-            raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
-        tasks = tasks.with_indicators()
+        tasks = _with_indicators(tasks, name)
         if tasks.n_features != self.n_features_in_:
             raise ValueError(
                 f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted with "
@@ -139,17 +135,11 @@ class Baseline(BaseEstimator):
         """Return the features of each row, followed by the side information of its task."""
         return np.hstack([dense(tasks.X), np.repeat(self._side(tasks), tasks.sizes, axis=0)])
 
-    def _search(self, support: TaskSet, query: TaskSet, grid: dict[str, Iterable[Any]]) -> float:
-        """Set the attributes named in ``grid`` to the values with the lowest mean absolute error on the query rows."""
-        best: tuple[float, tuple[Any, ...]] = (np.inf, ())
-        for values in product(*grid.values()):
-            self.__dict__.update(zip(grid, values, strict=True))
-            losses = np.abs(clipped(self._predict(support, query), self.clip_) - query.y)
-            error = float(np.nanmean(task_means(losses, query.offsets))) if len(query.y) else np.inf
-            if error < best[0] or not best[1]:
-                best = error, values
-        self.__dict__.update(zip(grid, best[1], strict=True))
-        return best[0]
+
+def _with_indicators(tasks: Any, name: str) -> TaskSet:
+    if not isinstance(tasks, TaskSet):
+        raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
+    return tasks.with_indicators()
 
 
 class LinearBaseline(Baseline):
@@ -171,6 +161,29 @@ class LinearBaseline(Baseline):
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
         return predictions(Rows.of(query, True), self._adapt(support))
 
+    def _search(
+        self, tasks: TaskSet, outer: str, values: Sequence[float], inner: str, others: Sequence[float]
+    ) -> None:
+        """Set two attributes to the values with the lowest mean absolute error on held-out rows of the tasks."""
+        support, query = tasks.support_query(0.5, random_state=0)
+        best: tuple[float, float, float] | None = None
+        for value in values:
+            setattr(self, outer, value)
+            self._share(support)
+            for other in others:
+                setattr(self, inner, other)
+                losses = np.abs(clipped(self._predict(support, query), self.clip_) - query.y)
+                error = float(np.nanmean(task_means(losses, query.offsets))) if len(query.y) else np.inf
+                if best is None or error < best[0]:
+                    best = error, value, other
+        assert best is not None
+        setattr(self, outer, best[1])
+        setattr(self, inner, best[2])
+        self._share(tasks)
+
+    def _share(self, tasks: TaskSet) -> None:
+        """Estimate what all tasks share, given the first attribute of `_search`."""
+
 
 class TaskMean(LinearBaseline):
     """Predict the mean target of the task's own rows; without rows, the mean of all training targets."""
@@ -182,19 +195,7 @@ class TaskMean(LinearBaseline):
         return np.append(np.zeros(X.shape[1]), y.mean() if len(y) else self.mean_)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class _SelectedRidge(LinearBaseline):
-    """Ridge regression whose penalty λ is selected among ``alphas`` on held-out rows of the training tasks.
-
-    For the selection, ``support`` is the fraction of the rows of each training task to fit on.
-    """
-
-    alphas: Any = RIDGE_ALPHAS
-    support: float = 0.5
-    random_state: Any = 0
-
-
-class RidgePerTask(_SelectedRidge):
+class RidgePerTask(TaskMean):
     """Ridge regression on the support rows of each task alone, with the same penalty for all tasks.
 
     The coefficients minimise ``‖Xw − y‖² + λ‖w‖²``.  λ, and whether there is an unpenalised intercept, are selected by the
@@ -205,17 +206,14 @@ class RidgePerTask(_SelectedRidge):
     centred_: bool
 
     def _fit(self, tasks: TaskSet) -> None:
-        self.mean_ = float(tasks.y.mean())
-        support, query = tasks.support_query(self.support, random_state=self.random_state)
-        self._search(support, query, {"centred_": (False, True), "alpha_": map(float, self.alphas)})
+        super()._fit(tasks)
+        self._search(tasks, "centred_", (False, True), "alpha_", RIDGE_ALPHAS)
 
     def _weights(self, X: Array, y: Array) -> Array:
-        if not len(y):
-            return np.append(np.zeros(X.shape[1]), self.mean_)
-        return _ridge(X, y, self.alpha_, self.centred_)
+        return _ridge(X, y, self.alpha_, self.centred_) if len(y) else super()._weights(X, y)
 
 
-class PooledRidge(_SelectedRidge):
+class PooledRidge(LinearBaseline):
     """One ridge regression for all tasks, with side information and an offset for each task.
 
     ``y = <x, w> + μ + o_t``, where x has the side information as further columns.  w and μ are estimated from all rows.
@@ -223,22 +221,16 @@ class PooledRidge(_SelectedRidge):
     `RidgePerTask`.
     """
 
+    alpha_: float
     shrinkage_: float
 
     def _fit(self, tasks: TaskSet) -> None:
         self._fit_side(tasks)
-        support, query = tasks.support_query(self.support, random_state=self.random_state)
-        best: tuple[float, float, float] = (np.inf, 1.0, 0.0)
-        for alpha in self.alphas:
-            self._pool(support, float(alpha))
-            error = self._search(support, query, {"shrinkage_": SHRINKAGES})
-            best = min(best, (error, float(alpha), self.shrinkage_))
-        _, self.alpha_, self.shrinkage_ = best
-        self._pool(tasks, self.alpha_)
+        self._search(tasks, "alpha_", RIDGE_ALPHAS, "shrinkage_", SHRINKAGES)
 
-    def _pool(self, tasks: TaskSet, alpha: float) -> None:
+    def _share(self, tasks: TaskSet) -> None:
         X, d = self._columns(tasks), tasks.n_features
-        found = _ridge(X, tasks.y, alpha) if len(X) else np.zeros(X.shape[1] + 1)
+        found = _ridge(X, tasks.y, self.alpha_) if len(X) else np.zeros(X.shape[1] + 1)
         self.coef_, self.side_coef_, self.intercept_ = found[:d], found[d:-1], float(found[-1])
 
     def _adapt(self, tasks: TaskSet) -> Array:
@@ -287,7 +279,8 @@ class MixedModel(LinearBaseline):
         self.side_scale_ = np.where(deviations > 0.0, deviations, 1.0)
         statistics = statistics_of(tasks, units, self._side(tasks))
         model = fit_mixed_model(statistics, max_iter=self.max_iter, tol=self.tol)
-        self.scaling_, self.model_ = units, self._fit_side_effects(statistics, model, side.shape[1])
+        self.scaling_ = units
+        self.model_ = self._with_side_effects(statistics, model, side.shape[1]) if side.shape[1] else model
         self.mean_ = units.raw_weights(self.model_.means[0])
         self.covariance_ = units.raw_representation(self.model_.covariances[0]) * units.target**2
         self.noise_ = self.model_.noise * units.target**2
@@ -296,16 +289,15 @@ class MixedModel(LinearBaseline):
         """Return the side information, standardised with the mean and standard deviation of the training tasks."""
         return np.asarray((super()._side(tasks) - self.side_mean_) / self.side_scale_)
 
-    def _fit_side_effects(self, statistics: Tasks, model: Mixture, n_effects: int) -> Mixture:
+    def _with_side_effects(self, statistics: Tasks, start: Mixture, q: int) -> Mixture:
         """Fit effects of the side information on the intercept alone, and on all coefficients; select by AIC."""
         d = statistics.n_features
-        if not n_effects:
-            return model
-        models = [self._fit_effects_on(np.arange(d - 1, d), statistics, model)]
-        if d * (1 + n_effects) <= MOST_FIXED_EFFECTS:
-            models.append(self._fit_effects_on(np.arange(d), statistics, model))
-        evidence = [float(statistics.posterior(candidate).log_evidence.sum()) for candidate in models]
-        return models[int(np.argmin([n * n_effects - e for n, e in zip((1, d), evidence, strict=False)]))]
+        choices = [np.arange(d - 1, d)]
+        if d * (1 + q) <= MOST_FIXED_EFFECTS:
+            choices.append(np.arange(d))
+        models = [self._fit_effects_on(rows, statistics, start) for rows in choices]
+        evidence = [float(statistics.posterior(model).log_evidence.sum()) for model in models]
+        return models[int(np.argmin([len(rows) * q - e for rows, e in zip(choices, evidence, strict=True)]))]
 
     def _fit_effects_on(self, rows: NDArray[np.intp], statistics: Tasks, model: Mixture) -> Mixture:
         """Alternate generalised least squares for the fixed effects with EM for the other parameters."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailored.representation.bias import Bias
-from tailored.solvers.projected import StepSizes, Trajectory
+from tailored.solvers.algorithm_1 import StepSizes, Trajectory
 from tailored.tasks.rows import Rows
 
 from .searched import Array, Learned, SearchedLearner

@@ -20,9 +20,8 @@ from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Conditioning, Constant
-from tailored.solvers.base import TaskBatch
+from tailored.solvers.algorithm_1 import TaskBatch, Trajectory, run
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import Trajectory, run
 from tailored.tasks.rows import Rows, mean_error
 from tailored.tasks.task_set import TaskSet
 

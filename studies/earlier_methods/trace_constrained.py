@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant, Index
+from tailored.representation.conditioning import Constant
 from tailored.solvers import StepSizes
-from tailored.solvers.projected import RunningMean, Trajectory
+from tailored.solvers.algorithm_1 import RunningMean, Trajectory
 from tailored.tasks.rows import Rows
 
 from .searched import Array, Learned, SearchedLearner
@@ -36,9 +36,7 @@ class TraceBall(Constant):
         super().__init__(C, n_side)
         self.radius = radius
 
-    def step(
-        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
-    ) -> None:
+    def step(self, gradient: Array, phi: Array, step_C: float, step_H: float) -> None:
         if not np.isfinite(step_C * gradient).all():
             raise OverflowError("the iterate C is no longer finite")
         self.C = project_trace_ball(self.C - step_C * gradient, self.radius)

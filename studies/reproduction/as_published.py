@@ -22,10 +22,9 @@ from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.representation.bias import Bias
-from tailored.solvers.base import TaskBatch
+from tailored.solvers.algorithm_1 import StepSizes, TaskBatch, Trajectory
+from tailored.solvers.algorithm_1 import run as run_solver
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import StepSizes, Trajectory
-from tailored.solvers.projected import run as run_solver
 from tailored.tasks.rows import Rows
 
 from ..data import load_lenk, load_movielens

@@ -16,10 +16,8 @@ from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Conditioning
-from tailored.solvers.base import TaskBatch
-from tailored.solvers.curves import MeanAtTasks
+from tailored.solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory, run
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import StepSizes, Trajectory, run
 from tailored.tasks.rows import Rows
 from tailored.within import solving
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,40 +39,21 @@ class ItemUserBias(LinearBaseline):
 
     The effect of an item is the sum of y − μ over its n ratings, divided by n + κ; the effect of a user is the same of
     the residuals.  Both κ are selected on held-out rows of the training tasks.
-
-    Parameters
-    ----------
-    support : float, default=0.5
-        Fraction of the rows of each training task to fit on while selecting.
-    clip
-        See `Baseline`.
-    random_state : int, RandomState or None, default=0
     """
 
+    item_shrinkage_: float
     user_shrinkage_: float
-
-    def __init__(self, support: float = 0.5, clip: Any = None, random_state: Any = 0) -> None:
-        self.support = support
-        self.clip = clip
-        self.random_state = random_state
 
     def _fit(self, tasks: TaskSet) -> None:
         X = dense(tasks.X)
         if not ((X == 0) | (X == 1)).all() or not (X.sum(axis=1) == 1).all():
             raise ValueError("X: ItemUserBias needs one-hot rows, with a single 1 for the rated item")
-        support, query = tasks.support_query(self.support, random_state=self.random_state)
-        best: tuple[float, float, float] = (np.inf, 0.0, 0.0)
-        for shrinkage in SHRINKAGES:
-            self._rate_items(support, shrinkage)
-            error = self._search(support, query, {"user_shrinkage_": SHRINKAGES})
-            best = min(best, (error, shrinkage, self.user_shrinkage_))
-        _, self.item_shrinkage_, self.user_shrinkage_ = best
-        self._rate_items(tasks, self.item_shrinkage_)
+        self._search(tasks, "item_shrinkage_", SHRINKAGES, "user_shrinkage_", SHRINKAGES)
 
-    def _rate_items(self, tasks: TaskSet, shrinkage: float) -> None:
+    def _share(self, tasks: TaskSet) -> None:
         X = dense(tasks.X)
         self.mean_ = float(tasks.y.mean()) if len(tasks.y) else 0.0
-        self.items_ = X.T @ (tasks.y - self.mean_) / np.maximum(X.sum(axis=0) + shrinkage, 1e-12)
+        self.items_ = X.T @ (tasks.y - self.mean_) / np.maximum(X.sum(axis=0) + self.item_shrinkage_, 1e-12)
 
     def _weights(self, X: Array, y: Array) -> Array:
         residuals = y - self.mean_ - X @ self.items_

@@ -56,9 +56,6 @@ def empirical_bayes(feature_map="auto", **options):
     return few_folds(feature_map, **{"loss": "absolute", **options})
 
 
-#: Solvers over factors of H and C, quick.
-
-
 def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), **options):
     """Algorithm 1: projected SGD; `partial_fit` needs a Lipschitz constant for the squared loss."""
     solver = ProjectedSGD(step, step_sizes=steps, step_ratios=(0.0, 1.0))
@@ -154,7 +151,7 @@ CASES: dict[str, Case] = {}
 
 # The recommended learner.
 for name, loss in LOSSES.items():
-    for known, environment in (("", "clusters"), (", numbers", "described"), (", words", "words")):
+    for known, environment in (("", "clusters"), (", numbers", "numbers"), (", words", "words")):
         CASES[f"empirical bayes, {name}{known}"] = Case(
             lambda loss=loss: empirical_bayes(loss=loss), environment
         )
@@ -170,16 +167,16 @@ CASES |= {
         lambda: empirical_bayes(loss="huber", clip="train"), "ragged"
     ),
     "empirical bayes, intercept": Case(lambda: empirical_bayes(fit_intercept=True)),
-    "empirical bayes, numbers, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "described"),
+    "empirical bayes, numbers, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "numbers"),
     "empirical bayes, clip": Case(lambda: empirical_bayes(clip=(-2.0, 2.0))),
     "empirical bayes, clip to the training targets": Case(lambda: empirical_bayes(clip="train")),
     "empirical bayes, side information ignored": Case(
-        lambda: empirical_bayes("posterior"), "described", tell=False
+        lambda: empirical_bayes("posterior"), "numbers", tell=False
     ),
     "empirical bayes, ridge features": Case(lambda: empirical_bayes("ridge")),
     "empirical bayes, validation": Case(lambda: empirical_bayes(), validation=True),
-    "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "described", validation=True),
-    "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "described", intervals=True),
+    "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "numbers", validation=True),
+    "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "numbers", intervals=True),
     "empirical bayes, one piece": Case(lambda: empirical_bayes(), pieces=1),
     "empirical bayes, two pieces": Case(lambda: empirical_bayes(), pieces=2),
     "empirical bayes, two pieces, clip, words": Case(
@@ -208,24 +205,24 @@ for name in ("mean", "ridge", "angle"):
 for bias in ("shared", "conditional"):
     for objective in ("surrogate", "query"):
         ALGORITHM_1[f"projected, {objective}, {bias} bias"] = Case(
-            lambda objective=objective, bias=bias: projected(objective=objective, bias=bias), "described"
+            lambda objective=objective, bias=bias: projected(objective=objective, bias=bias), "numbers"
         )
 ALGORITHM_1 |= {
-    "projected, vector features": Case(lambda: projected("vector"), "described"),
+    "projected, vector features": Case(lambda: projected("vector"), "numbers"),
     "projected, words": Case(lambda: projected(), "words"),
     "projected, words, query, conditional bias": Case(
         lambda: projected(objective="query", bias="conditional"), "words"
     ),
     "projected, features of a function": Case(lambda: projected(mean_target, step=0.3)),
     "projected, features of a transformer": Case(
-        lambda: projected(PolynomialFeatures(2), step=0.3), "described"
+        lambda: projected(PolynomialFeatures(2), step=0.3), "numbers"
     ),
     "projected, rank 32": Case(lambda: projected(rank=32)),
     "projected, full rank": Case(lambda: projected(rank=None)),
     "projected, full rank, query": Case(lambda: projected(rank=None, objective="query")),
     "projected, full rank, online": Case(lambda: projected(rank=None, inner="online")),
     "projected, full rank, conditional bias": Case(
-        lambda: projected(rank=None, bias="conditional"), "described"
+        lambda: projected(rank=None, bias="conditional"), "numbers"
     ),
     "projected, raw features": Case(lambda: projected(scale_features=False)),
     "projected, raw features, query, shared bias": Case(
@@ -256,13 +253,13 @@ ALGORITHM_1 |= {
     ),
     "projected, fixed step": Case(lambda: projected(step=0.3), intervals=True),
     "projected, fixed step, query": Case(lambda: projected(step=0.3, objective="query")),
-    "projected, pair of steps": Case(lambda: projected(step=(0.2, 0.7)), "described"),
+    "projected, pair of steps": Case(lambda: projected(step=(0.2, 0.7)), "numbers"),
     "projected, not calibrated": Case(lambda: projected(tune_scale=False)),
     "projected, start given": Case(lambda: projected(initial_representation=0.2)),
     "projected, start given as a matrix, Lipschitz constant given": Case(
         lambda: projected(initial_representation=np.diag([2.0, 1.0, 0.5, 0.0]), lipschitz=0.5)
     ),
-    "projected, clip, intervals": Case(lambda: projected(clip="train"), "described", intervals=True),
+    "projected, clip, intervals": Case(lambda: projected(clip="train"), "numbers", intervals=True),
     "projected, other fractions and seed": Case(
         lambda: projected(validation_fraction=0.3, support=0.3, random_state=5)
     ),
@@ -352,7 +349,7 @@ CASES |= {
     ),
     "rival, conditional bias, words": Case(lambda: rival("conditional bias"), "words"),
     "rival, conditional bias, numbers, validation": Case(
-        lambda: rival("conditional bias"), "described", validation=True
+        lambda: rival("conditional bias"), "numbers", validation=True
     ),
     "rival, multi-task feature learning, intercept, huber": Case(
         lambda: rival("multi-task feature learning", fit_intercept=True, loss="huber", n_rounds=10)

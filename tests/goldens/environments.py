@@ -94,7 +94,7 @@ def ragged():
 
 @cache
 def ratings():
-    """One-hot rows in CSR form: users rate some of eight items, on a scale without ties."""
+    """Sparse one-hot rows: users rate some of eight items, on a scale without ties."""
     rng = np.random.default_rng(103)
     items = rng.normal(size=8)
     taste = rng.normal(size=(8, 2))
@@ -109,7 +109,7 @@ def ratings():
 
 
 @cache
-def described():
+def numbers():
     """Two numbers of side information that move the weights, and skewed noise: a conditional bias pays."""
     rng = np.random.default_rng(104)
 
@@ -162,4 +162,4 @@ def signs():
     return _environment(draw, [12] * 30, name="sign")
 
 
-ENVIRONMENTS = {make.__name__: make for make in (clusters, ragged, ratings, described, words, signs)}
+ENVIRONMENTS = {make.__name__: make for make in (clusters, ragged, ratings, numbers, words, signs)}

@@ -4,7 +4,7 @@
     python tests/goldens/make.py --check PATH    # compare with a file, bit for bit; exit code 1 if they differ
 
 The file holds one vector with all numbers, and JSON that says which of them is what, beside the choices
-(forms, steps, parameters) that are words: thousands of small arrays would be mostly headers.
+(structures, steps, parameters) that are words: thousands of small arrays would be mostly headers.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def compute(case):
     with warnings.catch_warnings():
         # Some problems are made hard on purpose; how far they get is part of what is recorded.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # So few tasks say little, and that is said.
+        # There are few tasks.
         warnings.simplefilter("ignore", UnhelpfulWarning)
         # A city of one case is in no training task.
         warnings.simplefilter("ignore", UnknownCategoryWarning)

@@ -32,12 +32,9 @@ PACKAGES = {
     "representation": Package(
         (f"{_HERE}/representation/*.py",),
         (
-            "tests/projected/test_means_in_the_cone.py",
-            "tests/representation/test_small_parts.py",
-            "tests/representation/test_values.py",
-            "tests/representation/test_averages.py",
-            "tests/representation/test_steps.py",
-            "tests/representation/test_exact.py",
+            "tests/representation/test_bias.py",
+            "tests/representation/test_conditioning.py",
+            "tests/representation/test_factored.py",
         ),
         "nearly_the_same or positive_semidefinite or 80-2-60",
     ),
@@ -49,7 +46,7 @@ PACKAGES = {
             "tests/gaussian/test_starts.py",
             "tests/gaussian/test_blending.py",
             "tests/gaussian/test_moments.py",
-            "tests/test_weights.py",
+            "tests/learners/test_weights.py",
             "tests/gaussian/test_factors.py",
             "tests/gaussian/test_acceleration.py",
             "tests/gaussian/test_mixed_models.py",
@@ -69,11 +66,10 @@ PACKAGES = {
     ),
 }
 
-_WITHIN, _MODELS, _TAU = f"{_HERE}/within", f"{_HERE}/gaussian", f"{_HERE}/representation"
+_WITHIN, _MODELS = f"{_HERE}/within", f"{_HERE}/gaussian"
 #: Files with compiled functions, and all files whose compiled functions contain them.
 COMPILED_WITH = {
     f"{_WITHIN}/kernels.py": [f"{_WITHIN}/kernels.py"],
-    f"{_TAU}/exact.py": [f"{_TAU}/exact.py"],
     f"{_MODELS}/factors.py": [f"{_MODELS}/factors.py"],
     f"{_MODELS}/factor_em.py": [f"{_MODELS}/factor_em.py"],
     f"{_MODELS}/kernels.py": [f"{_MODELS}/kernels.py", f"{_MODELS}/moments.py"],

@@ -67,18 +67,6 @@ def same_moments(one, other, **tolerance):
         np.testing.assert_allclose(value, getattr(other, name), **tolerance)
 
 
-@pytest.mark.parametrize("K", [1, 3, 9])
-def test_sums_from_disk_are_those_in_memory(disk, K):
-    here, there = disk
-    model = mixture(K)
-    same_moments(here.totals(), there.totals(), rtol=1e-12, atol=1e-9)
-    mine, theirs = here.sums(model), there.sums(model)
-    same_moments(mine.sums, theirs.sums, rtol=1e-10, atol=1e-10)
-    if K > 1:
-        again = here.sums(model, mine.shares), there.sums(model, theirs.shares)
-        same_moments(again[0].sums, again[1].sums, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_threads_do_not_change_a_bit(disk, n_threads):
     _, there = disk
@@ -244,21 +232,6 @@ def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path)
     message = rf"checkpoint: .*was written with {DIFFERENCE.get(change, '(content|rows) = .* of the table')}"
     with pytest.raises(ValueError, match=message):
         opened(other)
-
-
-@pytest.mark.usefixtures("few_steps")
-@pytest.mark.filterwarnings("ignore:X. the poisson loss was fitted to a random sample")
-@pytest.mark.parametrize("loss", ["squared", "poisson"])
-def test_fit_to_other_data_does_not_use_the_checkpoint(loss, small_sample, tmp_path):
-    """Before, the second fit returned the model of the first table."""
-    frame, table = long_frame(60, n_rows=4), tmp_path / "f.parquet"
-    if loss == "poisson":
-        frame["y"] = frame["y"].abs().round()
-    frame.to_parquet(table)
-    EmpiricalBayesLearner(loss=loss).fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
-    frame.assign(y=frame["y"].max() - frame["y"]).to_parquet(table)
-    with pytest.raises(ValueError, match=r"checkpoint: .* was written with content = .* of the table"):
-        EmpiricalBayesLearner(loss=loss).fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
 
 
 @pytest.mark.usefixtures("few_steps")

@@ -119,15 +119,6 @@ def test_reservoir_is_the_same_sample_of_whole_tasks_in_any_order(numbers):
     np.testing.assert_array_equal(np.sort(label_keys(sample.sample.labels, 5)), keys[: len(sample)])
 
 
-def test_reservoir_with_room_is_what_came():
-    rows = long_rows(2)
-    reservoir = Reservoir()
-    for piece in in_pieces(rows):
-        reservoir = reservoir.take(piece)
-    assert reservoir.is_whole
-    np.testing.assert_array_equal(reservoir.sample.labels, TaskSet(*rows).labels)
-
-
 @pytest.mark.parametrize("part_bytes", [64_000_000, 600])
 @pytest.mark.parametrize("words", [False, True])
 def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words):

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
-from tailored.datasets import make_circle
+from tailored.datasets import make_circle, make_clusters
 from tailored.empirical_bayes import data, selection
 from tailored.gaussian import moments, rows
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
+from tailored.learners import empirical_bayes
 from tailored.sources import base, disk
 from tailored.sources import dask as dask_source
 from tailored.sources.base import MemorySource, Reader
@@ -171,3 +172,17 @@ def test_atoms_and_shared_effects_are_the_same_from_all_sources(make, size, monk
     for learner in learners:
         found = learner.predict_tasks(tasks, tasks)["prediction"]
         np.testing.assert_allclose(found, value, rtol=1e-8, atol=1e-8)
+
+
+def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
+    tasks = make_clusters(n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0)
+    train, test = tasks[:200], tasks[200:]
+    all_at_once = EmpiricalBayesLearner(loss="absolute").fit(train)
+    monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(base, "BLOCK_FLOATS", 49 * 30)
+    sampled = EmpiricalBayesLearner(loss="absolute").fit(train)
+    assert sampled.n_tasks_seen_ == 200
+    assert not hasattr(sampled, "task_weights_")
+    errors = [np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)]
+    assert errors[1] == pytest.approx(errors[0], rel=0.05)

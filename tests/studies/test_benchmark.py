@@ -1,5 +1,7 @@
 """The benchmark: trials are reused, clipped and cold errors are what they say, the table pairs seeds."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
@@ -7,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 from typer.testing import CliRunner
 
 from studies.__main__ import app
@@ -91,8 +94,6 @@ def test_summary_pairs_the_seeds(monkeypatch):
     assert lines[OURS].difference == pytest.approx(-100 * 0.6 / 6.6)
     differences = np.subtract(ours, theirs)
     t = differences.mean() / (differences.std(ddof=1) / np.sqrt(3))
-    from scipy.stats import t as student
-
     assert lines[OURS].p_value == pytest.approx(2 * student.sf(abs(t), 2))
     assert to_csv(*trials_table(results)).count("\n") == 1 + 3 + 6
     assert ["s", "ridge per task", "0", 9.0] in rows_table(results)[1]
@@ -150,9 +151,9 @@ def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch
     results = run_benchmark(["tiny", "sleepstudy"], ["task mean", "lme4"], [0], tmp_path)
     assert [trial for trial, _ in results] == [Trial("tiny", "task mean", 0)]
     assert set(results.skipped) == {"lme4", "sleepstudy"}
-    heard = capsys.readouterr().err
-    assert "skipped: lme4: Rscript is not installed" in heard
-    assert "skipped: sleepstudy: sleepstudy.csv was not found" in heard
+    errors = capsys.readouterr().err
+    assert "skipped: lme4: Rscript is not installed" in errors
+    assert "skipped: sleepstudy: sleepstudy.csv was not found" in errors
 
 
 def test_finished_elsewhere_is_shown(tiny, tmp_path, monkeypatch):
@@ -165,18 +166,6 @@ def test_finished_elsewhere_is_shown(tiny, tmp_path, monkeypatch):
     assert results[0][1].error == 1.5
     assert results[0][1].row_rmse is None
     assert run_benchmark(["tiny"], ["lme4"], [0, 1], tmp_path).skipped == {"lme4": "Rscript is not installed"}
-
-
-def test_seeds_by_data_set(tiny, tmp_path):
-    results = run_benchmark(["tiny"], ["task mean"], {"tiny": range(4, 6)}, tmp_path)
-    assert [trial.seed for trial, _ in results] == [4, 5]
-
-
-def test_a_method_without_weights(tiny):
-    result = run_trial(Trial("tiny", "boosting", 0))
-    split = SUITES["tiny"].load(0, None)
-    model = RIVALS["boosting"]().fit(split.train)
-    assert result.error == pytest.approx(model.task_errors(split.support, split.query).mean())
 
 
 @pytest.mark.filterwarnings("ignore:coverage. too few tasks:UserWarning")  # ten of them
@@ -210,17 +199,28 @@ def test_command_writes_tables_and_figures(tiny, tmp_path):
     options = ["--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["benchmark", "tiny", *methods, *options])
     assert result.exit_code == 0, result.output
-    assert sorted(path.name for path in (tmp_path / "out" / "cells").iterdir()) == [
-        "tiny_mixed-model_200_all.json",
-        "tiny_mixed-model_201_all.json",
-        "tiny_task-mean_200_all.json",
-        "tiny_task-mean_201_all.json",
-    ]
+    trials = [f"tiny_{name}_{seed}_all.json" for name in ("mixed-model", "task-mean") for seed in (200, 201)]
+    assert sorted(path.name for path in (tmp_path / "out" / "cells").iterdir()) == trials
     stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_200_all.json").read_text())
     scores = ["error", "seconds", "clipped", "cold", "coverage", "row_error", "row_rmse"]
     assert list(stored) == [*scores, "calibrated", "weight_error"]
     assert f"{stored['error']:.6g}" in (tmp_path / "out" / "trials.csv").read_text()
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {
-        "cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows-others.png"
-    }  # fmt: skip
+    assert written == {"cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows-others.png"}
+
+
+GARBLED = [
+    '{"error": 1.0, "sec',
+    "[1, 2]",
+    "3",
+    '{"error": 1.0, "seconds": 2, "warm": 3}',
+    "[" * 3000,
+]
+
+
+@pytest.mark.parametrize("text", GARBLED, ids=range(len(GARBLED)))
+def test_a_garbled_trial_of_the_benchmark_is_named_and_missing(text, tmp_path, capsys):
+    path = tmp_path / "trial.json"
+    path.write_text(text)
+    assert module.read(path) is None
+    assert f"{path} is damaged" in capsys.readouterr().err

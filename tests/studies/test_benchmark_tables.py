@@ -4,35 +4,32 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from scipy.stats import t as student
-from typer.testing import CliRunner
 
-from studies.__main__ import app
 from studies.benchmark import polls
 from studies.benchmark.measures import weight_error
 from studies.benchmark.methods import (
     ALGORITHM_1,
     COMMON,
     IN_ORDER,
-    METHODS,
     ORACLE,
     OURS,
     PER_CATEGORY,
     SPLINES,
     Known,
 )
-from studies.benchmark.run import Trial, TrialResult, applies, list_trials, run_trial
+from studies.benchmark.run import Trial, TrialResult, applies, list_trials
 from studies.benchmark.splits import Split, subspaces, with_oracle
-from studies.benchmark.suites import SUITES, Suite, seeds_of
+from studies.benchmark.suites import seeds_of
 from studies.benchmark.tables import Change, intervals_table, lme4_table, oracle_table, summarise
 from studies.rivals.simple import MixedModelPerCategory, SplineMixedModel
-from studies.theory.bayes import ClusterOracle, CurveOracle
+from studies.theory.bayes import ClusterOracle
 from tailored.baselines import MixedModel
 from tailored.datasets import make_circle, make_clusters
 
 
 @pytest.mark.parametrize("rows", [8, 3, 1])
 def test_oracle_of_the_hint(rows):
-    """The trial of the oracle is `ClusterOracle` on the same rows; the design page's sizes."""
+    """The trial of the oracle is `ClusterOracle` on the same rows."""
     split = with_oracle(make_clusters, 20, 40, 8, n_clusters=6, hint=0.7)(3, None)
     tasks, truth = make_clusters(420, n_clusters=6, n_rows=40, hint=0.7, random_state=3, return_truth=True)
     assert truth.bases.shape == (6, 20, 2)
@@ -42,27 +39,6 @@ def test_oracle_of_the_hint(rows):
     assert set(given.sizes.tolist()) == {rows}
     assert set(split.query.sizes.tolist()) == {32}
     np.testing.assert_allclose(split.oracle.adapt_many(given), known.adapt_many(given))
-
-
-def test_oracle_of_the_circle():
-    split = with_oracle(make_circle, 10, 20, 3)(5, None)
-    _, truth = make_circle(410, random_state=5, return_truth=True)
-    known = CurveOracle(truth.mean, 0.3, 0.5)
-    np.testing.assert_allclose(split.oracle.adapt_many(split.support), known.adapt_many(split.support))
-    assert set(split.query.sizes.tolist()) == {17}
-
-
-def test_a_trial_of_the_oracle(monkeypatch):
-    suite = Suite("a test", 20, with_oracle(make_circle, 10, 20, 3), also=(ORACLE,))
-    monkeypatch.setitem(SUITES, "tiny circle", suite)
-    split = suite.load(5, None)
-    weights = split.oracle.adapt_many(split.support)
-    errors = [
-        np.abs(task.y - np.column_stack([task.X, np.ones(len(task.y))])[:, : len(w)] @ w).mean()
-        for task, w in zip(split.query, weights, strict=True)
-    ]
-    found = run_trial(Trial("tiny circle", ORACLE, 5))
-    assert found.error == pytest.approx(np.mean(errors), rel=1e-12)
 
 
 def test_table_beside_the_oracle():
@@ -98,16 +74,6 @@ def test_subspaces_by_dense_covariances():
         shares = np.exp(logs - np.max(logs))
         errors.append(np.linalg.norm(shares @ means / shares.sum() - true))
     assert weight_error(Known(split.oracle), split) == pytest.approx(np.mean(errors))
-
-
-def test_noise_in_the_side_information():
-    """The noise is appended, and the oracle does not read it."""
-    noisy, plain = (with_oracle(make_circle, 10, 20, 3, n)(5, None) for n in (4, 0))
-    np.testing.assert_array_equal(noisy.train.side_info[:, :1], plain.train.side_info)
-    assert noisy.support.side_info.shape == (400, 5)
-    np.testing.assert_array_equal(
-        noisy.oracle.adapt_many(noisy.support), plain.oracle.adapt_many(plain.support)
-    )
 
 
 def test_corrected_t():
@@ -175,8 +141,9 @@ def test_mixed_model_per_category():
         model.fit(many)
 
 
-@pytest.mark.skipif(polls.missing(None) is not None, reason="needs R and dslabs")
 def test_polls():
+    if polls.missing(None):
+        pytest.skip("needs R and dslabs")
     split = polls.load(0, None)
     assert (len(split.train), len(split.support)) == (43, 14)
     assert len(split.train.y) + len(split.new.y) == 4207
@@ -198,11 +165,10 @@ def test_rows_in_the_order_of_time():
     support, query = tasks.support_query(4, shuffle=False)
     split = Split(tasks, support, query, new=tasks, arrival={"order": "first", "n_support": 4})
     np.testing.assert_array_equal(split.given(2, 0)[0].y, tasks[0].y[:2])
-    given, asked = split.with_exactly(7, 0)
-    np.testing.assert_array_equal(given[3].y, tasks[3].y[:7])
-    np.testing.assert_array_equal(asked[3].y, tasks[3].y[7:])
-    given, asked = split.with_exactly(3, 0)
-    np.testing.assert_array_equal(asked.y, query.y)
+    first, later = split.with_exactly(7, 0)
+    np.testing.assert_array_equal(first[3].y, tasks[3].y[:7])
+    np.testing.assert_array_equal(later[3].y, tasks[3].y[7:])
+    np.testing.assert_array_equal(split.with_exactly(3, 0)[1].y, query.y)
     assert len(split.with_exactly(10, 0)[0]) == 0
     random = Split(tasks, support, query)
     assert not np.array_equal(random.given(2, 0).y, split.given(2, 0).y)
@@ -219,13 +185,9 @@ def test_what_runs_where():
     assert applies(SPLINES, "circle")
     assert not applies(PER_CATEGORY, "circle")
     assert applies(PER_CATEGORY, "hint")
-    trials = list_trials(["exam"], ["lme4", "MERF", ALGORITHM_1], seeds_by_suite("exam"))
+    trials = list_trials(["exam"], ["lme4", "MERF", ALGORITHM_1], {"exam": seeds_of("exam", 200)})
     counts = {name: sum(trial.method == name for trial in trials) for name in ("lme4", "MERF")}
     assert counts == {"lme4": 30, "MERF": 10}
-
-
-def seeds_by_suite(suite):
-    return {suite: seeds_of(suite, 200)}
 
 
 def test_forecasts_and_common():
@@ -246,10 +208,3 @@ def test_forecasts_and_common():
     assert lines["oxboys-time", OURS][:2] == [1, pytest.approx(-25.0)]
     assert lines["oxboys", OURS][1] == pytest.approx(100.0)
     assert lines["oxboys", COMMON][1] == pytest.approx(0.0)
-
-
-def test_the_command_lists_names():
-    result = CliRunner().invoke(app, ["benchmark", "--list"])
-    assert result.exit_code == 0, result.output
-    assert all(name in result.output for name in (*SUITES, *METHODS))
-    assert "EmpiricalBayesLearner(common='auto')" in result.output

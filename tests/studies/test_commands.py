@@ -33,50 +33,29 @@ def test_help_lists_the_commands():
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (
-            "reproduce",
-            [
-                "--seeds",
-                "--step-sizes",
-                "--jobs",
-                "--quick",
-                "--out",
-                "--resume",
-                "--data",
-                "--method",
-                "--rank",
-                "clusters-2",
-                "clusters-6",
-                "lenk",
-                "movielens",
-                "jester",
-                "all",
-            ],
-        ),
-        ("plot", ["RESULTS", "--out"]),
-        ("report", ["RESULTS", "--out", "--published"]),
+        ("reproduce", "--seeds --step-sizes --jobs --quick --out --resume --data --method --rank"),
+        ("reproduce", "clusters-2 clusters-6 lenk movielens jester all"),
+        ("plot", "results --out"),
+        ("report", "results --out --published"),
     ],
 )
 def test_help_of_each_command(command, words):
     result = invoke(command, "--help")
     assert result.exit_code == 0
-    for word in words:
-        assert word.lower() in plain(result.output).lower()
+    for word in words.split():
+        assert word in plain(result.output).lower()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["reproduce", "lenc"],
-            "experiment must be one of 'clusters-2', 'clusters-6', 'lenk', 'movielens', 'jester'",
-        ),
+        (["reproduce", "lenc"], "experiment must be one of 'clusters-2', 'clusters-6', 'lenk', 'movielens'"),
         (["reproduce", "lenk", "--method", "bayes"], "method must be one of 'independent', 'unconditional'"),
         (["reproduce", "lenk", "--rank", "some"], "rank must be an integer >= 1 or 'exact'"),
         (["reproduce", "nowhere.toml"], "nowhere.toml: No such file"),
         (["reproduce", "lenk", "--data", "nowhere"], "does not contain the lenk data"),
         (
-            ["benchmark", "lenk", "--method", "task mean", "--seeds", "1", "--data", "nowhere"],
+            ["benchmark", "lenk", "--method", "task mean", "--data", "nowhere"],
             "does not contain the lenk data",
         ),
         (["plot", "nowhere"], "there is no"),

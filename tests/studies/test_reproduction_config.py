@@ -10,7 +10,7 @@ import pytest
 from studies.reproduction.config import EXPERIMENTS, ConfigError, load_config, parse_config, select_configs
 from tiny import TINY
 
-#: Section 4 of the design: tasks train/validation/test, support, feature map.
+#: The paper: tasks train/validation/test, support, feature map.
 PROTOCOL = {
     "clusters-2": ((500, 300, 100), 40, "mean"),
     "clusters-6": ((500, 300, 100), 40, "mean"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from studies.figures.curves import plot_curves, plot_step_sizes
+from studies.figures.curves import plot_curves
 from studies.files import ResultsError
 from studies.reproduction import runner
 from studies.reproduction.config import EXPERIMENTS, METHODS, parse_config
@@ -80,26 +80,6 @@ def test_curves_are_means_over_the_seeds(folder):
     np.testing.assert_allclose([first.min(), first.max()], [mean - deviation, mean + deviation])
 
 
-def test_early_chaos_does_not_flatten_the_rest():
-    _, ax = plt.subplots()
-    curves = {"independent": np.array([[1.0, 1.0]]), "conditional": np.array([[50.0, 0.5]])}
-    plot_curves(ax, curves, "", "", {})
-    assert ax.get_ylim()[1] < 2
-
-
-def test_step_sizes_with_their_validation_errors(folder):
-    results = Results.read(folder)
-    by_method = {method: results.curves("tiny", method) for method in results.methods("tiny")}
-    _, ax = plt.subplots()
-    plot_step_sizes(ax, by_method, "tiny")
-    assert ax.get_xscale() == "log"
-    lines = {line.get_label(): line for line in ax.get_lines()}
-    curves = by_method["unconditional"]
-    np.testing.assert_array_equal(lines["unconditional"].get_xdata(), curves.step_sizes)
-    np.testing.assert_allclose(lines["unconditional"].get_ydata(), curves.validation.mean(axis=0))
-    assert lines["independent"].get_ydata()[0] == pytest.approx(by_method["independent"].validation.mean())
-
-
 def test_representation_display(folder, tmp_path):
     display = representation_display(folder, "tiny")
     stored = np.load(folder / "tiny" / "representation.npz")
@@ -119,15 +99,6 @@ def test_representation_display(folder, tmp_path):
     (tmp_path / "tiny" / "representation.npz").write_bytes(b"x")
     with pytest.raises(ResultsError, match="is damaged"):
         representation_display(tmp_path, "tiny")
-
-
-def test_numbers_of_the_report():
-    published = read_published()
-    numbers = Numbers(np.array([0.12, 0.14]), published["clusters-2"]["conditional"])
-    assert (numbers.measured, numbers.deviation) == ("0.13", "0.014")
-    assert numbers.excess == f"{100 * (0.13 / published['clusters-2']['conditional'].mean - 1):+.1f} %"
-    difference = Difference(np.array([-0.2, -0.1, 0.1]))
-    assert (difference.wins, difference.mean) == ("2 of 3", "-0.0667")
 
 
 def test_report_of_other_sizes_has_no_comments(folder, tmp_path):
@@ -173,6 +144,15 @@ def test_published_numbers_are_the_ends_of_the_curves(tmp_path):
     if not curves.exists():
         pytest.skip(f"the published curves are not in {os.path.relpath(curves)}")
     assert read_published() == read_published(curves)
+
+
+def test_numbers_of_the_report():
+    published = read_published()
+    numbers = Numbers(np.array([0.12, 0.14]), published["clusters-2"]["conditional"])
+    assert (numbers.measured, numbers.deviation) == ("0.13", "0.014")
+    assert numbers.excess == f"{100 * (0.13 / published['clusters-2']['conditional'].mean - 1):+.1f} %"
+    difference = Difference(np.array([-0.2, -0.1, 0.1]))
+    assert (difference.wins, difference.mean) == ("2 of 3", "-0.0667")
 
 
 def test_unreadable_published_curves(tmp_path):

@@ -89,15 +89,6 @@ def test_seeds_differ_and_repeat():
             np.testing.assert_array_equal(a, b)
 
 
-def test_clusters_are_shown_in_their_own_directions():
-    prepared = prepare(load_config("clusters-6").quick(), 3)
-    frame = prepared.frame
-    np.testing.assert_allclose(frame.T @ frame, np.eye(20), atol=1e-12)
-    assert prepared.axis_names[:4] == ("1", "1", "2", "2")
-    assert prepared.axis_names[-1] == "–"
-    assert len(prepared.groups) == len(prepared.test)
-
-
 def test_too_many_tasks(lenk):
     config, data = lenk
     config = replace(config, tasks=replace(config.tasks, train=100))

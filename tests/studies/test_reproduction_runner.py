@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from typer.testing import CliRunner
 from studies.__main__ import app
 from studies.files import ResultsError
 from studies.reproduction import runner, store
-from studies.reproduction.cells import Cell, CellResult
+from studies.reproduction.cells import Cell
 from studies.reproduction.config import load_config
 from studies.reproduction.manifest import read_manifest
 from studies.reproduction.table import COLUMNS, Results, merge, read_rows, write_table
@@ -47,19 +49,9 @@ def run(config: Path, out: Path, **options) -> runner.Summary:
 
 
 def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "studies",
-        "reproduce",
-        str(config),
-        "--out",
-        str(out),
-        "--no-figures",
-        *extra,
-    ]
+    command = [sys.executable, "-m", "studies", "reproduce", str(config), "--out", str(out), "--no-figures"]
     return subprocess.Popen(
-        command,
+        [*command, *extra],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -120,32 +112,17 @@ def test_a_stopped_run_continues_to_the_same_bits(uninterrupted, tmp_path, sign,
         assert next(out.glob(f"*/cells/{name}")).stat().st_mtime_ns == when
 
 
-def test_parallel_is_sequential(tiny, tmp_path):
-    for n_jobs in (1, 2):
-        run(tiny, tmp_path / str(n_jobs), n_jobs=n_jobs)
-    first, second = ((tmp_path / str(n) / "results.csv.gz").read_bytes() for n in (1, 2))
-    assert first == second
-
-
-@pytest.mark.parametrize("damage", ["truncate", "flip", "swap", "garbage", "empty"])
+@pytest.mark.parametrize("damage", ["flip", "swap", "empty"])
 def test_a_damaged_cell_is_named_and_computed_again(tiny, tmp_path, damage):
     out = tmp_path / "out"
     run(tiny, out)
     expected = (out / "results.csv.gz").read_bytes()
     cell = out / "tiny" / "cells" / "seed-1_conditional_step-01.npz"
-    content = bytearray(cell.read_bytes())
-    if damage == "truncate":
-        content = content[: len(content) // 2]
-    elif damage == "flip":
-        # Inside the numbers of a member: only its checksum can tell.
-        content[content.find(b"test.npy") + 150] ^= 1
-    elif damage == "swap":
-        content = bytearray((cell.parent / "seed-0_conditional_step-01.npz").read_bytes())
-    elif damage == "garbage":
-        content = bytearray(b"not a cell")
-    else:
-        content = bytearray()
-    cell.write_bytes(content)
+    flipped = bytearray(cell.read_bytes())
+    # Inside the numbers of a member: only its checksum differs.
+    flipped[flipped.find(b"test.npy") + 150] ^= 1
+    other = (cell.parent / "seed-0_conditional_step-01.npz").read_bytes()
+    cell.write_bytes({"flip": flipped, "swap": other, "empty": b""}[damage])
     (out / "results.csv.gz").unlink()
     again = CliRunner().invoke(
         app, ["reproduce", str(tiny), "--jobs", "1", "--out", str(out), "--no-figures", "--resume"]
@@ -172,17 +149,11 @@ def test_another_configuration_is_refused_with_the_difference(tiny, tmp_path):
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
-def test_finished_cells_need_resume(tiny, tmp_path):
-    run(tiny, tmp_path / "out")
-    with pytest.raises(ResultsError, match=r"already holds 10 finished cells.*add --resume"):
-        run(tiny, tmp_path / "out")
-    summary = run(tiny, tmp_path / "out", resume=True)
-    assert (summary.computed, summary.kept) == (0, 10)
-
-
 def test_a_run_continues_with_more_seeds(tiny, tmp_path):
     out = tmp_path / "out"
     run(tiny, out)
+    with pytest.raises(ResultsError, match=r"already holds 10 finished cells.*add --resume"):
+        run(tiny, out)
     tiny.write_bytes(TINY.replace(b"seeds = 2", b"seeds = 3"))
     summary = run(tiny, out, resume=True)
     assert (summary.computed, summary.kept) == (5, 10)
@@ -224,15 +195,6 @@ def test_full_disk_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
     again = CliRunner().invoke(app, [*arguments, "--resume"])
     assert again.exit_code == 0
     assert "7 cells to compute, 3 kept" in again.stderr
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_folder_without_permission(tiny, tmp_path):
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o500)
-    result = CliRunner().invoke(app, ["reproduce", str(tiny), "--jobs", "1", "--out", str(closed / "out")])
-    assert result.exit_code == 1
-    assert "Permission denied" in result.stderr
 
 
 def test_a_file_in_the_way(tiny, tmp_path):
@@ -292,6 +254,9 @@ def test_table(tiny, tmp_path):
     assert curves.validation[1, best] == curves.validation[1].min() == kept.validation
     with pytest.raises(ValueError, match="experiment must be one of 'tiny'"):
         results.curves("tinny", "conditional")
+    write_table(out / "results.csv.gz", rows[:-1])
+    with pytest.raises(ResultsError, match="incomplete for tiny"):
+        Results.read(out)
 
 
 def test_merge_replaces_and_orders():
@@ -299,28 +264,8 @@ def test_merge_replaces_and_orders():
         return runner.Row(name, "independent", "0", "", "1", "test", error)
 
     merged = merge([row("zeta"), row("lenk"), row("jester")], [row("lenk", "2"), row("clusters-2")])
-    assert [(r.experiment, r.error) for r in merged] == [
-        ("clusters-2", "1"),
-        ("lenk", "2"),
-        ("jester", "1"),
-        ("zeta", "1"),
-    ]
-
-
-def test_unreadable_tables(tmp_path):
-    with pytest.raises(ResultsError, match="there is no"):
-        Results.read(tmp_path)
-    (tmp_path / "results.csv.gz").write_bytes(b"not gzip")
-    with pytest.raises(ResultsError, match="is not a table of results"):
-        Results.read(tmp_path)
-    rows = list(runner.cell_rows(load_config("lenk"), Cell("lenk", 0, "independent", None), _result()))
-    write_table(tmp_path / "results.csv.gz", rows[:-1])
-    with pytest.raises(ResultsError, match="incomplete for lenk, independent"):
-        Results.read(tmp_path)
-
-
-def _result() -> CellResult:
-    return CellResult(np.array([1.0, 0.5]), 0.7)
+    found = [(row.experiment, row.error) for row in merged]
+    assert found == [("clusters-2", "1"), ("lenk", "2"), ("jester", "1"), ("zeta", "1")]
 
 
 def test_ties_go_to_the_smaller_step():
@@ -333,3 +278,40 @@ def test_ties_go_to_the_smaller_step():
     curves = Results(rows).curves("e", "conditional")
     assert curves.step_sizes.tolist() == [0.5, 2.0, 10.0]
     assert curves.final.tolist() == [2.0]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbled", "other"])
+def test_a_damaged_table_is_an_error_that_says_what_to_do(tiny, tmp_path, damage):
+    out = tmp_path / "out"
+    for config in (tiny, tmp_path / "other.toml"):
+        config.write_bytes(TINY)
+        run(config, out)
+    table = out / "results.csv.gz"
+    whole = table.read_bytes()
+    half = len(whole) // 2
+    damaged = {"truncated": whole[:half], "garbled": whole[:half] + bytes(40) + whole[half + 40 :]}
+    table.write_bytes(damaged.get(damage, gzip.compress(b"name,value\n1,2\n")))
+    with pytest.raises(ResultsError, match=r"results\.csv\.gz"):
+        Results.read(out)
+    # Without it, the finished cells give the table again; those of the other experiment are not read.
+    table.unlink()
+    assert run(tiny, out, resume=True).computed == 0
+    assert Results.read(out).experiments == ["tiny"]
+
+
+def test_cells_garbled_anywhere_are_found_and_named(tiny, tmp_path):
+    run(tiny, tmp_path / "out")
+    (plan,) = runner.plan([load_config(tiny)], tmp_path / "out", resume=True)
+    cell = Cell("tiny", 0, "independent", None)
+    path, rng = plan.store.path(cell), random.Random(0)
+    good = path.read_bytes()
+    expected = plan.store.load(cell)[0].test
+    for _ in range(200):
+        content = bytearray(good)
+        content[rng.randrange(len(good))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(content))
+        missing, messages = plan.store.missing([cell])
+        if missing:
+            assert str(path) in messages[0]
+        else:
+            assert np.array_equal(plan.store.load(cell)[0].test, expected)

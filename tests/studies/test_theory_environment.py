@@ -5,8 +5,7 @@ import pytest
 from scipy import special
 
 from studies.theory.environment import Environment
-from studies.theory.risks import RiskEstimate, excess_risk, sphere_coordinate, task_excess, task_risk
-from tailored import TaskSet
+from studies.theory.risks import excess_risk, sphere_coordinate, task_excess, task_risk
 from tests.environments import random_environment
 
 
@@ -44,12 +43,6 @@ def test_example_has_side_information_in_disjoint_balls():
     assert (environment.cluster_of(sample.tasks.side_info) == sample.clusters).all()
     features = np.array([environment.indicator(task) for task in sample.tasks])
     np.testing.assert_array_equal(features, np.eye(4)[sample.clusters])
-
-
-def test_same_seed_same_weights_for_any_number_of_rows():
-    environment = Environment.clusters(2)
-    few, many = environment.sample(5, 2, 3), environment.sample(5, 9, 3)
-    np.testing.assert_array_equal(few.weights, many.weights)
 
 
 @pytest.mark.parametrize("q", [1, 2, 3, 20])
@@ -98,13 +91,6 @@ def test_excess_risk_takes_learners_matrices_stacks_and_functions():
     np.testing.assert_allclose(zero.values, nothing.values, atol=1e-12)
 
 
-def test_standard_error_covers_the_truth():
-    rng = np.random.default_rng(7)
-    covered = [RiskEstimate.from_values(rng.normal(1.0, 2.0, 30)).upper(0.9) >= 1.0 for _ in range(2000)]
-    assert abs(np.mean(covered) - 0.9) < 0.03
-    assert RiskEstimate.from_values(np.ones(1)).standard_error == np.inf
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -121,10 +107,3 @@ def test_standard_error_covers_the_truth():
 def test_bad_environments_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
-
-
-def test_indicator_needs_side_information():
-    environment = Environment.clusters(2)
-    tasks: TaskSet = environment.sample(1, 2, 0).tasks
-    with pytest.raises(ValueError, match="side_info"):
-        environment.indicator(tasks[0])

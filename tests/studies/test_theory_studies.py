@@ -2,6 +2,8 @@
 
 import csv
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from studies.figures.theory import draw_study
 from studies.theory.claims import STUDIES, write_study
 from studies.theory.environment import Environment
 from studies.theory.surrogate import MeanSurrogate
+
+mpl.use("Agg")
 
 
 @pytest.fixture(scope="module")
@@ -48,53 +52,29 @@ def test_studies_repeat_themselves(studies):
     assert STUDIES["bounds"](quick=True).rows == studies["bounds"].rows
 
 
-def column(key, **where):
-    return lambda study: study.column(key, **where)
-
-
 #: A line of each figure: on which axes, how its label starts, and the columns behind it.
 DRAWN = {
-    "advantage": (
-        "left",
-        "unconditional, learned",
-        column("clusters", what="learned"),
-        column("unconditional", what="learned"),
-    ),
-    "rates": ("right", "ours: slope -", column("T", method="ours"), column("bound", method="ours")),
-    "bounds": (
-        "left",
-        "conditional, measured",
-        column("value", against="n", function="conditional"),
-        column("excess", against="n", function="conditional"),
-    ),
+    "advantage": (0, "unconditional, learned", "clusters", "unconditional", {"what": "learned"}),
+    "rates": (1, "ours: slope -", "T", "bound", {"method": "ours"}),
+    "bounds": (0, "conditional, measured", "value", "excess", {"against": "n", "function": "conditional"}),
 }
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_displays_draw_from_the_table(name, studies):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     figure = draw_study(studies[name])
-    left, right = figure.axes
-    side, label, x, y = DRAWN[name]
-    ax = {"left": left, "right": right}[side]
+    place, label, x, y, where = DRAWN[name]
+    ax = figure.axes[place]
     handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     (found,) = (handle for text, handle in handles.items() if text.startswith(label))
     line = found[0] if hasattr(found, "lines") else found
-    np.testing.assert_array_equal(line.get_xdata(), x(studies[name]))
-    np.testing.assert_array_equal(line.get_ydata(), y(studies[name]))
-    assert left.get_xlabel()
-    assert right.get_xlabel()
+    np.testing.assert_array_equal(line.get_xdata(), studies[name].column(x, **where))
+    np.testing.assert_array_equal(line.get_ydata(), studies[name].column(y, **where))
+    assert all(each.get_xlabel() for each in figure.axes)
     plt.close(figure)
 
 
 def test_write_study_leaves_a_table_and_a_figure(tmp_path):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     study, table, figure = write_study("bounds", tmp_path / "figures", quick=True)
     assert (table.name, figure.name) == ("theory-bounds.csv", "theory-bounds.png")
     again = tmp_path / "again.png"

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import Effect, SideStructure
 from ..gaussian.structures import Atoms, StructureFitter, refine
 from ..priors.base import Prior, predict_blocks
-from ..priors.intervals import calibrate
+from ..priors.intervals import Calibration, calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
@@ -260,15 +260,9 @@ def _learn_mixture(
     stage.begin("intervals")
     # A single task has no held-out tasks.  Intervals of counts are computed from the model, without calibration.
     if len(data) > 1 and data.response.is_gaussian:
-        held_out = (
-            (data.tasks[fold.held_out], data.prior(fit, as_mean_shifts(of_fold)))
-            for fold, fit, of_fold in zip(data.folds, fits, learned.folds, strict=True)
-        )
-        seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
-        with single_threaded_blas():
-            calibration = calibrate(
-                held_out, seed, settings.arrival, settings.n_jobs, fitted.noise / growth[1]
-            )
+        of_folds = zip(fits, learned.folds, strict=True)
+        priors = (data.prior(fit, as_mean_shifts(of_fold)) for fit, of_fold in of_folds)
+        calibration = _calibration(data, priors, fitted.noise / growth[1])
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
@@ -300,12 +294,8 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
     model = fit_factors(selection.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
     if len(data) > 1:
-        held_out = [
-            (data.tasks[fold.held_out], factor_prior(data, fit, best.scale))
-            for fold, fit in zip(data.folds, best.fits, strict=True)
-        ]
-        seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
-        prior = replace(prior, calibration=calibrate(held_out, seed, settings.arrival))
+        priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
+        prior = replace(prior, calibration=_calibration(data, priors))
     task_means = selection.task_mean_errors()
     warning = None
     if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
@@ -327,6 +317,16 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
         summary,
         warning=warning,
     )
+
+
+def _calibration(
+    data: TrainingData, priors: Iterable[Prior], noise: float | None = None
+) -> Calibration | None:
+    """Collect the scores of held-out tasks; ``priors`` were learned from the training tasks of the folds."""
+    held_out = ((data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True))
+    with single_threaded_blas():
+        settings = data.settings
+        return calibrate(held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise)
 
 
 def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:

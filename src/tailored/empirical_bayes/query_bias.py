@@ -197,7 +197,7 @@ def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Ti
     if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
         return learned
     found = [
-        _select_penalty(data, fits, rows, tick) for rows in support_sizes(data.tasks, data.settings.arrival)
+        _select_penalty(data, fits, rows, tick) for rows in shift_sizes(data.tasks, data.settings.arrival)
     ]
     # The shifts of all support sizes are accepted or rejected together, by the mean of their relative gains.
     gains = [(without - in_folds[0].errors) / (known_mean(without) or 1.0) for in_folds, without, _ in found]
@@ -212,7 +212,7 @@ def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Ti
     return learned
 
 
-def support_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
+def shift_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
     """Return the support sizes for which a B is learned; the last B is also used for larger sizes."""
     low, high = arrival.rows(tasks.sizes)
     if arrival.support is not None:
@@ -236,7 +236,7 @@ def _fit_shift(data: TrainingData, model: Mixture, selected: FittedShift) -> Fit
 
 def _episodes(data: TrainingData, tasks: TaskSet, rows: int, seed: list[int], n_repeats: int = 1) -> Episodes:
     arrival = data.settings.arrival
-    if rows == support_sizes(data.tasks, arrival)[-1]:
+    if rows == shift_sizes(data.tasks, arrival)[-1]:
         return arrival.episodes(tasks, seed, n_repeats)
     return arrival.draw(tasks.single_rows(), rows, seed, 2 * n_repeats)
 

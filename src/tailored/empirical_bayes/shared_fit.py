@@ -46,7 +46,7 @@ UPDATES = 10
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
 
-class Term(NamedTuple):
+class SharedTerm(NamedTuple):
     """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the targets.
 
     Its arguments are the scale of the targets, and the coefficients (m,), their variances (m,) and γ of scaled targets.
@@ -102,7 +102,9 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
                 s = np.repeat(side[:, k], tasks.sizes)
                 terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
                 # Effects of side information on slopes are fitted later; here they only compete with curves.
-                terms += [Term(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric]
+                terms += [
+                    SharedTerm(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric
+                ]
     if not terms:
         return None
     levels = tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items())
@@ -124,24 +126,26 @@ def _slope(x: Array, s: Array) -> Array:
     return np.asarray(values / (np.sqrt(np.mean(values**2)) or 1.0))[:, None]
 
 
-def _levels(codes: Array, column: int, n: int) -> Term:
+def _levels(codes: Array, column: int, n: int) -> SharedTerm:
     values = np.zeros((len(codes), n + 1))  # unknown categories have the code −1
     values[np.arange(len(codes)), codes.astype(np.intp)] = 1.0
 
     def effect(scale: float, u: Array, variances: Array, gamma: float) -> SharedLevels:
         return SharedLevels(column, scale * u, scale**2 * variances, scale**2 * gamma)
 
-    return Term(values[:, :n], effect, "levels")
+    return SharedTerm(values[:, :n], effect, "levels")
 
 
-def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term | None:
+def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> SharedTerm | None:
     """Return a curve of a column; if ``by`` is given (position and values (n,)), multiply it by this side feature."""
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None
     features = curve(X)
     mean = features.mean(axis=0)
-    basis = curve.smooth_basis(features - mean, X[:, column] if by is None else None)
+    basis = curve.smooth_basis(features - mean)
+    if by is None:
+        basis = basis[:, 1:]  # the linear effect of the column is a fixed effect
     values = (features - mean) @ basis
     position, centre = (-1, 0.0) if by is None else (by[0], float(by[1].mean()))
     if by is not None:
@@ -153,10 +157,10 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term |
         return SharedCurve(curve, scale * coef, scale * float(mean @ coef), position, centre)
 
     kind = "curve" if by is None else "curve by side information"
-    return Term(values / size, effect, kind) if values.shape[1] else None
+    return SharedTerm(values / size, effect, kind) if values.shape[1] else None
 
 
-def _product(X: Array, columns: tuple[int, int]) -> Term | None:
+def _product(X: Array, columns: tuple[int, int]) -> SharedTerm | None:
     centre = X[:, columns].mean(axis=0)
     values = (X[:, columns] - centre).prod(axis=1)
     level, size = float(values.mean()), float(values.std())
@@ -168,11 +172,11 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
         first, second = centre.tolist()
         return SharedProduct(columns, (first, second), scale * coef, scale * (level * coef))
 
-    return Term(((values - level) / size)[:, None], effect, "product")
+    return SharedTerm(((values - level) / size)[:, None], effect, "product")
 
 
 def _fit(
-    data: TrainingData, tasks: TaskSet, terms: list[Term], effects: SharedEffects
+    data: TrainingData, tasks: TaskSet, terms: list[SharedTerm], effects: SharedEffects
 ) -> FittedEffects | None:
     encoder, scale = effects.encoder, data.scaling.target
     Z = np.hstack([term.values for term in terms])
@@ -268,7 +272,7 @@ def _growth(
     return float(of_covariance), float(of_noise)
 
 
-def _select(H: Array, terms: list[Term], parts: list[slice]) -> tuple[dict[int, float], Array]:
+def _select(H: Array, terms: list[SharedTerm], parts: list[slice]) -> tuple[dict[int, float], Array]:
     """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
     A, s = H[:-1, :-1], H[:-1, -1]
     # The rest of the model does not use categories, so any gain is enough.

@@ -18,11 +18,10 @@ from .maps import FeatureMap, SideVector
 KNOTS, DEGREE = 7, 3
 #: Values more than twice as far from the median as this quantile (or 1 minus it) are a long tail.
 TAIL = 0.05
-#: Squared correlation with the feature above which the smoothest function of its spline counts as linear.
-NEARLY_LINEAR = 0.9
-#: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE.
+#: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE: squares of numbers beyond these
+#: and inverse distances between knots would overflow.
 LARGEST_RANGE = 1e50
-#: Minimum number of distinct values for a column to get a spline.
+#: Minimum number of distinct values for a column to get a spline: with fewer values than knots, knots lie between values.
 LEAST_VALUES = 8
 
 
@@ -54,7 +53,7 @@ class Curve(Record):
         if len(np.unique(values)) < least_values or len(inner) < min(4, least_values):
             return None
         if np.diff(inner).min() < 1.0 / LARGEST_RANGE:
-            return None  # splines divide by the distances between knots
+            return None
         return cls(column, np.concatenate([[inner[0]] * DEGREE, inner, [inner[-1]] * DEGREE]))
 
     @property
@@ -68,12 +67,11 @@ class Curve(Record):
         # The basis functions add up to one, so the first is redundant.
         return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]
 
-    def smooth_basis(self, features: Array, straight: Array | None, size: Array | float = 1.0) -> Array:
+    def smooth_basis(self, features: Array, size: Array | float = 1.0) -> Array:
         """Return the coefficients (k, m) of m functions, from smooth to rough (Demmler and Reinsch, 1975).
 
-        The two smoothest functions have unit variance, and rougher ones a smaller variance.  ``features`` (n, k) are values
-        of the spline basis, centred and divided by ``size``, and ``straight`` (n,) is the feature itself.  If ``straight`` is
-        given, the first function is dropped if it is nearly linear, which it may not be if a long tail was clipped.
+        The two smoothest functions have unit variance, and rougher ones a smaller variance.  The first is nearly linear.
+        ``features`` (n, k) are values of the spline basis, centred and divided by ``size``.
         """
         values, vectors = np.linalg.eigh(features.T @ features / len(features))
         present = values > 1e-8 * values[-1]
@@ -83,11 +81,7 @@ class Curve(Record):
         roughness = differences.T @ differences / np.outer(size, size)
         rough, rotation = np.linalg.eigh(root.T @ roughness @ root)
         second = rough[min(1, len(rough) - 1)]
-        basis = root @ rotation * np.sqrt(second / np.maximum(rough, second))
-        if straight is None:
-            return np.asarray(basis)
-        correlation = np.corrcoef(features @ basis[:, 0], straight)[0, 1]
-        return np.asarray(basis[:, int(correlation**2 > NEARLY_LINEAR) :])
+        return np.asarray(root @ rotation * np.sqrt(second / np.maximum(rough, second)))
 
 
 @dataclass(frozen=True)
@@ -138,7 +132,7 @@ class SideFeatures(Record):
         first = self.n_linear
         for curve in self.curves:
             at = np.arange(first, first + curve.n_features)
-            basis = curve.smooth_basis(features[:, at], features[:, curve.column], self.deviation[at])
+            basis = curve.smooth_basis(features[:, at], self.deviation[at])
             out.append(Group(int(origins[at[0]]), True, at, basis))
             first += curve.n_features
         return out

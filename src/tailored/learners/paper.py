@@ -31,17 +31,15 @@ from ..feature_maps.maps import GivenMap, check_features
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import BIASES, Bias
 from ..representation.conditioning import Conditioning, Constant, Given
-from ..representation.exact import Exact
+from ..representation.factored import Factored
 from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
-from ..solvers.base import HeldOutError, Problem, TaskBatch
-from ..solvers.curves import MeanAtTasks
-from ..solvers.held_out import HeldOutPool
+from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory, run
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
-from ..solvers.projected import StepSizes, Trajectory, run
+from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
 from ..summaries.paper import summarise_paper_learner
 from ..summaries.summary import Summary
 from ..tasks.episodes import split_rows
-from ..tasks.rows import Array, Rows, Scaling, clipped, mean_error, predictions
+from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import MetaLearner
@@ -201,11 +199,11 @@ class Stream:
     seed: int
     pool: HeldOutPool | None
     feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
-    state: Any = None  # state of the solver
+    state: tuple[Trajectory, ...] | None = None  # state of the solver
     n_tasks: int = 0
     n_train: int = 0
     squared_phi: float = 0.0  # running sum for the scale of φ
-    phi_products: Any = 0.0  # running sum of φφᵀ, (k, k)
+    phi_products: Array | float = 0.0  # running sum of φφᵀ, (k, k)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -305,28 +303,27 @@ class ObjectiveLearner(PaperLearner):
             raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
         if reset:
             seed = self._seed()
-            pool = HeldOutPool(self.validation_fraction, self.support, seed)
-            stream = Stream(seed, pool if solver.needs_held_out else None)
+            empty = HeldOutPool(self.validation_fraction, self.support, seed)
+            stream = Stream(seed, empty if solver.needs_held_out else None)
         else:
             stream = self._stream
-        stream, train = self._hold_out(stream, tasks, validation)
+        pool, train = self._hold_out(stream, tasks, validation)
         pair = None if test is None else self._pair(test, "test", stream.seed)
-        if stream.feature_map is None and self.feature_map is not None:
+        feature_map = stream.feature_map
+        if feature_map is None and self.feature_map is not None:
             # Fit on the training tasks only, because the map must not use the held-out tasks.
-            feature_map = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
-            stream = replace(stream, feature_map=feature_map.fit(train))
+            unfitted = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
+            feature_map = unfitted.fit(train)
+        stream = replace(stream, pool=pool, feature_map=feature_map, n_tasks=stream.n_tasks + len(tasks))
         stream, batch = self._batch(stream, train, whole)
-        stream = replace(stream, n_tasks=stream.n_tasks + len(tasks))
-        C0 = Constant(
-            self._constant(self.initial_representation, "initial_representation"), batch.phis.shape[1]
-        )
-        start = self._prior(self._clip(tasks.y), C0, stream.feature_map, self.bias)
+        C0 = self._constant(self.initial_representation, "initial_representation")
+        tau = Constant(C0, batch.phis.shape[1])
         with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
             problem = Problem(
-                start,
+                self._prior(self._clip(tasks.y), tau, feature_map, self.bias),
                 self._objective(train, whole),
                 batch,
-                None if stream.pool is None else self._error_on(stream, start, *stream.pool.tasks()),
+                None if pool is None else self._held_out(feature_map, *pool.tasks()),
                 rank=self.rank,
                 tune_scale=bool(self.tune_scale),
                 n_jobs=self.n_jobs,
@@ -339,10 +336,10 @@ class ObjectiveLearner(PaperLearner):
         self.scale_, self.n_iter_ = solution.scale, solution.n_iter
         self.step_size_, self.held_out_errors_ = solution.steps, solution.errors
         self.n_tasks_seen_ = stream.n_tasks
-        self.feature_moment_ = stream.phi_products / max(stream.n_train, 1)
+        self.feature_moment_ = np.asarray(stream.phi_products / max(stream.n_train, 1))
         self.__dict__.pop("learning_curve_", None)
         if pair is not None:
-            self.learning_curve_ = self._learning_curve(stream, problem, *pair)
+            self.learning_curve_ = self._learning_curve(problem, self._held_out(feature_map, *pair))
         self._remember(tasks)
         if whole and self.feature_map is not None and not self.conditioning_.depends_on_task:
             was_tried = any(row["step_H"] > 0 for row in solution.history)
@@ -354,43 +351,39 @@ class ObjectiveLearner(PaperLearner):
                 ConstantRepresentationWarning,
             )
 
-    def _learning_curve(self, stream: Stream, problem: Problem, support: TaskSet, query: TaskSet) -> Array:
+    def _learning_curve(self, problem: Problem, test: HeldOutTasks) -> Array:
         """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
-        phis = self._features(stream.feature_map, support)
-        means = MeanAtTasks(phis)
-        error, curve = self._error_on(stream, problem.start, support, query, given=True), list[float]()
-        given = Given(self._n_weights)
+        means, given, curve = MeanAtTasks(test.phis), Given(self._n_weights), list[float]()
 
         def record(one: Trajectory) -> None:
-            if isinstance(one.iterate, Exact):
+            if isinstance(one.iterate, Factored) and one.iterate.rank is None:
                 means.add(one.iterate)
                 taus = means.mean()
             else:
-                taus = one.average().evaluate(phis)  # the average of `fit`, with its limit on the rank
-            flat = np.broadcast_to(self.scale_ * taus, (len(support), *given.C.shape)).reshape(
-                -1, given.n_side
-            )
-            curve.append(error(given, one.bias_mean, flat))
+                taus = one.average().evaluate(test.phis)  # the average of `fit`, with its limit on the rank
+            prior = replace(problem.start, conditioning=given, bias=one.bias_mean.copy())
+            flat = (self.scale_ * taus).reshape(len(test.phis), given.n_side)
+            curve.append(replace(test, phis=flat).error(prior, self.n_jobs))
 
-        C0, n_side = problem.start.conditioning.C, problem.batch.phis.shape[1]
-        one = Trajectory.start(self.step_size_, C0, problem.start.bias, n_side, self.rank)
-        run([one], problem.batch, problem.objective, callback=record)
+        run([problem.trajectory(self.step_size_)], problem.batch, problem.objective, callback=record)
         return np.array(curve)
 
-    def _hold_out(self, stream: Stream, tasks: TaskSet, validation: Any) -> tuple[Stream, TaskSet]:
-        """Hold out tasks; return the stream that contains them, and the training tasks."""
-        if validation is not None:
-            if stream.pool is None:
-                advice = "Omit validation, or search the step on them: solver=ProjectedSGD(step='search')"
-                raise ValueError(f"validation: with a given step, validation tasks are not used. {advice}")
-            if not isinstance(validation, TaskSet):
-                pair = self._pair(validation, "validation")
-                return replace(stream, pool=stream.pool.add_pair(*pair)), tasks
-            return replace(stream, pool=stream.pool.add(self._read_held_out(validation))), tasks
-        if stream.pool is None:
-            return stream, tasks
-        pool, mask = stream.pool.partition(tasks, stream.n_tasks)
-        return replace(stream, pool=pool), tasks[np.flatnonzero(mask)]
+    def _hold_out(
+        self, stream: Stream, tasks: TaskSet, validation: Any
+    ) -> tuple[HeldOutPool | None, TaskSet]:
+        """Return the held-out tasks of the stream with those of this call, and the training tasks."""
+        pool = stream.pool
+        if pool is None and validation is not None:
+            advice = "Omit validation, or search the step on them: solver=ProjectedSGD(step='search')"
+            raise ValueError(f"validation: with a given step, validation tasks are not used. {advice}")
+        if pool is None:
+            return None, tasks
+        if validation is None:
+            pool, mask = pool.partition(tasks, stream.n_tasks)
+            return pool, tasks[np.flatnonzero(mask)]
+        if isinstance(validation, TaskSet):
+            return pool.add(self._read_held_out(validation)), tasks
+        return pool.add_pair(*self._pair(validation, "validation")), tasks
 
     def _pair(self, tasks: Any, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
         """Return support and query rows of tasks that the user passed as a pair or as one `TaskSet`."""
@@ -433,30 +426,10 @@ class ObjectiveLearner(PaperLearner):
         elif whole and len(train):
             squared_scale = np.full(len(train), squared_scale[-1])
         query_rows = None if query is None else self._rows(query)
-        # Include the columns of query rows: a query rating may be for an item without support rows.
-        columns = self._rows(train).columns() if train.is_sparse else None
-        return stream, TaskBatch(self._rows(support), query_rows, phis, squared_scale, columns)
+        return stream, TaskBatch(self._rows(support), query_rows, phis, squared_scale)
 
-    def _error_on(
-        self,
-        stream: Stream,
-        start: RepresentationPrior,
-        support: TaskSet,
-        query: TaskSet,
-        given: bool = False,
-    ) -> HeldOutError:
-        """Return a function that computes the error on these tasks; with ``given``, it gets τ of the tasks as features."""
-        features = None if given else self._features(stream.feature_map, support)
-        support_rows, query_rows = self._rows(support), self._rows(query)
-
-        def error(conditioning: Conditioning, bias: Bias, phis: Array | None = features) -> float:
-            prior = replace(start, conditioning=conditioning, bias=bias)
-            assert phis is not None
-            prediction = predictions(query_rows, prior.solve(support_rows, phis, self.n_jobs))
-            losses = self.loss_.error(clipped(prediction, prior.clip), query.y)
-            return mean_error(losses, query.offsets)
-
-        return error
+    def _held_out(self, feature_map: FeatureMap | None, support: TaskSet, query: TaskSet) -> HeldOutTasks:
+        return HeldOutTasks(self._rows(support), self._rows(query), self._features(feature_map, support))
 
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))

@@ -119,11 +119,10 @@ class RepresentationPrior(Prior):
             if len(one.y):
                 one = one.compressed(columns)
                 offset = None if means is None else one.X @ means[t, columns]
-                theta = self.conditioning(phis[t], columns)
-                label = None if names is None else names[t]
+                tau, label = self.conditioning.columns(phis[t], columns), None if names is None else names[t]
+                theta = np.ascontiguousarray(tau[columns])
                 solved = solving.solve(one.X, one.y, theta, offset=offset, label=label, **self.task_settings)
-                direction = _dual_direction(solved, one.X, self.inner)
-                out[t] = self.conditioning.multiply(phis[t], columns, direction)
+                out[t] = tau @ _dual_direction(solved, one.X, self.inner)
                 # For columns with large values, the product above may consist of rounding errors only.
                 out[t, columns] = solved.coef
             if means is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._utils.records import Stored
 from .._utils.validation import check_choice, check_shape
-from .conditioning import Array, Index
+from .conditioning import Array
 
 #: For each value of a learner's ``bias``: whether the mean is learned, and whether it depends on φ.
 BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}
@@ -49,16 +49,13 @@ class Bias(Stored):
             return self.constant + phis @ self.linear.T
         return np.broadcast_to(self.constant, (len(phis), len(self.constant)))
 
-    def step(
-        self, gradient: Array, phi: Array, step: float, step_linear: float, columns: Index | None = None
-    ) -> None:
+    def step(self, gradient: Array, phi: Array, step: float, step_linear: float) -> None:
         """Take a gradient step of b₀ and one of B, in place."""
         if not self.moves or step == 0:
             return
-        where = slice(None) if columns is None else columns
-        self.constant[where] -= step * gradient
+        self.constant -= step * gradient
         if self.conditional:
-            self.linear[where] -= step_linear * np.outer(gradient, phi)
+            self.linear -= step_linear * np.outer(gradient, phi)
         if not (np.isfinite(self.constant).all() and np.isfinite(self.linear).all()):
             raise OverflowError("the iterate b is no longer finite")
 

@@ -1,6 +1,6 @@
 """How the paper's objectives are minimised: Algorithm 1, with its step sizes given or selected on held-out tasks."""
 
-from .base import DivergenceError
-from .projected import PAPER_STEP_SIZES, ProjectedSGD, StepSizes
+from .algorithm_1 import StepSizes
+from .search import PAPER_STEP_SIZES, DivergenceError, ProjectedSGD
 
 __all__ = ["PAPER_STEP_SIZES", "DivergenceError", "ProjectedSGD", "StepSizes"]

@@ -1,0 +1,272 @@
+"""`ProjectedSGD`: Algorithm 1 with given step sizes, or with step sizes selected on held-out tasks of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from .._utils.records import Stored
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_choice, check_nonnegative
+from ..priors.representation import RepresentationPrior
+from ..tasks.episodes import split_rows
+from ..tasks.rows import Array, Rows, clipped, mean_error, predictions
+from ..tasks.task_set import TaskSet
+from .algorithm_1 import StepSizes, TaskBatch, Trajectory, run
+from .objectives import Objective
+
+#: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
+PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
+#: The default grid of the search, which is coarser because every step is tried with several ratios for H.
+STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
+#: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
+SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+Pairs = tuple[tuple[TaskSet, TaskSet], ...]
+
+
+class DivergenceError(ValueError):
+    """The iterates overflowed with every step size that was tried."""
+
+
+@dataclass(frozen=True)
+class HeldOutTasks:
+    """Tasks on which errors are computed: support rows, query rows, and the features of the support rows."""
+
+    support: Rows
+    query: Rows
+    phis: Array
+
+    def error(self, prior: RepresentationPrior, n_jobs: int | None = None) -> float:
+        """Return the mean over tasks of the mean error on their query rows."""
+        found = predictions(self.query, prior.solve(self.support, self.phis, n_jobs))
+        return mean_error(prior.loss.error(clipped(found, prior.clip), self.query.y), self.query.offsets)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An objective, the training tasks to minimise it on, and held-out tasks for selection."""
+
+    start: RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
+    objective: Objective
+    batch: TaskBatch  # the training tasks
+    held_out: HeldOutTasks | None = None  # None if the step size is given
+    rank: int | None = None  # number of directions of H that are kept; None keeps all
+    tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
+    n_jobs: int | None = None
+    tick: Callable[[int], None] | None = None  # advances the progress bar
+
+    def trajectory(self, steps: StepSizes) -> Trajectory:
+        """Return a run from the initial value."""
+        tau, bias = self.start.conditioning, self.start.bias
+        return Trajectory.start(steps, tau.C, bias, tau.n_side, self.rank)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Result of `ProjectedSGD.solve`."""
+
+    prior: RepresentationPrior  # a snapshot, not changed when the solver continues from ``state``
+    steps: StepSizes  # the selected step sizes
+    state: tuple[Trajectory, ...]  # state from which the next call of the solver can continue
+    history: list[dict[str, float]]  # candidates with their error on the held-out tasks
+    error: float | None  # the smallest error in ``history``
+    errors: dict[str, float]  # held-out errors of independent, unconditional and conditional learning
+    scale: float  # the selected multiple of τ, already applied in ``prior``
+    n_iter: int
+
+
+@dataclass(frozen=True)
+class HeldOutPool:
+    """Support and query rows of the tasks that are held out of a stream.
+
+    One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of the block, up to
+    ``limit`` tasks.  All later tasks are used for training.  Until the first task is held out, the pool uses the
+    first training tasks instead.  The draws depend only on ``seed`` and the position in the stream.
+    """
+
+    fraction: float
+    support: float
+    seed: int
+    limit: int = 300
+    fallback_limit: int = 4
+    held_out: Pairs = ()
+    fallback: Pairs = ()
+
+    def partition(self, tasks: TaskSet, first_position: int) -> tuple[HeldOutPool, NDArray[np.bool_]]:
+        """Hold out some of these tasks; return the extended pool and a mask of the training tasks.
+
+        ``first_position`` is the position of the first task in the stream.
+        """
+        block = max(2, round(1.0 / self.fraction))
+        train, n_held_out = np.ones(len(tasks), dtype=bool), _n_tasks(self.held_out)
+        for t in range(len(tasks)):
+            number, position = divmod(first_position + t, block)
+            drawn = 1 + int(np.random.default_rng([self.seed, 0, number]).integers(block - 1))
+            if position == drawn and n_held_out < self.limit:
+                train[t] = False
+                n_held_out += 1
+        held = np.flatnonzero(~train)
+        early = np.flatnonzero(train)[: max(0, self.fallback_limit - _n_tasks(self.fallback))]
+        pool = replace(
+            self,
+            held_out=self.held_out + self._pairs(tasks[held], first_position + held),
+            fallback=self.fallback + self._pairs(tasks[early], first_position + early),
+        )
+        return pool, train
+
+    def add(self, tasks: TaskSet) -> HeldOutPool:
+        """Return the pool extended by validation tasks from the user."""
+        first = _n_tasks(self.held_out)
+        return replace(self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks))))
+
+    def add_pair(self, support: TaskSet, query: TaskSet) -> HeldOutPool:
+        """Return the pool extended by support and query rows from the user."""
+        return replace(self, held_out=(*self.held_out, (support, query)))
+
+    def tasks(self) -> tuple[TaskSet, TaskSet]:
+        """Return all held-out tasks as one (support, query) pair.
+
+        Joining them makes the result bitwise independent of how the stream was split.
+        """
+        pools = (self.held_out, self.fallback)
+        pairs = next((pairs for pairs in pools if any(len(query.y) for _, query in pairs)), None)
+        if pairs is None:
+            raise ValueError(
+                "X: none of the held-out tasks has a query row. Give tasks with more rows, validation=, or a "
+                "step size, such as solver=ProjectedSGD(step=0.1)"
+            )
+        support, query = zip(*pairs, strict=True)
+        return TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True)
+
+    def _pairs(self, tasks: TaskSet, positions: Sequence[int] | NDArray[np.intp]) -> Pairs:
+        return (split_rows(tasks, positions, self.support, (self.seed, 1)),) if len(tasks) else ()
+
+
+def _n_tasks(pairs: Pairs) -> int:
+    return sum(len(support) for support, _ in pairs)
+
+
+def candidate_steps(
+    step_sizes: Iterable[float], step_ratios: Sequence[float], *, conditional: bool
+) -> list[StepSizes]:
+    """Return steps ``(γ, ratio · γ)`` of C and H; the smallest ratio is first, so a tie selects the simpler model."""
+    ratios = sorted(set(map(float, step_ratios))) if conditional else [0.0]
+    return [StepSizes(step, ratio * step, step) for ratio in ratios for step in step_sizes]
+
+
+class ProjectedSGD(Stored, BaseEstimator):
+    """The paper's Algorithm 1: one projected step per task, and the mean of the iterates.
+
+    Parameters
+    ----------
+    step : "search", float or pair of floats, default="search"
+        A pair is (step of C, step of H).  "search" selects the step on held-out tasks; all candidates share one
+        pass.  `tailored.theory.theory_step` computes the step of Thm. bound_estimated_feature.
+    step_sizes : sequence of floats, optional
+        Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
+        `PAPER_STEP_SIZES`).
+    step_ratios : sequence of floats, default=(0, 1, 10)
+        Candidates of the search for (step of H) / (step of C).  The ratio 0 keeps H = 0.  If it is a
+        candidate, the error of a conditional learner on the held-out tasks is at most that of the unconditional one.
+    """
+
+    def __init__(
+        self, step: Any = "search", *, step_sizes: Any = None, step_ratios: Any = (0.0, 1.0, 10.0)
+    ) -> None:
+        self.step = step
+        self.step_sizes = step_sizes
+        self.step_ratios = step_ratios
+
+    @property
+    def needs_held_out(self) -> bool:
+        """Whether the step size is selected on held-out tasks."""
+        return isinstance(self.step, str)
+
+    def check(self) -> None:
+        """Raise a ValueError that names the argument if the settings are not valid."""
+        if isinstance(self.step, str):
+            check_choice("step", self.step, ["search"])
+        elif np.ndim(self.step) == 0:
+            check_nonnegative("step", self.step)
+        else:
+            if len(self.step) != 2:
+                raise ValueError(f"step: a pair is (step of C, step of H), got {self.step!r}")
+            for value in self.step:
+                check_nonnegative("step", value)
+        for name in ("step_sizes", "step_ratios"):
+            values = getattr(self, name)
+            if values is not None:
+                if len(values) == 0:
+                    raise ValueError(f"{name}: give at least one value")
+                for value in values:
+                    check_nonnegative(name, value)
+
+    def solve(self, problem: Problem, state: Sequence[Trajectory] | None = None) -> Solution:
+        """Advance every candidate through the tasks and select one of them; ``state`` of an earlier solution is not modified."""
+        if state is None:
+            candidates = self._candidates(problem)
+            # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
+            constant = [StepSizes(step.C, 0.0, step.bias) for step in candidates if self.needs_held_out]
+            steps = list(dict.fromkeys([*candidates, *constant]))
+            runs = [problem.trajectory(step) for step in steps]
+            for each in runs:
+                each.is_candidate = each.steps in candidates
+        else:
+            runs = list(deepcopy(state))
+        runs = run(runs, problem.batch, problem.objective, n_jobs=problem.n_jobs, tick=problem.tick)
+        if all(run.failure for run in runs if run.is_candidate):
+            steps_tried = ", ".join(str(run.steps) for run in runs if run.is_candidate)
+            raise DivergenceError(
+                f"step: the iterates overflow with step {steps_tried} ({runs[0].failure}); "
+                "give a smaller step, or rescale X and y"
+            )
+        return _select(problem, runs)
+
+    def _candidates(self, problem: Problem) -> list[StepSizes]:
+        if self.needs_held_out:
+            sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
+            conditional = problem.start.conditioning.n_side > 0
+            return candidate_steps(sizes, self.step_ratios, conditional=conditional)
+        step_C, step_H = map(float, [self.step] * 2 if np.ndim(self.step) == 0 else self.step)
+        return [StepSizes(step_C, step_H, step_C)]
+
+
+def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
+    """Return the candidate and the multiple of τ with the smallest error on the held-out tasks."""
+    averages = {i: run.average() for i, run in enumerate(runs) if not run.failure}
+
+    def prior(i: int, scale: float) -> RepresentationPrior:
+        tau, bias = averages[i].scale(scale), runs[i].bias_mean.copy()
+        return replace(problem.start, conditioning=tau, bias=bias)
+
+    held_out, n_jobs = problem.held_out, problem.n_jobs
+    if held_out is None:
+        return Solution(prior(0, 1.0), runs[0].steps, tuple(runs), [], None, {}, 1.0, max(runs[0].n_steps, 1))
+    scales = SCALES if problem.tune_scale else (1.0,)
+    table = np.full((len(runs), len(scales)), np.inf)
+    with single_threaded_blas():
+        for i in averages:
+            table[i] = [held_out.error(prior(i, scale), n_jobs) for scale in scales]
+        errors = {"independent": held_out.error(problem.start, n_jobs)}
+    chosen = [i for i, run in enumerate(runs) if run.is_candidate]
+    history = [
+        {"step_C": runs[i].steps.C, "step_H": runs[i].steps.H, "scale": scale, "error": float(error)}
+        for i in chosen
+        for scale, error in zip(scales, table[i], strict=True)
+    ]
+    # The first minimum among the runs that did not overflow, even if all errors are infinite.
+    i = min((i for i in chosen if i in averages), key=lambda i: float(table[i].min()))
+    j = int(table[i].argmin())
+    best, error = runs[i], float(table[i, j])
+    errors["unconditional"] = float(min(table[i].min() for i, run in enumerate(runs) if run.steps.H == 0.0))
+    if problem.start.conditioning.n_side:
+        errors["conditional"] = error
+    n_iter = max(best.n_steps, 1)
+    return Solution(prior(i, scales[j]), best.steps, tuple(runs), history, error, errors, scales[j], n_iter)

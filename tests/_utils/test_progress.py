@@ -1,0 +1,52 @@
+"""A fit says which stage it is in."""
+
+import logging
+from contextlib import contextmanager
+
+from folds import few_folds
+from tailored._utils.progress import Stages
+from tailored.datasets import make_clusters
+from tailored.empirical_bayes import learn as learn_module
+from tailored.empirical_bayes import selection
+from tailored.gaussian.structures import covariance_structures
+
+
+def test_the_log_has_a_line_for_every_stage(caplog):
+    tasks = make_clusters(45, n_clusters=1, n_rows=6, n_features=2, rank=1, random_state=0)
+    with caplog.at_level(logging.INFO, logger="tailored"):
+        few_folds().fit(tasks)
+    said = [record.getMessage() for record in caplog.records if record.name == "tailored"]
+    expected = ("side information", "structures", "number of components")
+    expected += ("fit to all tasks", "prior mean", "intervals")
+    for line, stage in zip(said, expected, strict=True):
+        assert line.startswith(f"Learning from tasks: {stage}")
+        assert line.endswith(" s")
+
+
+def test_a_bar_is_named_and_advanced():
+    seen = []
+    stages = Stages("Learning", lambda **changes: seen.append(changes))
+    stages.begin("structures")
+    stages(2)
+    stages.begin("")
+    assert seen == [{"description": "Learning: structures"}, {"advance": 2}]
+
+
+def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
+    ticks, totals = [], []
+
+    @contextmanager
+    def counted(name, total, *, enabled):
+        totals.append(total)
+        yield Stages(name, lambda advance=0, description="": ticks.append(advance))
+
+    monkeypatch.setattr(learn_module, "progress_bar", counted)
+    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, random_state=0)
+    learner = few_folds().fit(tasks)
+    assert learner.n_components_ > 1
+    biases = [entry for entry in learner.search_results_ if entry["kind"] == "conditional bias"]
+    folds, tried = 2, len(biases) - 3
+    chains = len(covariance_structures(5, True)) + 2  # mixtures and independent tasks
+    assert sum(ticks) == folds * chains + tried
+    assert sum(ticks) <= totals[0]

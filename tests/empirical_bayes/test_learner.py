@@ -1,0 +1,218 @@
+"""EmpiricalBayesLearner: adapting to any number of rows, clipping, another prior, tiny and odd data."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import tailored
+from bayes_samples import learned, same_numbers, skewed_tasks, weights_of
+from folds import few_folds
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    TaskSet,
+    UnconditionalLearner,
+)
+from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.exceptions import UnhelpfulWarning
+from tailored.losses import Absolute
+from tailored.priors.base import predict_blocks
+from tailored.priors.mixture import MeanShift, interpolation
+from tailored.priors.representation import RepresentationPrior
+from tailored.representation.bias import Bias
+from tailored.representation.conditioning import Constant
+from tailored.solvers import ProjectedSGD
+from tailored.tasks.rows import Scaling
+
+# ---------------------------------------------------------------- adapting
+
+
+def test_the_representation_grows_with_the_number_of_rows(skewed):
+    """θ = n τ(s) for empirical Bayes, θ = τ(s) for the paper's learners."""
+    tasks, bayes = skewed
+    assert bayes.n_components_ == 1  # so that τ does not depend on the rows
+    paper = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks)
+    X, y = tasks[0].X, tasks[0].y
+    model = bayes.prior_.model
+    C = bayes.prior_.scaling.raw_representation(model.covariances[0] / model.noise)
+    for n in (1, 2, 12):
+        np.testing.assert_allclose(bayes.representation(X[:n], y[:n]), n * C)
+        np.testing.assert_allclose(paper.representation(X[:n], y[:n]), paper.conditioning_.C)
+    np.testing.assert_allclose(bayes.representation(), C)
+
+
+def test_without_rows_the_prior_mean_predicts(skewed):
+    _, learner = skewed
+    empty = TaskSet.from_tasks([(np.empty((0, 4)), np.empty(0))])
+    expected = learner.prior_.scaling.raw_weights(np.array(learner.prior_.mean(empty)[0]))
+    np.testing.assert_allclose(weights_of(learner.adapt()), expected)
+    np.testing.assert_allclose(learner.adapt_many(empty).weights_[0], expected)
+    np.testing.assert_allclose(learner.adapt().coef_, np.ones(4), atol=0.6)
+    assert learner.adapt().intercept_ == pytest.approx(0.0, abs=0.3)
+
+
+def test_mean_shifts_are_interpolated_in_the_number_of_rows():
+    shifts = [MeanShift(0.0), MeanShift(3.0), MeanShift(15.0)]
+    found = interpolation(shifts, np.array([0, 3, 15, 400, 1, 7]))
+    np.testing.assert_allclose(found.sum(axis=0), 1.0)
+    np.testing.assert_allclose(found[:, :4].T, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
+    np.testing.assert_allclose(found[:, 4], [0.5, 0.5, 0.0])  # log 2 is half of log 4
+    np.testing.assert_allclose(found[:, 5], [0.0, 0.5, 0.5])  # log 8 is between log 4 and log 16
+
+
+def test_constant_column_is_the_intercept(few_steps):
+    """A task is fitted as with a column of ones, and the level of the targets only moves the intercepts."""
+    tasks = skewed_tasks(7, n_tasks=12)
+    shifted = TaskSet(tasks.X, tasks.y + 5.0, np.repeat(tasks.labels, tasks.sizes))
+    a, b = EmpiricalBayesLearner().fit(shifted), EmpiricalBayesLearner().fit(tasks)
+    tau = a.representation()
+    np.testing.assert_allclose(b.representation(), tau, atol=1e-9 * np.abs(tau).max())
+    np.testing.assert_allclose(
+        a.adapt_many(shifted).weights_, b.adapt_many(tasks).weights_ + 5.0 * np.eye(5)[4], atol=1e-8
+    )
+    assert (a.n_features_in_, len(a.prior_.scaling.columns)) == (4, 5)
+    X, y = shifted[0].X, shifted[0].y
+    model = a.adapt(X, y)
+    assert model.intercept_ == pytest.approx(5.0, abs=0.5)
+    ones = np.hstack([X, np.ones((len(y), 1))])
+    again = TaskRegressor(model.representation_, model.bias_, loss="squared", tol=1e-13).fit(ones, y)
+    np.testing.assert_allclose(again.coef_, weights_of(model), atol=1e-6)
+
+
+def test_no_row_of_another_task_leaks(clusters, mixture):
+    """Predictions for a query row depend on its task's support rows and on nothing else."""
+    support, query = clusters.support_query(0.5, random_state=0)
+    before = predict_blocks(mixture.prior_, support, query).prediction
+    own = slice(query.offsets[7], query.offsets[8])
+    X, y = -3.0 * query.X, query.y + 100.0
+    X[own], y[own] = query.X[own], query.y[own]
+    other = TaskSet.from_arrays(X, y, query.offsets, query.labels)
+    np.testing.assert_array_equal(predict_blocks(mixture.prior_, support, other).prediction[own], before[own])
+
+
+@pytest.mark.parametrize(("n_tasks", "n_validation"), [(11, 0), (600, 0), (30, 7)])
+def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
+    tasks = skewed_tasks(0, n_tasks=n_tasks, d=2, n_rows=3)
+    folds = TrainingData(tasks, None, n_validation, Settings(Absolute(), True, None, 0, None)).folds
+    assert len(folds) == (5 if n_tasks == 11 else 1)
+    for fold in folds:
+        assert not set(fold.train) & set(fold.held_out)
+    if n_tasks == 11:
+        assert sorted(np.concatenate([fold.held_out for fold in folds])) == list(range(11))
+    if n_validation:
+        np.testing.assert_array_equal(folds[0].held_out, np.arange(23, 30))
+
+
+# ---------------------------------------------------------------- another prior, clipping
+
+
+def test_another_prior_predicts_otherwise(few_steps, clusters):
+    """All that adapting needs is in the prior."""
+    other = EmpiricalBayesLearner().fit(clusters[:4])
+    mean = np.arange(6.0)
+    other.prior_ = RepresentationPrior(
+        scaling=Scaling.raw(6),
+        conditioning=Constant(np.zeros((6, 6))),
+        bias=Bias("shared", mean, np.zeros((6, 0))),
+        clip=(-1.0, 1.0),
+    )
+    np.testing.assert_array_equal(other.adapt_many(clusters).weights_, np.tile(mean, (80, 1)))
+    model = other.adapt(clusters[0].X, clusters[0].y)
+    np.testing.assert_array_equal(model.coef_, mean)
+    np.testing.assert_array_equal(model.predict(clusters[1].X), np.clip(clusters[1].X @ mean, -1.0, 1.0))
+
+
+def test_a_loaded_learner_is_fitted_anew(few_steps, mixture, clusters, tmp_path):
+    mixture.save(tmp_path / "a")
+    again, fresh = tailored.load(tmp_path / "a").fit(clusters[:8]), clone(mixture).fit(clusters[:8])
+    same_numbers(learned(fresh), learned(again))
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        EmpiricalBayesLearner(clip=(-0.5, 0.25)),
+        ConditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(0.3), fit_intercept=False),
+        UnconditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(0.1), fit_intercept=False),
+        IndependentLearner(clip=(-0.5, 0.25), fit_intercept=False),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+@pytest.mark.filterwarnings("ignore:X. column 0 has the value")
+def test_clip(learner, few_steps, clusters, tmp_path):
+    clusters = clusters[:20]
+    learner.fit(clusters)
+    groups = np.repeat(clusters.labels, clusters.sizes)
+    X = 10.0 * clusters.X
+    prediction = learner.predict(X, groups=groups)
+    assert (prediction.min(), prediction.max()) == (-0.5, 0.25)
+    model = learner.adapt(clusters[0].X, clusters[0].y)
+    assert set(model.predict(100.0 * clusters.X)) >= {-0.5, 0.25}
+    far = TaskSet(clusters.X, np.full(len(groups), 9.0), groups)
+    assert (learner.task_errors(clusters, far, loss="absolute") >= 8.75).all()
+    learner.save(tmp_path / "a")
+    assert tailored.load(tmp_path / "a").clip_ == (-0.5, 0.25)
+
+
+def test_clip_to_the_training_targets(few_steps, clusters):
+    clusters = clusters[:12]
+    learner = EmpiricalBayesLearner(clip="train").partial_fit(clusters[:6])
+    assert learner.clip_ == (clusters[:6].y.min(), clusters[:6].y.max())
+    learner.partial_fit(clusters[6:])
+    assert learner.clip_ == (clusters.y.min(), clusters.y.max())
+    for clip in ("test", (1.0, 0.0), (0.0,), 3.0, (0.0, np.nan)):
+        with pytest.raises((ValueError, TypeError), match="clip"):
+            EmpiricalBayesLearner(clip=clip).fit(clusters)
+
+
+# ---------------------------------------------------------------- tiny and odd data
+
+
+def odd_tasks():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 5)), rng.normal(size=6)
+    constant = X.copy()
+    constant[:, 2], constant[:, 4] = 3.0, 0.0
+    return {
+        "one row": [(X[:1], y[:1])],
+        "one task": [(X, y)],
+        "one row in each task": [(X[i : i + 1], y[i : i + 1]) for i in range(6)],
+        "two tasks": [(X[:3], y[:3]), (X[3:], y[3:])],
+        "more columns than rows": [(rng.normal(size=(2, 30)), rng.normal(size=2)) for _ in range(4)],
+        "constant columns": [(constant, y), (constant[:4], y[:4]), (constant[2:], y[2:])],
+        "duplicated rows": [(np.repeat(X[:1], 5, axis=0), np.repeat(y[:1], 5))] * 3,
+        "duplicated tasks": [(X, y)] * 12,
+        "targets all zero": [(X, np.zeros(6))] * 4,
+        "targets all equal": [(X, np.full(6, 7.0))] * 4,
+        "rows all zero": [(np.zeros((4, 5)), y[:4])] * 3,
+        "a task without rows": [(X, y), (X[:0], y[:0]), (X[:2], y[:2])],
+        "huge": [(1e8 * X, 1e10 * y)] * 4,
+        "tiny": [(1e-8 * X, 1e-10 * y)] * 4,
+        "no noise": [(rng.normal(size=(8, 5)), np.zeros(8)) for _ in range(10)],
+    }
+
+
+#: Where the last steps of EM are the dangerous ones.
+TO_THE_END = ("more columns than rows", "duplicated rows", "no noise")
+
+
+@pytest.mark.parametrize("name", odd_tasks())
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_tiny_and_odd_data(name, fit_intercept, request):
+    if not (fit_intercept and name in TO_THE_END):
+        request.getfixturevalue("few_steps")
+    tasks = TaskSet.from_tasks(odd_tasks()[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", UnhelpfulWarning)
+        warnings.filterwarnings("ignore", "fit: ", UserWarning)  # about few tasks and constant columns
+        learner = few_folds(fit_intercept=fit_intercept).fit(tasks)
+        assert np.isfinite(learner.adapt_many(tasks).weights_).all()
+        assert np.isfinite(learner.validation_error_)
+        model = learner.adapt(tasks[0].X, tasks[0].y)
+        assert np.isfinite(model.predict(tasks.X)).all()
+        assert np.isfinite(learner.adapt().coef_).all()

@@ -1,0 +1,325 @@
+"""Effects that all tasks share: curves, products and columns of many categories."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.linalg import block_diag
+
+import tailored
+from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+from tailored.baselines import RidgePerTask
+from tailored.empirical_bayes import learn, shared_fit
+from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.feature_maps.side_features import Curve
+from tailored.gaussian.em import fit_mixed_model
+from tailored.losses import Squared
+from tailored.priors.shared_effects import SharedCurve, SharedEffects, SharedLevels
+
+#: No side information.
+NONE = np.zeros((0, 0))
+ROLES = {"task": "school", "target": "y", "features": ["x", "item"]}
+
+
+def table(n_tasks=40, n_rows=15, curve=1.0, seed=0, n_items=25):
+    """Random intercepts and slopes, a quadratic curve, and an effect of each item."""
+    rng = np.random.default_rng(seed)
+    school = np.repeat(np.arange(n_tasks), n_rows)
+    x, item = rng.uniform(-2, 2, len(school)), rng.integers(0, n_items, len(school))
+    effects = np.linspace(-2.0, 2.0, n_items)
+    own = rng.normal(size=(n_tasks, 2)) * [1.0, 0.3]
+    f = own[school, 0] + own[school, 1] * x + 0.5 * x + curve * x**2 + effects[item]
+    y = f + 0.5 * rng.normal(size=len(x))
+    frame = pd.DataFrame({"school": school, "x": x, "item": [f"i{i:02d}" for i in item], "y": y})
+    return frame.assign(f=f), effects
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return EmpiricalBayesLearner().fit(TaskSet.from_frame(table()[0], **ROLES))
+
+
+def test_information_and_coefficients_are_those_of_the_dense_covariance():
+    """Against one covariance matrix of all rows, with the mean estimated by generalised least squares."""
+    rng = np.random.default_rng(0)
+    tasks = TaskSet.from_tasks([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 5, 2, 6, 4)])
+    data = TrainingData(tasks, None, 0, Settings(Squared(), True, None, 0, None))
+    statistics = data.statistics
+    model = fit_mixed_model(statistics, max_iter=5)
+    Z = rng.normal(size=(len(tasks.y), 4))
+    rows = shared_fit._gaussian_rows(data, tasks, statistics, model, np.zeros(len(tasks.y)))
+    H = shared_fit._information(rows, tasks.offsets, Z)
+    X, y = data.scaling.weighted_rows(tasks)
+    parts = np.split(X, tasks.offsets[1:-1])
+    S = block_diag(*(P @ model.covariances[0] @ P.T for P in parts)) + model.noise * np.eye(len(y))
+    inverse = np.linalg.inv(S)
+    M = np.column_stack([X, Z, y])
+    np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
+    d, kept = X.shape[1], {0: 0.3, 1: 0.7}
+    H = H[d:, d:] - H[d:, :d] @ np.linalg.solve(H[:d, :d], H[:d, d:])
+    mean, covariance, _ = shared_fit._posterior(H[:-1, :-1], H[:-1, -1], [slice(0, 3), slice(3, 4)], kept)
+    prior = np.diag([0.3, 0.3, 0.3, 0.7])
+    V = S + Z @ prior @ Z.T
+    b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]
+    np.testing.assert_allclose(mean, prior @ Z.T @ np.linalg.solve(V, y - X @ b), rtol=1e-5)
+    assert (np.linalg.eigvalsh(covariance) > 0).all()
+
+
+def test_effects_are_found(fitted):
+    shared = fitted.prior_.shared
+    kinds = [type(effect).__name__ for effect in shared.effects]
+    assert kinds == ["SharedLevels", "SharedCurve"]
+    truth = table()[1]
+    levels = shared.levels[0].effects
+    assert np.abs(levels - levels.mean() - truth).max() < 0.5
+    assert np.sqrt(shared.levels[0].variance) == pytest.approx(truth.std(), rel=0.35)
+    new = table(seed=1)[0]
+    new["school"] += 1000
+    support = new.groupby("school").head(5)
+    query = new.drop(support.index)
+    predicted = fitted.predict_tasks(query, support=support)
+    assert np.sqrt(np.mean((predicted["prediction"].to_numpy() - query["f"].to_numpy()) ** 2)) < 0.4
+    linear = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(table()[0], **ROLES))
+    assert [type(effect).__name__ for effect in linear.prior_.shared.effects] == ["SharedLevels"]
+    text = " ".join(str(fitted.summary()).split())
+    assert "a curve of x" in text
+    assert "25 values of item (std " in text
+    # The table has the differences between predictions of rows that differ in their item alone.
+    effects = fitted.summary().to_frame("levels")
+    assert effects["column"].unique().tolist() == ["item"]
+    rows = new.head(1).loc[[new.index[0]] * len(effects)].assign(item=effects["value"].to_numpy())
+    predicted = fitted.predict_tasks(rows)["prediction"].to_numpy()
+    np.testing.assert_allclose(np.diff(effects["effect"]), np.diff(predicted), rtol=1e-9)
+    assert (np.abs(effects["effect"] - levels) == 0).all()
+    assert ((effects["std. error"] > 0) & (effects["std. error"] < truth.std())).all()
+
+
+def dense_covariance(frame, learner):
+    """Return V of all rows under the fitted variances: random intercepts, effects of items, and noise."""
+    summary = learner.summary()
+    own = summary.to_frame("effects").set_index("column")["random-effect std"]["(intercept)"]
+    noise = summary.to_frame("noise").set_index("source")["standard deviation"]["noise"]
+    same = {name: np.equal.outer(*[frame[name].to_numpy()] * 2) for name in ("school", "item")}
+    variance = learner.prior_.shared.levels[0].variance
+    return own**2 * same["school"] + variance * same["item"] + noise**2 * np.eye(len(frame))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_standard_errors_contain_the_uncertainty_of_categories(nested):
+    """Against generalised least squares with one covariance matrix of all rows."""
+    frame = table(curve=0.0, n_tasks=75)[0]
+    rng = np.random.default_rng(5)
+    if nested:
+        frame["item"] = [f"i{school // 3:02d}" for school in frame["school"]]
+    items = dict(zip(sorted(set(frame["item"])), rng.normal(size=25), strict=True))
+    frame["y"] = frame["item"].map(items) + rng.normal(size=75)[frame["school"]] + rng.normal(size=len(frame))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the item is constant within tasks
+        learner = EmpiricalBayesLearner(varying=[], common="linear").fit(TaskSet.from_frame(frame, **ROLES))
+    X = np.column_stack([frame["x"], np.ones(len(frame))])
+    inverse = np.linalg.inv(dense_covariance(frame, learner))
+    expected = np.sqrt(np.diag(np.linalg.inv(X.T @ inverse @ X)))
+    effects = learner.summary().to_frame("effects").set_index("column")
+    np.testing.assert_allclose(effects.loc[["x", "(intercept)"], "std. error"], expected, rtol=0.03)
+    # lme4 has the same standard deviations up to the difference between ML and REML.
+    assert effects["random-effect std"]["(intercept)"] == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_noise_is_not_lowered_by_many_effects_of_categories():
+    found = []
+    for seed in range(3):
+        frame = table(n_tasks=30, n_rows=10, curve=0.0, seed=seed, n_items=100)[0]
+        learner = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(frame, **ROLES))
+        noise = learner.summary().to_frame("noise").set_index("source")["standard deviation"]
+        found.append(noise["noise"])
+    assert np.mean(found) == pytest.approx(0.5, rel=0.06)
+
+
+def test_the_dispersion_is_not_explained_by_many_effects_of_categories():
+    """100 categories of about 5 rows each, and counts with mean m and variance m + 0.3 m²."""
+    groups, std, found = np.repeat(np.arange(60), 8), 0.3, []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        items, x = rng.integers(100, size=480), rng.normal(size=480)
+        rates = np.exp(3.0 + rng.normal(0.0, 0.4, 60)[groups] + rng.normal(0.0, std, 100)[items])
+        y = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, 480))
+        frame = pd.DataFrame({"group": groups, "item": [f"i{i}" for i in items], "x": x, "y": y})
+        learner = EmpiricalBayesLearner(loss="poisson", varying=[])
+        prior = learner.fit(TaskSet.from_frame(frame, task="group", target="y")).prior_
+        assert prior.response.has_dispersion
+        found.append([prior.mixture.noise, np.sqrt(prior.shared.levels[0].variance)])
+    dispersion, deviation = np.mean(found, axis=0)
+    assert dispersion == pytest.approx(0.3, rel=0.1)  # the standard error of the mean is 4 %
+    assert deviation == pytest.approx(std, abs=0.07)
+
+
+def test_effects_of_categories_do_not_bias_means_of_counts(monkeypatch):
+    """The log-likelihood of a Poisson model with an intercept is largest where the means add up to the counts."""
+    monkeypatch.setattr(learn, "_with_dispersion", lambda data, effects: data.without(effects))
+    rng = np.random.default_rng(0)
+    groups, items = np.repeat(np.arange(40), 8), rng.integers(60, size=320)
+    rates = np.exp(0.5 + rng.normal(0.0, 0.4, 40)[groups] + rng.normal(0.0, 0.5, 60)[items])
+    frame = pd.DataFrame({"group": groups, "item": [f"i{i}" for i in items], "x": rng.normal(size=320)})
+    counted = frame.assign(y=rng.poisson(rates))
+    learner = EmpiricalBayesLearner(loss="poisson", varying=[])
+    learner.fit(TaskSet.from_frame(counted, task="group", target="y"))
+    found = learner.predict_tasks(frame, support=counted)["prediction"]
+    assert np.mean(found) == pytest.approx(counted["y"].mean(), rel=5e-3)
+
+
+def test_straight_lines_have_no_curve():
+    rng = np.random.default_rng(3)
+    X, task = rng.normal(size=(600, 3)), np.repeat(np.arange(40), 15)
+    y = X @ [1.0, -1.0, 0.5] + rng.normal(size=40)[task] + rng.normal(size=600)
+    assert EmpiricalBayesLearner().fit(X, y, groups=task).prior_.shared is None
+
+
+@pytest.mark.parametrize(("curve", "found"), [(1.0, True), (0.0, False)])
+def test_a_clear_curve_is_found_with_few_tasks(curve, found):
+    frame = table(n_tasks=8, n_rows=8, curve=curve, seed=6)[0]
+    shared = EmpiricalBayesLearner().fit(frame[["x"]], frame["f"], groups=frame["school"]).prior_.shared
+    assert (shared is not None) == found
+
+
+def test_a_product_is_found():
+    rng = np.random.default_rng(4)
+    X, task = rng.normal(size=(600, 2)), np.repeat(np.arange(40), 15)
+    y = X.sum(axis=1) + X.prod(axis=1) + rng.normal(size=40)[task] + rng.normal(size=600)
+    learner = EmpiricalBayesLearner().fit(X, y, groups=task)
+    shared = learner.prior_.shared
+    assert [effect.columns for effect in shared.effects] == [(0, 1)]
+    assert shared.effects[0].coef == pytest.approx(1.0, abs=0.15)
+    found = re.search(
+        r"the product of x0 and x1 \(centred, coefficient (.*)\)\.", " ".join(learner.summary().text)
+    )
+    assert float(found[1]) == pytest.approx(shared.effects[0].coef, abs=0.01)
+
+
+def growth(loss="squared", seed=3):
+    """Repeated measures at three ages; the curve of the treated falls later than that of the others."""
+    rng = np.random.default_rng(seed)
+    child = np.repeat(np.arange(120), 3)
+    age, treated = np.tile([1.0, 1.5, 2.0], 120), child % 2
+    f = np.where(treated, [11.0, 10.5, 9.0] * 120, [11.0, 9.0, 8.0] * 120)
+    f = f + 0.7 * rng.normal(size=120)[child]
+    y = rng.poisson(np.exp(f - 8.0)) if loss == "poisson" else f + 0.4 * rng.normal(size=len(f))
+    return pd.DataFrame({"child": child, "age": age, "treated": np.where(treated, "yes", "no"), "y": y})
+
+
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_curves_that_differ_by_side_information(loss, tmp_path):
+    roles = {"task": "child", "target": "y", "side_columns": ["treated"]}
+    learner = EmpiricalBayesLearner(loss=loss).fit(TaskSet.from_frame(growth(loss), **roles))
+    effects = learner.prior_.shared.effects
+    assert any(effect.by >= 0 for effect in effects)
+    assert "a curve of age that differs by treated" in " ".join(str(learner.summary()).split())
+    # Differences between the means of the treated and of the others, at each age.
+    ages = pd.DataFrame({"age": [1.0, 1.5, 2.0]})
+    yes, no = (learner.adapt(side_info=[value]).predict(ages) for value in ("yes", "no"))
+    difference = np.log(yes / no) if loss == "poisson" else yes - no
+    np.testing.assert_allclose(difference, [0.0, 1.5, 1.0], atol=0.35)
+    # Rows of one task give the same model at once, in two steps, and from a file.
+    one = growth(loss).head(3)
+    adapted = learner.adapt(one[["age"]], one["y"], side_info=["no"])
+    grown = learner.adapt(one[["age"]].head(1), one["y"].head(1), side_info=["no"])
+    grown.update(one[["age"]].tail(2), one["y"].tail(2))
+    np.testing.assert_allclose(grown.predict(ages), adapted.predict(ages), rtol=1e-6)
+    learner.save(tmp_path / "model")
+    many = tailored.load(tmp_path / "model").predict_tasks(growth(loss), support=growth(loss))
+    np.testing.assert_allclose(many["prediction"][:3], adapted.predict(one[["age"]]), rtol=1e-9)
+
+
+def test_new_values_have_wider_intervals_and_no_effect(fitted):
+    given = table(seed=2)[0].head(6)
+    adapted = fitted.adapt(given[["x", "item"]], given["y"])
+    rows = given[["x", "item"]]
+    with pytest.warns(tailored.exceptions.UnknownCategoryWarning, match="by an average category"):
+        unknown = adapted.predict_interval(rows.assign(item="other"))
+    known = adapted.predict_interval(rows)
+    assert (np.diff(unknown) > 1.5 * np.diff(known)).all()
+    with pytest.warns(tailored.exceptions.UnknownCategoryWarning):
+        difference = adapted.predict(rows) - adapted.predict(rows.assign(item="other"))
+    levels = fitted.prior_.shared.levels[0]
+    names = list(fitted.encoding_.features[1].categories)
+    np.testing.assert_allclose(difference, levels.effects[[names.index(i) for i in rows["item"]]])
+
+
+def test_adapt_update_and_many_tasks_agree(fitted, tmp_path):
+    new = table(seed=5)[0]
+    one = new[new["school"] == 0]
+    adapted = fitted.adapt(one[["x", "item"]], one["y"])
+    many = fitted.predict_tasks(new, support=new)["prediction"].to_numpy()[: len(one)]
+    np.testing.assert_allclose(adapted.predict(one[["x", "item"]]), many, rtol=1e-9)
+    first = fitted.adapt(one[["x", "item"]].head(4), one["y"].head(4))
+    grown = first.update(one[["x", "item"]].tail(-4), one["y"].tail(-4))
+    np.testing.assert_allclose(grown.coef_, adapted.coef_, rtol=1e-8, atol=1e-10)
+    fitted.save(tmp_path / "model")
+    loaded = tailored.load(tmp_path / "model")
+    again = loaded.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])
+    np.testing.assert_array_equal(again, adapted.predict(one[["x", "item"]]))
+
+
+def test_scans_and_streams_have_the_same_effects(fitted):
+    frame = table()[0].drop(columns="f")
+    scanned = EmpiricalBayesLearner().fit(tailored.scan(frame, **ROLES))
+    streamed = EmpiricalBayesLearner().partial_fit(TaskSet.from_frame(frame, **ROLES))
+    for learner in (scanned, streamed):
+        for mine, expected in zip(learner.prior_.shared.effects, fitted.prior_.shared.effects, strict=True):
+            x = np.column_stack([frame["x"], np.arange(len(frame)) % 25])
+            np.testing.assert_allclose(mine(x, NONE), expected(x, NONE), rtol=1e-8, atol=1e-10)
+    more = table(seed=7)[0].assign(school=lambda t: t["school"] + 100)
+    streamed.partial_fit(TaskSet.from_frame(more.head(150), encoding=streamed.encoding_, **ROLES))
+    assert streamed.n_tasks_seen_ == 50
+    one = more.tail(15)
+    assert np.isfinite(streamed.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])).all()
+
+
+def test_other_learners_get_indicators(fitted):
+    tasks = TaskSet.from_frame(table()[0], **ROLES)
+    assert tasks.X.shape[1] == 2
+    learner = ConditionalLearner(feature_map="mean", max_iter=2).fit(tasks)
+    assert learner.n_features_in_ == 25
+    assert RidgePerTask().fit(tasks).n_features_in_ == 25
+    one = table()[0].head(15)
+    assert np.isfinite(learner.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])).all()
+
+
+@pytest.mark.parametrize("loss", ["bernoulli", "poisson"])
+def test_classes_and_counts_have_them_too(loss, monkeypatch):
+    monkeypatch.setattr(EmpiricalBayesLearner, "_n_folds", 2)
+    frame, truth = table(n_tasks=60, n_rows=30, curve=0.5)
+    f = frame["f"].to_numpy() - 1.0
+    rng = np.random.default_rng(99)
+    is_class = loss == "bernoulli"
+    y = rng.uniform(size=len(f)) < 1 / (1 + np.exp(-f)) if is_class else rng.poisson(np.exp(0.5 * f))
+    frame = frame.assign(y=y)
+    tasks = TaskSet.from_frame(frame, **ROLES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner = EmpiricalBayesClassifier() if is_class else EmpiricalBayesLearner(loss="poisson")
+        learner.fit(tasks)
+    prior = learner.learners_[0].prior_ if is_class else learner.prior_
+    kinds = [type(effect).__name__ for effect in prior.shared.effects]
+    assert kinds == ["SharedLevels", "SharedCurve"]
+    levels = prior.shared.levels[0].effects
+    slope = np.polyfit(truth, levels, 1)[0]
+    assert slope == pytest.approx(1.0 if is_class else 0.5, rel=0.2)
+    predicted = learner.predict_tasks(frame)
+    expected = 1 / (1 + np.exp(-f)) if is_class else np.exp(0.5 * f)
+    ours = predicted["probability" if is_class else "prediction"].to_numpy()
+    assert np.corrcoef(ours, expected)[0, 1] > 0.9
+
+
+def test_hostile_columns_are_refused():
+    curve = Curve.fit(np.arange(9.0), 0)
+    with pytest.raises(ValueError, match="by must be below 0"):
+        SharedEffects((SharedCurve(curve, np.zeros(curve.n_features), 0.0, by=1),)).check_columns(3)
+    effects = SharedEffects((SharedLevels(3, np.zeros(2), np.zeros(2), 1.0),))
+    with pytest.raises(ValueError, match="positions below 3"):
+        effects.check_columns(3)
+    codes = np.array([[0.0], [1.0], [-1.0], [7.0], [1e300]])
+    levels = SharedLevels(0, np.array([2.0, 3.0]), np.array([0.5, 0.25]), 1.0)
+    np.testing.assert_array_equal(levels(codes, NONE), [2, 3, 0, 0, 0])
+    np.testing.assert_array_equal(levels.error_variances(codes), [0.5, 0.25, 1, 1, 1])

@@ -1,0 +1,136 @@
+"""Side information in the prior mean of EmpiricalBayesLearner: linear or curved, on all weights or the intercept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayes_samples import skewed_tasks
+from folds import few_folds
+from studies.theory.bayes import CurveOracle
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored._utils.progress import Stages
+from tailored.datasets import make_circle
+from tailored.empirical_bayes import selection
+from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.feature_maps import MeanEmbedding
+from tailored.losses import Absolute
+
+
+def test_the_circle_is_found(monkeypatch):
+    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    both, truth = make_circle(500, n_features=4, n_rows=10, random_state=0, return_truth=True)
+    train, test = both[:200], both[200:]
+    learner = few_folds(loss="absolute").fit(train)
+    assert learner.side_structure_["curved"] == [0]
+    assert learner.side_structure_["effect on"] == "all weights"
+    support, query = test.support_query(3, random_state=0)
+    oracle = CurveOracle(truth.mean, truth.spread, truth.noise).task_errors(support, query).mean()
+    assert learner.task_errors(support, query).mean() < 1.05 * oracle
+    near = learner.adapt(side_info=[0.25]).coef_
+    np.testing.assert_allclose(near, truth.mean([0.25])[0], atol=0.6)
+
+
+def with_words(seed, T=30, n=4):
+    """Side information of a number, a word and a flag; the word shifts the intercept."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(T * n, 2)), rng.normal(size=T * n)
+    groups, words = np.repeat(np.arange(T), n), rng.choice(["red", "green", "blue"], size=T)
+    y += 4.0 * (words == "red")[groups]
+    ages = rng.uniform(20, 60, size=T)
+    side = [{"age": a, "colour": str(w), "old": bool(a > 40)} for a, w in zip(ages, words, strict=True)]
+    return TaskSet(X, y, groups, dict(enumerate(side)))
+
+
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
+def test_a_word_that_shifts_the_intercept():
+    tasks, new = with_words(3), with_words(4)
+    learner = EmpiricalBayesLearner().fit(tasks)
+    assert learner.side_structure_["effect on"] == "intercept"
+    assert not learner.side_structure_["curved"]
+    assert not learner.prior_.mixture.side[:-1].any()
+    red, green, violet = (
+        learner.adapt(side_info={"age": 40.0, "colour": word, "old": False})
+        for word in ("red", "green", "violet")
+    )
+    np.testing.assert_allclose(red.coef_, green.coef_)
+    assert 2.5 < red.intercept_ - green.intercept_ < 4.5
+    assert green.intercept_ - 0.5 < violet.intercept_ < red.intercept_
+    without = EmpiricalBayesLearner("posterior").fit(tasks)
+    assert without.side_structure_ is None
+    assert learner.task_errors(new, n_support=0).mean() < 0.8 * without.task_errors(new, n_support=0).mean()
+
+
+def test_noise_as_side_information_has_no_effect():
+    rng = np.random.default_rng(1)
+    X, groups = rng.normal(size=(180, 2)), np.repeat(np.arange(30), 6)
+    y = X @ [1.0, -1.0] + rng.normal(size=30)[groups] + 0.5 * rng.normal(size=180)
+    side = dict(enumerate(rng.normal(size=(30, 1))))
+    learner = few_folds().fit(X, y, groups=groups, side_info=side)
+    assert learner.side_structure_ is None
+    plain = few_folds().fit(X, y, groups=groups)
+    np.testing.assert_allclose(learner.predict(X, groups=groups), plain.predict(X, groups=groups), atol=1e-9)
+    # It is required all the same.
+    with pytest.raises(ValueError, match="side_info"):
+        learner.adapt(X[:2], y[:2])
+
+
+def test_side_information_serves_the_cold_start(with_side):
+    tasks, learner = with_side
+    fresh = skewed_tasks(1, d=3, side=True)
+    assert learner.side_structure_["effect on"] == "all weights"
+    blind = few_folds("posterior", n_folds=4).fit(tasks)
+    assert blind.side_structure_ is None
+    informed, uninformed = [], []
+    for task in fresh:
+        informed.append(np.abs(learner.adapt(side_info=task.side_info).predict(task.X) - task.y).mean())
+        uninformed.append(np.abs(blind.adapt().predict(task.X) - task.y).mean())
+    assert np.mean(informed) < 0.6 * np.mean(uninformed)
+    support, query = fresh.support_query(2, random_state=0)
+    assert learner.task_errors(support, query).mean() < 0.85 * blind.task_errors(support, query).mean()
+
+
+def test_other_features_join(few_steps):
+    tasks = skewed_tasks(3, n_tasks=60, d=2, n_rows=8)
+    sums = np.array([[task.y.sum(), 1.0] for task in tasks[:12]])
+    for spec, some, expected in (
+        (lambda task: [task.y.sum(), 1.0], tasks[:12], sums),
+        ("mean", tasks, MeanEmbedding().transform(tasks)),
+    ):
+        learner = few_folds(spec, loss="absolute").fit(some)
+        assert np.isfinite(learner.adapt_many(tasks).weights_).all()
+        side = learner.prior_.side
+        assert not side.from_side_info
+        spread = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1.0)
+        standardised = (expected - expected.mean(axis=0)) / spread / np.sqrt(expected.shape[1])
+        np.testing.assert_allclose(side(some), standardised, atol=1e-12)
+        # they are part of ψ of every level that has something to say: d directions, two noise levels, these
+        for level in learner.prior_.shifts:
+            if level.summary is not None:
+                assert len(level.summary.mean) == 3 + 2 + expected.shape[1]
+    assert learner.bias_penalty_ is not None  # so that there was such a level
+
+
+def test_a_callable_may_read_the_side_information(few_steps, with_side):
+    tasks, _ = with_side
+    some = tasks[:12]
+    learner = EmpiricalBayesLearner(lambda task: task.side_info).fit(some)
+    assert np.isfinite(learner.adapt(side_info=tasks[0].side_info).coef_).all()
+    table = some.side_info
+    standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
+    np.testing.assert_allclose(learner.prior_.side(some), standardised, atol=1e-12)
+
+
+def test_a_weak_effect_on_the_intercept_is_kept():
+    """Two standard errors of density would reject it; a proposal only must not lower the density."""
+    kept = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        side = rng.normal(size=(45, 1))
+        X, groups = rng.normal(size=(45 * 6, 1)), np.repeat(np.arange(45), 6)
+        y = (X[:, 0] + (0.5 * side[:, 0] + rng.normal(size=45))[groups]) + rng.normal(size=len(X))
+        tasks = TaskSet(X, y, groups, side_info=dict(enumerate(side)))
+        data = TrainingData(tasks, None, 0, Settings(Absolute(), True, None, 0, None, n_folds=2))
+        data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
+        kept += selection.select(data, Stages("")).side is not None
+    assert kept >= 3

@@ -1,0 +1,92 @@
+"""Few tasks, tasks without rows, and the arguments of baselines."""
+
+import numpy as np
+import pytest
+
+from odd_tasks import EVERYONE, LEARNERS, make
+from tailored import IndependentLearner, TaskSet
+from tailored.baselines import BASELINES, RidgePerTask
+from tailored.solvers import ProjectedSGD
+
+pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
+
+
+def empty(tasks):
+    return tasks.with_rows(np.zeros(len(tasks.y), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
+
+
+@EVERYONE
+def test_only_empty_tasks_are_refused(name):
+    with pytest.raises(ValueError, match=r"(X|tasks): (none of the tasks|no task) has a row"):
+        LEARNERS[name]().fit(empty(make()))
+
+
+@EVERYONE
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_single_task_and_a_single_row(name):
+    tasks = make()[:4]
+    lonely = [(t.X[: int(i == 2)], t.y[: int(i == 2)], t.side_info) for i, t in enumerate(tasks)]
+    for few in (tasks[:1], TaskSet.from_tasks(lonely)):
+        learner = LEARNERS[name]().fit(few)
+        errors = learner.task_errors(tasks, tasks)
+        assert np.isfinite(errors).all()
+        for number in ("validation_error_", "scale_"):
+            assert np.isfinite(vars(learner).get(number) or 0.0)
+
+
+@pytest.mark.parametrize("name", ["empirical Bayes", "conditional", "unconditional"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_held_out_tasks_without_rows(name):
+    tasks = make()
+    learner = LEARNERS[name]()
+    if name == "conditional":
+        learner.set_params(solver=ProjectedSGD(step_sizes=[0.01, 1.0]))
+    with pytest.raises(ValueError, match="validation: none of its tasks has a row"):
+        learner.fit(tasks, validation=empty(tasks[:2]))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_draws_of_held_out_tasks_without_rows(seed):
+    """Whichever tasks are held out: most have no rows."""
+    tasks = make()
+    few = [(t.X[: 6 * (i == seed)], t.y[: 6 * (i == seed)], t.side_info) for i, t in enumerate(tasks[:5])]
+    for name in ("unconditional", "empirical Bayes"):
+        learner = LEARNERS[name]().set_params(random_state=seed)
+        learner.fit(TaskSet.from_tasks(few))
+        assert np.isfinite(learner.task_errors(tasks, tasks)).all()
+
+
+def test_a_score_of_one_row():
+    tasks = make()
+    learner = IndependentLearner().fit(tasks)
+    with pytest.raises(ValueError, match="X: R² needs at least two query rows"):
+        learner.score(
+            TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]), n_support=0.5
+        )
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_check_their_arguments(name):
+    tasks = make(side=False)
+    baseline = BASELINES[name]().fit(tasks)
+    X, y = tasks[0].X, tasks[0].y
+    narrow = TaskSet.from_tasks([(X[:, :1], y)])
+    with pytest.raises(ValueError, match="tasks: X has 1 features"):
+        baseline.predict_rows(narrow, tasks[:1])
+    with pytest.raises(ValueError, match="query: X has 1 features"):
+        baseline.predict_rows(tasks[:1], narrow)
+    with pytest.raises(ValueError, match="query: expected the same 8 tasks, got 3"):
+        baseline.task_errors(tasks, tasks[:3])
+    with pytest.raises(TypeError, match="tasks: expected a TaskSet"):
+        baseline.fit(X)
+    before = dict(vars(baseline))
+    with pytest.raises(ValueError, match="X: column 0"):
+        baseline.fit(make([1e200, 1.0, 1.0, 1.0], side=False))
+    assert vars(baseline) == before
+
+
+def test_ridge_beside_which_its_penalty_is_rounding():
+    tasks = make([1e14, 1e14, 1.0, 1.0], side=False)
+    twice = TaskSet.from_arrays(np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels)
+    assert np.isfinite(RidgePerTask().fit(twice).adapt_many(twice)).all()

@@ -1,0 +1,154 @@
+"""Conformity with scikit-learn: its own checks, settings of solvers, pickles and ordinary regressors."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    TaskSet,
+    UnconditionalLearner,
+)
+from tailored.datasets import make_clusters
+from tailored.feature_maps import get_feature_map
+from tailored.losses import Absolute
+from tailored.solvers import ProjectedSGD
+
+# scikit-learn's checks know no tasks, and mean a single one.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskWarning"),
+    pytest.mark.usefixtures("short_fits_in_module"),
+]
+
+FAST = {"solver": ProjectedSGD(step_sizes=(1e-2, 1.0))}
+ESTIMATORS = [
+    TaskRegressor(loss="squared", fit_intercept=True),
+    IndependentLearner(),
+    UnconditionalLearner(**FAST),
+    EmpiricalBayesLearner(clip="train"),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="conditional"),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), objective="query", bias="shared", rank=4),
+]
+
+
+def expected_failures(estimator):
+    """Return the checks that fail on purpose, with the reason."""
+    if not isinstance(estimator, EmpiricalBayesLearner):
+        return {}
+    precisions = "sample_weight is a precision, as in lme4; frequency_weight repeats rows"
+    return {
+        "check_estimators_empty_data_messages": "rows without features are allowed",
+        "check_sample_weight_equivalence_on_dense_data": precisions,
+        "check_sample_weight_equivalence_on_sparse_data": precisions,
+    }
+
+
+#: The learners share their validation of input: one of them and the adapted model are checked by default.
+FIRST = [each for each in ESTIMATORS if isinstance(each, EmpiricalBayesLearner | TaskRegressor)]
+
+
+@parametrize_with_checks(FIRST, expected_failed_checks=expected_failures)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([each for each in ESTIMATORS if each not in FIRST])
+def test_scikit_learn_checks_of_other_learners(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return make_clusters(24, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=0)
+
+
+def flat(tasks):
+    return tasks.X, tasks.y, np.repeat(tasks.labels, tasks.sizes)
+
+
+def test_parameters_of_the_solver_are_reached_through_the_learner(tasks):
+    learner = ConditionalLearner()
+    assert learner.get_params()["solver"] is None
+    assert learner.set_params(solver__step=0.25, rank=3) is learner
+    assert type(learner.solver) is ProjectedSGD
+    assert (learner.solver.step, learner.rank) == (0.25, 3)
+    assert learner.get_params()["solver__step"] == 0.25
+    learner.set_params(solver__step_sizes=(1.0,))
+    assert (learner.solver.step, learner.solver.step_sizes) == (0.25, (1.0,))
+    # another solver and its setting in one call
+    learner.set_params(solver=ProjectedSGD(0.5), solver__step_sizes=(2.0,))
+    assert (learner.solver.step, learner.solver.step_sizes) == (0.5, (2.0,))
+    plain = ConditionalLearner().set_params(rank=5)
+    assert plain.solver is None
+    stepped = ConditionalLearner().set_params(solver__step=0.1).fit(tasks)
+    given = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
+    np.testing.assert_array_equal(stepped.adapt_many(tasks).weights_, given.adapt_many(tasks).weights_)
+
+
+def test_adapted_model_is_an_ordinary_regressor(tasks):
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
+    task = tasks[3]
+    model = learner.adapt(task.X, task.y)
+    assert isinstance(model.get_params()["loss"], Absolute)
+    np.testing.assert_array_equal(model.get_params()["representation"], model.representation_)
+    again = clone(model).fit(task.X, task.y)
+    np.testing.assert_allclose(again.coef_, model.coef_, atol=1e-12)
+    np.testing.assert_allclose(again.representation_, model.representation_)
+    restored = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(restored.predict(task.X), model.predict(task.X))
+    assert model.score(task.X, task.y) <= 1.0
+    pipeline = make_pipeline(StandardScaler(), clone(model)).fit(task.X, task.y)
+    assert pipeline.predict(task.X).shape == (12,)
+
+
+def test_fit_does_not_change_parameters(tasks):
+    for learner in (ConditionalLearner(**FAST), EmpiricalBayesLearner()):
+        before = dict(learner.get_params())
+        learner.fit(tasks)
+        assert learner.get_params() == before
+
+
+def test_constant_column_is_the_intercept(tasks):
+    """fit_intercept is nothing but a column of ones appended to X."""
+    ones = TaskSet(
+        np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, np.repeat(tasks.labels, tasks.sizes)
+    )
+    a = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=True).fit(tasks)
+    b = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(ones)
+    np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
+    model = a.adapt(tasks[0].X, tasks[0].y)
+    expected = b.adapt(ones[0].X, ones[0].y).coef_
+    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-12)
+
+
+def test_pickled_learner_goes_on(tasks):
+    learner = ConditionalLearner(**FAST).partial_fit(tasks[:10])
+    copy = pickle.loads(pickle.dumps(learner))
+    one, other = (each.partial_fit(tasks[10:]) for each in (learner, copy))
+    np.testing.assert_array_equal(one.conditioning_.C, other.conditioning_.C)
+    np.testing.assert_array_equal(one.task_weights_, other.task_weights_)
+
+
+def test_a_refused_setting_leaves_the_solver_alone():
+    for solver in (None, ProjectedSGD(0.1)):
+        learner = UnconditionalLearner(solver=solver)
+        with pytest.raises(ValueError, match="Invalid parameter 'nothing'"):
+            learner.set_params(solver__step=2.0, solver__nothing=1)
+        assert learner.solver is solver
+        assert learner.set_params(solver__step=2.0).solver.step == 2.0
+    # The solver of the user is not changed.
+    assert solver.step == 0.1
+
+
+def test_feature_maps_print_their_arguments():
+    assert repr(get_feature_map("angle", has_side_info=False)) == "AngleMap(low=None, high=None)"
+    assert " at 0x" not in repr(ConditionalLearner(get_feature_map("angle", has_side_info=False)))

@@ -1,0 +1,243 @@
+"""Weights of rows: precisions and frequencies, against the rows that they stand for."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.model_selection import GroupKFold, cross_val_score
+from typer.testing import CliRunner
+
+from folds import few_folds
+from tailored import ConditionalLearner, EmpiricalBayesClassifier, TaskSet
+from tailored.cli import app
+from tailored.exceptions import UnhelpfulWarning
+from tailored.gaussian.moments import Moments
+
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
+T, N, D = 12, 6, 2
+RNG = np.random.default_rng(0)
+GROUPS = RNG.permutation(np.repeat(np.arange(T), N))
+X = RNG.normal(size=(T * N, D))
+Y = np.einsum("ij,ij->i", X, (1.0 + RNG.normal(size=(T, D)))[GROUPS]) + GROUPS + 0.3 * RNG.normal(size=T * N)
+WEIGHTS = RNG.integers(1, 4, size=T * N)
+#: Every row, as often as its weight says.
+REPEATED = np.repeat(np.arange(T * N), WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return few_folds().fit(X, Y, groups=GROUPS)
+
+
+def test_a_frequency_is_a_number_of_rows(fitted):
+    scaling = fitted.prior_.scaling
+    found = Moments.of(TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS), scaling)
+    tasks = TaskSet(X[REPEATED], Y[REPEATED], GROUPS[REPEATED])
+    expected = Moments.of(tasks[tasks.index_of(TaskSet(X, Y, GROUPS).labels)], scaling)
+    for name in ("gram", "cross", "square", "sizes"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12)
+    few, many = slice(0, 5), REPEATED[REPEATED < 5]
+    once, often = fitted.adapt(X[few], Y[few], frequency_weight=WEIGHTS[few]), fitted.adapt(X[many], Y[many])
+    np.testing.assert_allclose(once.coef_, often.coef_, rtol=1e-10)
+    np.testing.assert_allclose(once.predict_interval(X), often.predict_interval(X), rtol=1e-10)
+
+
+def test_a_precision_is_that_of_a_mean_of_rows(fitted):
+    """The mean of k rows with equal features has the noise variance σ²/k, and is all that they say about w."""
+    y = Y[:4].repeat(3) + np.tile([-0.2, 0.0, 0.2], 4)
+    means = fitted.adapt(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
+    np.testing.assert_allclose(means.coef_, fitted.adapt(X[:4].repeat(3, axis=0), y).coef_, rtol=1e-10)
+    tasks = TaskSet(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
+    np.testing.assert_allclose(fitted.adapt_many(tasks).coef_[0], means.coef_, rtol=1e-10)
+    new = fitted.predict_tasks(TaskSet(X[4:6], Y[4:6]), support=tasks)
+    np.testing.assert_allclose(new["prediction"], means.predict(X[4:6]), rtol=1e-10)
+
+
+def test_the_posterior_is_that_of_generalised_least_squares(fitted):
+    """Weights may be any positive numbers; the posterior is (W⁻¹ + Xᵀ diag(v) X / σ²)⁻¹ (W⁻¹b + Xᵀ diag(v) y / σ²)."""
+    v = np.random.default_rng(3).uniform(0.1, 5.0, size=5)
+    model, scaling = fitted.prior_.model, fitted.prior_.scaling
+    assert model.n_components == 1
+    Z, y = scaling.dense(X[:5]), scaling.targets(Y[:5])
+    P = np.linalg.pinv(model.covariances[0])
+    A = P + Z.T @ (v[:, None] * Z) / model.noise
+    w = np.linalg.solve(A, P @ model.means[0] + Z.T @ (v * y) / model.noise)
+    found = fitted.adapt(X[:5], Y[:5], sample_weight=v)
+    np.testing.assert_allclose(found.coef_, scaling.raw_weights(w[None])[0, :-1], rtol=1e-6)
+
+
+def test_equal_precisions_change_the_noise_alone():
+    plain = few_folds().fit(X, Y, groups=GROUPS)
+    weighted = few_folds().fit(X, Y, groups=GROUPS, sample_weight=np.full(len(Y), 4.0))
+    assert weighted.prior_.model.noise == pytest.approx(4.0 * plain.prior_.model.noise, rel=1e-6)
+    np.testing.assert_allclose(weighted.prior_.model.covariances, plain.prior_.model.covariances, rtol=1e-6)
+    np.testing.assert_allclose(weighted.task_weights_, plain.task_weights_, rtol=1e-6)
+
+
+def test_noisy_rows_with_low_weights_hardly_matter():
+    rng = np.random.default_rng(5)
+    noisy = rng.random(len(Y)) < 0.3
+    y, v = Y + 30.0 * noisy * rng.normal(size=len(Y)), np.where(noisy, 1e-4, 1.0)
+    truth = few_folds().fit(X, Y, groups=GROUPS).task_weights_
+    errors = [
+        np.abs(few_folds().fit(X, y, groups=GROUPS, sample_weight=w).task_weights_ - truth).mean()
+        for w in (None, v)
+    ]
+    assert errors[1] < 0.2 * errors[0]
+
+
+def test_weights_follow_their_rows():
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "task": GROUPS, "v": WEIGHTS, "f": WEIGHTS + 1})
+    roles = {"task": "task", "target": "y", "sample_weight": "v", "frequency_weight": "f"}
+    tasks = TaskSet.from_frame(frame, **roles)
+    assert tasks.n_features == 2
+    support, query = tasks[::-1].support_query(2, random_state=0)
+    joined = TaskSet.merge([support, query])
+    for each in (tasks, tasks[::-1], tasks[3:5]):
+        assert (each.frequency_weight == each.sample_weight + 1).all()
+    for y, f in zip(Y, WEIGHTS + 1, strict=True):
+        assert joined.frequency_weight[joined.y == y].sum() == f
+    pairs = {(y, v) for y, v in zip(joined.y, joined.sample_weight, strict=True)}
+    assert pairs == set(zip(Y, WEIGHTS, strict=True))
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "frequency_weight"])
+def test_support_frames_have_the_weights_of_fit(name, tmp_path):
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "task": GROUPS, "n": WEIGHTS})
+    learner = few_folds().fit(TaskSet.from_frame(frame, task="task", target="y", **{name: "n"}))
+    new = frame.assign(task=frame["task"] + 100)
+    support, query = new[new.task == 100].head(3), new[new.task == 100].tail(3).drop(columns=["y", "n"])
+    rows = support.loc[support.index.repeat(support["n"])]
+    if name == "frequency_weight":
+        expected = learner.adapt(rows[["a", "b"]], rows["y"]).predict(query[["a", "b"]])
+    else:  # σ²/v instead of σ² in the posterior mean
+        scaling, model = learner.prior_.scaling, learner.prior_.model
+        Z, y, P = (
+            scaling.dense(support[["a", "b"]].to_numpy()),
+            scaling.targets(support["y"].to_numpy()),
+            model.covariances[0],
+        )
+        V = Z @ P @ Z.T + model.noise * np.diag(1.0 / support["n"])
+        w = model.means[0] + P @ Z.T @ np.linalg.solve(V, y - Z @ model.means[0])
+        expected = scaling.dense(query[["a", "b"]].to_numpy()) @ w * scaling.target + scaling.target_shift
+    np.testing.assert_allclose(learner.predict_tasks(query, support)["prediction"], expected, rtol=1e-6)
+    model = learner.adapt(support, support["y"])
+    np.testing.assert_allclose(model.predict(query), expected, rtol=1e-6)
+    tasks = learner.adapt_many(support, support["y"], groups=support["task"])
+    np.testing.assert_allclose(tasks.coef_[0], model.coef_, rtol=1e-10)
+    with pytest.raises(
+        ValueError, match=f"{name}: the frame has no column 'n'; it has 'a', 'b', 'y', 'task'"
+    ):
+        learner.predict_tasks(query, support.drop(columns="n"))
+    with pytest.raises(ValueError, match="update takes no weights"):
+        model.update(support, support["y"])
+    learner.save(tmp_path / "model")
+    support.to_csv(tmp_path / "support.csv", index=False)
+    query.to_csv(tmp_path / "query.csv", index=False)
+    paths = [str(tmp_path / name) for name in ("model", "query.csv", "support.csv", "out.csv")]
+    done = CliRunner().invoke(app, ["predict", *paths[:2], "--support", paths[2], "--out", paths[3]])
+    assert done.exit_code == 0, done.output
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], expected, rtol=1e-6)
+
+
+def test_splits_divide_frequencies():
+    tasks = TaskSet(X, Y, GROUPS, sample_weight=Y**2 + 1.0, frequency_weight=WEIGHTS)
+    single = tasks.single_rows()
+    for t, label in enumerate(tasks.labels):
+        np.testing.assert_array_equal(single[t].y, Y[REPEATED][GROUPS[REPEATED] == label])
+    np.testing.assert_array_equal(single.sample_weight, single.y**2 + 1.0)
+    assert (single.frequency_weight == 1.0).all()
+    support, query = tasks.support_query(0.5, random_state=0)
+    np.testing.assert_array_equal(support.sizes + query.sizes, tasks.n_observed)
+    often = np.array([1.0, 2.5, 4e5, 1e6 + 1])
+    parts = TaskSet(X[:4], Y[:4], [0, 1, 0, 1], frequency_weight=often).single_rows()
+    np.testing.assert_array_equal([parts.frequency_weight[parts.y == y].sum() for y in Y[:4]], often)
+    assert parts.sizes.tolist() == [25_001, 25_001]
+
+
+def test_held_out_errors_are_those_of_repeated_rows():
+    tasks, repeated = (
+        TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS),
+        TaskSet(X[REPEATED], Y[REPEATED], GROUPS[REPEATED]),
+    )
+    repeated = repeated[repeated.index_of(tasks.labels)]
+    few, many = few_folds().fit(tasks), few_folds().fit(repeated)
+    # Scales of columns differ, so steps of EM do.
+    assert few.validation_error_ == pytest.approx(many.validation_error_, rel=0.01)
+    errors = [np.sort(one.training_summary_.errors["task mean"]) for one in (few, many)]
+    np.testing.assert_allclose(*errors, rtol=1e-9)
+    for options in ({}, {"n_support": 3}, {"order": "first", "n_support": 0.5}):
+        np.testing.assert_allclose(many.task_errors(tasks, **options), many.task_errors(repeated, **options))
+        assert many.score(tasks, **options) == pytest.approx(many.score(repeated, **options), rel=1e-9)
+    tables = [many.summary(each).tables["errors"].columns["error"] for each in (tasks, repeated)]
+    np.testing.assert_allclose(*tables)
+    # Rows that are not divided count with their frequency.
+    support, query = (TaskSet(X[:8], Y[:8], [0] * 8, frequency_weight=WEIGHTS[:8])[[0]] for _ in range(2))
+    squares = (Y[:8] - many.adapt_many(support).predict(query)) ** 2
+    assert many.task_errors(support, query) == pytest.approx(np.average(squares, weights=WEIGHTS[:8]))
+
+
+def test_frequencies_of_successes_and_failures():
+    """Numbers of cases and others in 15 herds at 4 times, as in lme4's cbpp: whole rows would be held out."""
+    rng = np.random.default_rng(1)
+    herd, time = np.repeat(np.arange(15), 4), np.tile(np.arange(4), 15)
+    p = 1.0 / (1.0 + np.exp(1.0 + 0.5 * time - rng.normal(0, 0.7, 15)[herd]))
+    cases = rng.binomial(15, p)
+    parts = [{"herd": herd, "time": time, "sick": s, "n": n} for s, n in (("yes", cases), ("no", 15 - cases))]
+    frame = pd.concat(map(pd.DataFrame, parts)).query("n > 0")
+    roles = {"task": "herd", "target": "sick", "features": ["time"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnhelpfulWarning)
+        few = EmpiricalBayesClassifier(varying=[]).fit(
+            TaskSet.from_frame(frame, frequency_weight="n", **roles)
+        )
+    rows = frame.iloc[np.repeat(np.arange(len(frame)), frame["n"])]
+    repeated = TaskSet.from_frame(rows, **roles)
+    many = EmpiricalBayesClassifier(varying=[]).fit(repeated)
+    errors = [one.summary().to_frame("errors").set_index("method")["error"] for one in (few, many)]
+    assert errors[0]["this learner"] == pytest.approx(errors[1]["this learner"], rel=0.02)
+    assert errors[0]["task mean"] == pytest.approx(errors[1]["task mean"], rel=1e-9)
+    tasks = TaskSet.from_frame(frame, frequency_weight="n", **roles)
+    assert few.score(tasks) == pytest.approx(few.score(repeated[repeated.index_of(tasks.labels)]))
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "frequency_weight"])
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.append(np.ones(T * N - 1), -1.0), "row 71 has -1"),
+        (np.append(np.ones(T * N - 1), np.nan), "row 71 has nan"),
+        (np.ones(3), "expected 72 numbers, one per row"),
+    ],
+)
+def test_other_weights_are_refused(name, values, words):
+    one = few_folds()
+    with pytest.raises(ValueError, match=f"{name}: .*{words}"):
+        one.fit(X, Y, groups=GROUPS, **{name: values})
+    assert not hasattr(one, "prior_")
+    with pytest.raises(ValueError, match=r"sample_weight: row 0 has 0|X: none of the tasks has a row"):
+        one.fit(X, Y, groups=GROUPS, **{name: np.zeros(T * N)})
+
+
+def test_learners_without_weights_refuse_them():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weight'"):
+        ConditionalLearner().fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+    with pytest.raises(ValueError, match=r"frequency_weight: ConditionalLearner.* cannot use it"):
+        ConditionalLearner().fit(TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS))
+    with pytest.raises(ValueError, match=r"exposure: .* cannot use it"):
+        few_folds().fit(X, Y, groups=GROUPS, exposure=WEIGHTS)
+
+
+def test_weights_in_cross_validation():
+    params = {"groups": GROUPS, "sample_weight": WEIGHTS}
+    with sklearn.config_context(enable_metadata_routing=True):
+        one = few_folds().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        found = cross_val_score(one, X, Y, params=params, cv=GroupKFold(2))
+    expected = []
+    for train, test in GroupKFold(2).split(X, Y, GROUPS):
+        model = few_folds().fit(X[train], Y[train], groups=GROUPS[train], sample_weight=WEIGHTS[train])
+        expected.append(model.score(X[test], Y[test], groups=GROUPS[test], sample_weight=WEIGHTS[test]))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)

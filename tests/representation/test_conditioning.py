@@ -1,0 +1,156 @@
+"""τ(s) of every class against the Kronecker product of the paper, and the projection onto the cone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference as ref
+from representations import all_kinds, close, from_tensor, random_gradient, random_pair, random_psd, shapes
+from tailored.representation.conditioning import Constant, Dense, in_cone, project_psd
+from tailored.representation.factored import Factored
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+@shapes
+@pytest.mark.parametrize("p", [1, 3, 40])
+def test_evaluation_is_the_kronecker_product_of_the_paper(d, k, p):
+    rng = np.random.default_rng([d, k, p])
+    M, C = random_pair(rng, d, k, p)
+    H = ref.H_from_tensor(M)
+    phis = np.vstack([rng.normal(size=(4, k)), np.zeros((1, k))])
+    columns = rng.permutation(d)[: max(1, d - 2)]
+    for conditioning in all_kinds(M, C):
+        assert (conditioning.n_features, conditioning.n_side) == (d, k)
+        close(conditioning.evaluate(phis), np.array([ref.tau(H, C, phi) for phi in phis]), 1e-12)
+        assert conditioning.evaluate(phis[:0]).shape == (0, d, d)
+        moment = phis.T @ phis / 5
+        close(conditioning.mean(moment), np.mean([ref.tau(H, C, phi) for phi in phis], axis=0), 1e-12)
+        for phi in phis:
+            expected = ref.tau(H, C, phi)
+            close(ref.tau_from_tensor(M, C, phi), expected, 1e-12)
+            close(conditioning(phi), expected, 1e-12)
+            close(conditioning.columns(phi, columns), expected[:, columns], 1e-12)
+
+
+@shapes
+def test_constant_is_C_whatever_the_side_information(d, k):
+    rng = np.random.default_rng([d, k])
+    C, phis = random_psd(rng, d), rng.normal(size=(3, k))
+    columns = rng.permutation(d)[: max(1, d - 1)]
+    zero = np.zeros((d * k, d * k))
+    for conditioning in (Constant(C, k), Factored(C, k), Factored(C, k, 2), Dense(zero, C)):
+        assert not conditioning.depends_on_task
+        np.testing.assert_array_equal(conditioning.evaluate(phis), np.array([C] * 3))
+        assert conditioning.evaluate(phis[:0]).shape == (0, d, d)
+        for phi in phis:
+            np.testing.assert_array_equal(conditioning(phi), C)
+            np.testing.assert_array_equal(conditioning.columns(phi, columns), C[:, columns])
+        np.testing.assert_array_equal(conditioning.dense_H(), zero)
+
+
+def test_constant_without_side_information_has_an_empty_H():
+    C = random_psd(np.random.default_rng(0), 3)
+    np.testing.assert_array_equal(Constant(C).evaluate(np.zeros((2, 0))), np.array([C, C]))
+    assert Constant(C).dense_H().shape == (0, 0)
+
+
+@shapes
+@pytest.mark.parametrize("p", [1, 2, 40])
+def test_matrix_of_a_tensor(d, k, p):
+    """Eqs. 84 to 87: H = AᵀA with A(:, (i−1)k + h) = M(:, i, h)."""
+    M, C = random_pair(np.random.default_rng([d, k, p]), d, k, p)
+    A = np.column_stack([M[:, i, h] for i in range(d) for h in range(k)])
+    for conditioning in all_kinds(M, C):
+        close(conditioning.dense_H(), A.T @ A, 1e-12)
+        assert conditioning.depends_on_task
+
+
+@shapes
+def test_trace_of_tau_is_at_most_that_of_H_times_the_squared_norm_of_phi(d, k):
+    """Eq. 88, with C added on the left: an equality if every direction of H is one of φ."""
+    rng = np.random.default_rng([d, k, 6])
+    M, C = random_pair(rng, d, k, 4)
+    phi = rng.normal(size=k)
+    aligned = np.einsum("qi,h->qih", rng.normal(size=(4, d)), phi)
+    for tensor, sharp in ((M, False), (aligned, True)):
+        for conditioning in all_kinds(tensor, C):
+            value = np.trace(conditioning(phi)) - np.trace(C)
+            bound = np.trace(conditioning.dense_H()) * (phi @ phi)
+            assert value <= bound * (1 + 1e-12)
+            assert (value > bound * (1 - 1e-12)) == (sharp or k == 1)
+
+
+@shapes
+def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
+    """Prop. 11: Σ v_i v_iᵀ, a step of H along −I, has the norm ‖φ‖², for v_i = vec(φ e_iᵀ) = (I ⊗ φ) e_i."""
+    phi = np.random.default_rng([d, k, 7]).normal(size=k)
+    V = np.column_stack([np.outer(phi, e).flatten(order="F") for e in np.eye(d)])
+    close(V, ref.lift(d, phi), 1e-15)
+    close(V.T @ V, phi @ phi * np.eye(d), 1e-12)
+    conditioning = Factored(np.eye(d), k)
+    conditioning.step(-np.eye(d), phi, 0.0, 1.0)
+    close(conditioning.dense_H(), V @ V.T, 1e-12)
+    assert np.linalg.norm(conditioning.dense_H(), 2) == pytest.approx(phi @ phi, rel=1e-12)
+
+
+@shapes
+def test_scale_state_and_copies(d, k):
+    rng = np.random.default_rng([d, k])
+    M, C = random_pair(rng, d, k, 3)
+    H, gradient, phi = ref.H_from_tensor(M), random_gradient(rng, d, lipschitz=0.1), rng.normal(size=k)
+    arguments = [a.copy() for a in (M, C, H, gradient, phi)]
+    for conditioning in [*all_kinds(M, C), Constant(C, k), from_tensor(M, C, 2)]:
+        for factor in (0.0, 0.3, 16.0):
+            scaled = conditioning.scale(factor)
+            assert type(scaled) is type(conditioning)
+            assert getattr(scaled, "rank", None) == getattr(conditioning, "rank", None)
+            close(scaled(phi), factor * conditioning(phi), 1e-13)
+            close(scaled.dense_H(), factor * conditioning.dense_H(), 1e-13)
+        again = type(conditioning).from_state(conditioning.state())
+        np.testing.assert_array_equal(again(phi), conditioning(phi))
+        assert again.state().keys() == conditioning.state().keys()
+        # neither a copy nor the original follows the other, and no argument is written to
+        if isinstance(conditioning, Dense):
+            continue
+        for moved, still in ((conditioning.copy(), conditioning), (conditioning, conditioning.copy())):
+            before = still.dense_H().copy(), still.C.copy()
+            moved.step(gradient, phi, 0.2, 0.5)
+            np.testing.assert_array_equal(still.dense_H(), before[0])
+            np.testing.assert_array_equal(still.C, before[1])
+            assert np.abs(moved.C - before[1]).max() > 1e-4
+        for argument, value in zip((M, C, H, gradient, phi), arguments, strict=True):
+            np.testing.assert_array_equal(argument, value)
+
+
+# --- the cone -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 9),
+    seed=st.integers(0, 2**32 - 1),
+    shift=st.floats(-3, 3),
+    scale=st.floats(-12, 12),
+)
+def test_projection_is_the_nearest_positive_semidefinite_matrix(size, seed, shift, scale):
+    matrix = np.random.default_rng(seed).normal(size=(size, size)) + shift * np.eye(size)
+    matrix *= 10.0**scale
+    expected = ref.project_psd(matrix)
+    projected = project_psd(matrix)
+    assert np.abs(projected - expected).max() <= 1e-12 * np.abs(matrix).max()
+    np.testing.assert_array_equal(projected, projected.T)
+
+
+def test_a_matrix_in_the_cone_is_not_changed_and_others_are_projected():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(5, 3))
+    inside = A @ A.T
+    assert in_cone(inside) is inside
+    outside = inside - np.diag([0.0, 1e-3, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(in_cone(outside), ref.project_psd(outside), atol=1e-12)
+    assert not in_cone(np.zeros((2, 2))).any()
+    assert in_cone(np.zeros((0, 0))).shape == (0, 0)

@@ -1,0 +1,88 @@
+"""Streams of tasks for the tests of Algorithm 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import reference as ref
+from tailored import losses
+from tailored.priors.representation import RepresentationPrior
+from tailored.representation.bias import Bias
+from tailored.representation.conditioning import Constant
+from tailored.solvers.algorithm_1 import TaskBatch, Trajectory
+from tailored.solvers.objectives import Surrogate
+from tailored.solvers.search import Problem
+from tailored.tasks.rows import Rows, Scaling
+
+LOSSES = {
+    "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
+    "pinball": (losses.LOSSES["pinball"](quantile=0.3), ref.pinball(0.3), 0.7),
+    "huber": (losses.LOSSES["huber"](delta=0.6), ref.huber(0.6), 0.6),
+    "squared": (losses.LOSSES["squared"](), ref.squared(), 1.3),
+    "hinge": (losses.LOSSES["hinge"](), ref.hinge(), 1.0),
+}
+
+
+#: A run that diverges may warn first; these tests check that its failure is recorded.
+diverges = pytest.mark.filterwarnings(
+    f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}"
+)
+
+
+def random_stream(rng, T, d, k, labels=False):
+    """Tasks (X, y) of 2 to 9 rows, their features, and the same as one batch."""
+    tasks = []
+    for _ in range(T):
+        n = int(rng.integers(2, 10))
+        X = rng.normal(size=(n, d)) / np.sqrt(d)
+        y = X @ rng.normal(size=d) + 0.1 * rng.normal(size=n)
+        tasks.append((X, np.where(y > 0, 1.0, -1.0) if labels else y))
+    phis = rng.normal(size=(T, k)) / np.sqrt(k)
+    return tasks, phis, batch_of(tasks, phis)
+
+
+def rows_of(tasks):
+    offsets = np.concatenate([[0], np.cumsum([len(y) for _, y in tasks])]).astype(np.int64)
+    return Rows(np.concatenate([X for X, _ in tasks]), np.concatenate([y for _, y in tasks]), offsets)
+
+
+def batch_of(tasks, phis, squared_scale=None, query=None):
+    scale = np.ones(len(phis)) if squared_scale is None else squared_scale
+    return TaskBatch(rows_of(tasks), query, phis, scale)
+
+
+def start(steps, C0, k, rank=None, bias="none"):
+    return Trajectory.start(steps, C0, Bias.zero(bias, len(C0), k), k, rank)
+
+
+def close(actual, expected, tol=1e-8):
+    assert np.shape(actual) == np.shape(expected)
+    assert np.abs(actual - expected).max(initial=0.0) <= tol * max(1.0, np.abs(expected).max(initial=0.0))
+
+
+def same(first, second):
+    """Bit for bit: two trajectories with the same steps, iterates and averages."""
+    assert (first.n_steps, first.failure) == (second.n_steps, second.failure)
+    for one, two in zip(parts_of(first), parts_of(second), strict=True):
+        assert type(one) is type(two)
+        assert one.state().keys() == two.state().keys()
+        for name, value in one.state().items():
+            np.testing.assert_array_equal(value, two.state()[name])
+
+
+def parts_of(trajectory):
+    """What a run has learned; one that failed has no average."""
+    average = [] if trajectory.failure else [trajectory.average()]
+    return [trajectory.iterate, *average, trajectory.bias, trajectory.bias_mean]
+
+
+def problem_of(tasks, phis, held_out=None, **options):
+    d, k = tasks[0][0].shape[1], phis.shape[1]
+    batch = batch_of(tasks, phis)
+    prior = RepresentationPrior(
+        scaling=Scaling.raw(d), conditioning=Constant(np.eye(d), k), bias=Bias.zero("none", d, k)
+    )
+    objective = Surrogate(LOSSES["absolute"][0], 1.0)
+    return Problem(prior, objective, batch, held_out, **options)

@@ -1,0 +1,152 @@
+"""Growth of 27 children (Potthoff and Roy, 1964; Orthodont of R's nlme) next to lme4 1.1."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+
+#: Distances in mm at the ages 8, 10, 12 and 14: 11 girls, then 16 boys.
+DISTANCES = """21 20 21.5 23 21 21.5 24 25.5 20.5 24 24.5 26 23.5 24.5 25 26.5 21.5 23 22.5 23.5 20 21 21 22.5 21.5 22.5 23 25
+23 23 23.5 24 20 21 22 21.5 16.5 19 19 19.5 24.5 25 28 28 26 25 29 31 21.5 22.5 23 26.5 23 22.5 24 27.5 25.5 27.5 26.5 27
+20 23.5 22.5 26 24.5 25.5 27 28.5 22 22 24.5 26.5 24 21.5 24.5 25.5 23 20.5 31 26 27.5 28 31 31.5 23 23 23.5 25
+21.5 23.5 24 28 17 24.5 26 29.5 22.5 25.5 25.5 26 23 24.5 26 30 22 21.5 23.5 25"""
+CHILD = np.repeat(np.arange(27), 4)
+FRAME = pd.DataFrame(
+    {
+        "child": [f"c{i:02d}" for i in CHILD],
+        "age": np.tile([8, 10, 12, 14], 27),
+        "sex": np.where(CHILD < 11, "girl", "boy"),
+        "distance": np.array(DISTANCES.split(), dtype=float),
+    }
+)
+ROLES = {"task": "child", "target": "distance"}
+#: fixef and standard errors of lmer(distance ~ age * sex + (1 + age | child), REML = FALSE), with boys as reference.
+LMER = {"(intercept)": (1.032102, 1.5354896), "age": (-0.304830, 0.1296487)}
+NEW = pd.DataFrame({"child": ["x", "y"], "age": [10.0, 10.0], "sex": ["girl", "boy"]})
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return EmpiricalBayesLearner(varying=["age"]).fit(
+        TaskSet.from_frame(FRAME, side_columns=["sex"], **ROLES)
+    )
+
+
+def side_effects(learner):
+    table = learner.summary().to_frame("side_effects")
+    return table.set_index(["side information", "coefficient"])[["effect", "std. error"]]
+
+
+def test_effects_of_a_category_next_to_lmer(learner):
+    found = side_effects(learner).loc["sex=girl"]
+    for name, (effect, error) in LMER.items():
+        # They are shrunk towards zero.
+        assert 0.0 < found.loc[name, "effect"] / effect < 1.0
+        assert abs(found.loc[name, "effect"] - effect) < 0.75 * error
+        assert 0.7 * error < found.loc[name, "std. error"] < error
+    # Differences of predictions are those of the table.
+    ages = np.array([8.0, 14.0])
+    girl, boy = (
+        learner.adapt(side_info={"sex": sex}).predict(pd.DataFrame({"age": ages})) for sex in ("girl", "boy")
+    )
+    np.testing.assert_allclose(
+        girl - boy, found.loc["(intercept)", "effect"] + ages * found.loc["age", "effect"]
+    )
+
+
+def test_a_category_is_an_indicator(learner):
+    numeric = FRAME.assign(sex=(FRAME["sex"] == "girl").astype(float))
+    tasks = TaskSet.from_frame(numeric, side_columns=["sex"], **ROLES)
+    other = EmpiricalBayesLearner(varying=["age"]).fit(tasks)
+    a, b = side_effects(learner).loc["sex=girl"], side_effects(other).loc["sex"]
+    np.testing.assert_allclose(a.loc[b.index], b, rtol=1e-3)
+
+
+def test_units_of_numbers_next_to_categories():
+    size = (CHILD * 7 % 5) * 20.0 + 100.0
+    frame = FRAME.assign(size=size, distance=FRAME["distance"] + 0.2 * size)
+    one = EmpiricalBayesLearner(varying=[]).fit(
+        TaskSet.from_frame(frame, side_columns=["sex", "size"], **ROLES)
+    )
+    effects = side_effects(one)
+    low, high = (
+        one.adapt(side_info={"sex": "boy", "size": s}).predict(pd.DataFrame({"age": [8.0, 9.0]}))
+        for s in (120.0, 130.0)
+    )
+    found = [effects.loc[("size", "(intercept)"), "effect"], effects["effect"].get(("size", "age"), 0.0)]
+    np.testing.assert_allclose((high - low) / 10.0, found[0] + found[1] * np.array([8.0, 9.0]))
+    assert found[0] + 11 * found[1] == pytest.approx(0.2, abs=0.04)
+    assert set(effects.index.get_level_values(0)) <= {"sex=girl", "size"}
+
+
+def test_sentences(learner):
+    text = " ".join(learner.summary().text)
+    sentences = {
+        "diagonal": "uncorrelated (at the means of the features) random effects on every coefficient",
+        "full": " correlated random effects on every coefficient",
+    }
+    assert sentences[learner.structure_.get("structure", "full")] in text
+    plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
+    intercept = EmpiricalBayesLearner(varying=[]).fit(plain).summary().text[0]
+    assert intercept == "Linear mixed model with a random intercept."
+    slope = EmpiricalBayesLearner(varying=["age"], fit_intercept=False).fit(plain).summary().text[0]
+    assert slope.startswith("Linear mixed model with a random effect on age")
+    tasks = TaskSet.from_frame(FRAME, side_columns=["sex"], **ROLES)
+    table = EmpiricalBayesLearner(varying=[]).fit(tasks).summary().tables["effects"]
+    if "R² of side info" in table.columns and table.columns["R² of side info"][0] == 1.0:
+        assert "100 % where tasks with equal side information have the same coefficient" in table.caption
+    assert len(repr(learner.prior_)) < 80
+
+
+def test_side_information_of_new_tasks(learner):
+    expected = learner.predict_tasks(NEW)["prediction"].to_numpy()
+    with pytest.raises(ValueError, match=r"Use TaskSet\.from_frame\(\.\.\., missing='drop'\)"):
+        learner.predict_tasks(NEW.assign(age=np.nan))
+    by_hand = [learner.adapt(side_info={"sex": sex}).predict(NEW[["age"]])[0] for sex in NEW["sex"]]
+    np.testing.assert_allclose(expected, by_hand)
+    assert expected[1] - expected[0] > 1.0
+    np.testing.assert_allclose(learner.predict(NEW, groups=NEW["child"]), expected)
+    table = NEW[["child", "sex"]]
+    for side in (table, table.set_index("child"), NEW[["sex", "child"]][::-1], pl.from_pandas(table)):
+        found = learner.predict(NEW[["age"]], groups=NEW["child"], side_info=side)
+        np.testing.assert_allclose(found, expected)
+    with pytest.raises(
+        ValueError, match=r"side information with the columns 'sex'; pass side_info=\{'sex': \.\.\.\}"
+    ):
+        learner.adapt()
+
+
+def test_messages_of_fit_and_tables():
+    for learner in (EmpiricalBayesLearner, EmpiricalBayesClassifier):
+        with pytest.raises(ValueError, match=r"requires y .*TaskSet\.from_frame\(X, task=\.\.\., target="):
+            learner().fit(FRAME)
+    with pytest.raises(ValueError, match=r"for proportions, pass two rows each, .* frequency_weight"):
+        EmpiricalBayesClassifier().fit(FRAME[["age"]], FRAME["distance"] / 40, groups=CHILD)
+    holes = FRAME.assign(age=FRAME["age"].where(FRAME.index != 3))
+    message = (
+        r"'c00', row 3, column 'age'. Use TaskSet.from_frame.*missing='drop'. .*missing='impute' for the tr"
+    )
+    with pytest.raises(ValueError, match=message):
+        TaskSet.from_frame(holes, side_columns=["sex"], **ROLES)
+    for columns in (["age"], ["sex", "age"]):
+        with pytest.raises(ValueError, match=message.replace("'c00', ", "")):
+            EmpiricalBayesLearner().fit(holes[columns], FRAME["distance"], groups=CHILD)
+    distance = FRAME["distance"]
+    for learner, y in ((EmpiricalBayesLearner, distance), (EmpiricalBayesClassifier, distance > 24.0)):
+        with pytest.raises(
+            ValueError, match=r"groups is None, and column 'sex' of X is not numeric\. Pass groups="
+        ):
+            learner().fit(FRAME[["age", "sex"]], y)
+
+
+def test_rows_that_were_not_observed_are_dropped():
+    n = np.arange(len(FRAME)) % 3
+    tasks = TaskSet.from_frame(FRAME.assign(n=n), frequency_weight="n", side_columns=["sex"], **ROLES)
+    kept = TaskSet.from_frame(FRAME.assign(n=n)[n > 0], frequency_weight="n", side_columns=["sex"], **ROLES)
+    for name in ("X", "y", "offsets", "frequency_weight"):
+        np.testing.assert_array_equal(getattr(tasks, name), getattr(kept, name))
+    empty = TaskSet(FRAME[["age"]], FRAME["distance"], CHILD, frequency_weight=(CHILD != 3) * 2)
+    assert empty.sizes[3] == 0
+    assert empty.sizes.sum() == 104
