@@ -324,7 +324,7 @@ def _folds(
         query = single[held_out].with_rows(~is_support, single.sizes[held_out] - n_support)
         supports = [pool if n >= pool.sizes.max() else pool.support_query(n, **draws)[0] for n in sizes]
         positions = order[held_out]
-        rows = np.concatenate([np.arange(*tasks.offsets[t : t + 2]) for t in positions])
+        rows = np.concatenate([np.arange(tasks.offsets[t], tasks.offsets[t + 1]) for t in positions])
         rows = np.repeat(rows, tasks.copies[rows])[~is_support]
         folds.append(_Fold(order[number != k], positions, supports, query, rows))
     return folds

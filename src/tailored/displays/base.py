@@ -112,7 +112,8 @@ def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Arr
 
 def fixed_effects(learner: Any) -> Array | None:
     """Return the prior mean at the mean of the side information; None if the prior does not define it."""
-    return FittedModel.of(learner).fixed_effects
+    effects = FittedModel.of(learner).fixed_effects
+    return None if np.isnan(effects).any() else effects
 
 
 def most_varying(learner: Any, coefficients: Array) -> list[int]:

@@ -265,6 +265,7 @@ class ModelSections:
         ends = effects - bounds, effects + bounds
         display = EffectsDisplay("one standard deviation", names, effects, *ends, None, 0.95).plot()
         display.ax_.axvline(0.0, color="0.35", linestyle="--", linewidth=1.0, zorder=1)
+        display.ax_.set_xlabel("effect of one standard deviation, with 95 % interval")
         return (
             "<p>Fixed effects times the standard deviations of their columns, so that their sizes are comparable. The "
             '<a href="#model">model</a> has them in the units of the columns.</p>'

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..gaussian.mixture import Mixture
@@ -75,10 +76,10 @@ class FittedModel:
         return self.mixture.moments()[1]
 
     @cached_property
-    def fixed_effects(self) -> Array | None:
-        """Prior mean at the mean of the side information; None if the prior does not define it."""
+    def fixed_effects(self) -> Array:
+        """Prior mean at the mean of the side information; NaN if the prior does not define it."""
         mean = self.prior.mean_at_centre()
-        return None if mean is None else np.asarray(self.prior.scaling.raw_weights(mean))
+        return self.prior.scaling.raw_weights(np.full(len(self.columns), np.nan) if mean is None else mean)
 
     @property
     def has_estimated_mean(self) -> bool:
@@ -114,7 +115,7 @@ class FittedModel:
         return np.divide(explained, total, np.zeros(len(total)), where=total > 0) ** 2
 
     @cached_property
-    def varying(self) -> Array:
+    def varying(self) -> NDArray[np.intp]:
         """Positions of the coefficients with random effects; none with one task, where their std is NaN."""
         # Multiply by the scales of the columns: whether a coefficient varies must not depend on the unit of its column.
         relevance = self.random_effect_std * self.prior.scaling.columns

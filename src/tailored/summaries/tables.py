@@ -6,6 +6,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
@@ -26,9 +27,7 @@ MAX_NAMED, MAX_STRUCTURES = 10, 6
 def model_tables(model: FittedModel, learner: Any) -> dict[str, Table]:
     """Return all tables of the model by name, without errors; tables without content are left out."""
     if model.prior.mixture is None:
-        effects = model.fixed_effects
-        values = [np.nan] * len(model.columns) if effects is None else effects.tolist()
-        columns = {"column": model.columns, "fixed effect": values}
+        columns = {"column": model.columns, "fixed effect": model.fixed_effects.tolist()}
         tables = {"effects": Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")}
     else:
         tables = {
@@ -47,7 +46,7 @@ def model_tables(model: FittedModel, learner: Any) -> dict[str, Table]:
     return {name: table for name, table in tables.items() if len(table)}
 
 
-def _shown(model: FittedModel) -> Array:
+def _shown(model: FittedModel) -> NDArray[np.intp]:
     """Return the positions of the coefficients in tables: categorical columns with an effect for each value have none."""
     shared = model.prior.shared
     return np.setdiff1d(
@@ -65,7 +64,6 @@ def _order(model: FittedModel) -> list[int] | None:
 def effects_table(model: FittedModel) -> Table:
     """Tabulate fixed effects and random-effect standard deviations."""
     shown, has_shift = _shown(model), bool(model.prior.scaling.shift.any())
-    assert model.fixed_effects is not None
     columns: dict[str, Any] = {
         "column": [model.columns[j] for j in shown],
         "fixed effect": model.fixed_effects[shown].tolist(),
@@ -105,7 +103,6 @@ def effects_table(model: FittedModel) -> Table:
 def ratios_table(model: FittedModel) -> Table:
     """Tabulate exponentials of the fixed effects on log odds or log rates; empty for Gaussian targets."""
     ratio, shown = model.scale.ratio, _shown(model) if model.scale.ratio else []
-    assert model.fixed_effects is not None
     margin = NormalDist().inv_cdf(0.975) * model.standard_errors
     columns: dict[str, Any] = {"column": [model.columns[j] for j in shown]}
     with np.errstate(over="ignore"):
