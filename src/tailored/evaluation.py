@@ -413,7 +413,7 @@ class TaskScorer:
         draws: Any = {"random_state": self.random_state, "shuffle": self.order == "random"}
         support, query = tasks.support_query(self.n_support, **draws)
         score = get_scorer(self.scoring)
-        if not hasattr(estimator, "learners_"):
+        if not is_classifier(estimator):
             predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
             return float(score(predicted, query.X, query.y))
         P = task_probabilities(estimator.learners_, query, support)

@@ -170,9 +170,8 @@ def along_side_info(tasks: TaskSet, column: Any) -> tuple[str, Array, TaskSet]:
     grid = np.unique(varied)
     grid = grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], N_GRID)
     table = np.empty((len(grid), len(names)), dtype=tasks.side_info.dtype)
-    for i, (values, column_numbers) in enumerate(zip(known, numbers, strict=True)):
-        is_category = column_numbers is None
-        table[:, i] = Counter(values).most_common(1)[0][0] if is_category else np.median(column_numbers)
+    for i, (values, column) in enumerate(zip(known, numbers, strict=True)):
+        table[:, i] = Counter(values).most_common(1)[0][0] if column is None else np.median(column)
     table[:, j] = grid
     n, X = len(grid), dense(tasks.X[:0])
     empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.metrics import PredictionErrorDisplay
 
 from .._utils.files import write_atomically
@@ -19,6 +19,7 @@ from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitD
 from ..displays.base import effects_of, most_varying, names_of, pyplot
 from ..displays.task_fit import MAX_VALUES
 from ..evaluation import Evaluation, evaluate, usual_methods
+from ..gaussian.responses import Bernoulli
 from ..losses import error_name
 from ..summaries.summary import Summary
 from ..tasks.encoding import target_positions
@@ -79,7 +80,7 @@ def write_report(
     target, note = str(learner.columns_in_["target"] or "the target"), ""
     if evaluation is None:
         sample = _evaluation_sample(tasks, random_state)
-        loss = getattr(learner, "learners_", [learner])[0].loss_
+        loss = Bernoulli() if is_classifier(learner) else learner.loss_
         methods = {**usual_methods(loss), "tailored": clone(learner)}
         options: Any = {"coverage": coverage, "random_state": random_state, "progress": progress}
         evaluation = evaluate(sample, methods, loss=loss, **options)
@@ -91,13 +92,14 @@ def write_report(
     content = {"Predictions": sections.predictions()}
     if evaluation.has_intervals:
         content["Coverage of the intervals"] = sections.coverage()
-    classes: Any = getattr(learner, "classes_", ())
-    summaries = list(learner.summaries().values()) if len(classes) else [learner.summary()]
+    has_classes = is_classifier(learner)
+    summaries = list(learner.summaries().values()) if has_classes else [learner.summary()]
     if len(summaries) == 1:
-        model, drawn = learner, _sample(tasks, random_state)
-        if len(classes):
-            model, drawn = learner.learners_[0], drawn.replace(y=target_positions(drawn, classes))
-            target = f"the probability of {classes[1]}"
+        order = np.random.default_rng(random_state).permutation(len(tasks))
+        model, drawn = learner, tasks[np.sort(order[:MAX_TASKS])]
+        if has_classes:
+            model, drawn = learner.learners_[0], drawn.replace(y=target_positions(drawn, learner.classes_))
+            target = f"the probability of {learner.classes_[1]}"
         parts = ModelSections(model, summaries[0], drawn, target, coverage, csv_format)
         sampled = f"<p>A random sample of {len(drawn)} of the {len(tasks):,} tasks is drawn.</p>"
         content["Fixed effects"] = parts.fixed_effects()
@@ -110,11 +112,6 @@ def write_report(
     title = title or f"{len(tasks):,} tailored models of {learner.columns_in_['target'] or 'the target'}"
     write_atomically(out, html_page(title, opening, content).encode())
     return Path(out)
-
-
-def _sample(tasks: TaskSet, seed: int) -> TaskSet:
-    """Return a random sample of the tasks that are drawn."""
-    return tasks[np.sort(np.random.default_rng(seed).permutation(len(tasks))[:MAX_TASKS])]
 
 
 def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:

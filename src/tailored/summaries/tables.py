@@ -102,7 +102,7 @@ def effects_table(model: FittedModel) -> Table:
 
 def ratios_table(model: FittedModel) -> Table:
     """Tabulate exponentials of the fixed effects on log odds or log rates; empty for Gaussian targets."""
-    ratio, shown = model.scale.ratio, _shown(model) if model.scale.ratio else []
+    ratio, shown = model.scale.ratio, _shown(model)[: None if model.scale.ratio else 0]
     margin = NormalDist().inv_cdf(0.975) * model.standard_errors
     columns: dict[str, Any] = {"column": [model.columns[j] for j in shown]}
     with np.errstate(over="ignore"):
@@ -297,7 +297,7 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
     if training is None or len(training.compared) < 2:
         return Table(title, {})
     rows = list(training.compared.values())
-    columns = {
+    columns: dict[str, list[Any]] = {
         "structure": list(training.compared),
         "density difference": [row.difference for row in rows],
         "std. error": [np.nan, *(row.std_error for row in rows[1:])],
