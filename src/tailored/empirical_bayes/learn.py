@@ -33,7 +33,6 @@ from ..priors.intervals import Calibration, calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
-from ..summaries.training import MIXED_MODEL, OWN, POOLED, TrainingSummary
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, clipped
 from ..tasks.task_set import TaskSet
@@ -43,7 +42,15 @@ from .query_bias import PENALTIES, FittedShift, fit_shifts
 from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
-from .training_summary import basic_summary, compared_structures, training_summary
+from .training_summary import (
+    MIXED_MODEL,
+    OWN,
+    POOLED,
+    TrainingSummary,
+    basic_summary,
+    compared_structures,
+    training_summary,
+)
 
 SourceIn = Callable[..., Source]
 

@@ -37,7 +37,7 @@ from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory,
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
 from ..summaries.paper import summarise_paper_learner
-from ..summaries.tables import Summary
+from ..summaries.summary import Summary
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
