@@ -33,7 +33,6 @@ from ..priors.intervals import Calibration, calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
-from ..summaries.training import MIXED_MODEL, OWN, POOLED, TrainingSummary
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, clipped
 from ..tasks.task_set import TaskSet
@@ -42,8 +41,16 @@ from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, fit_shifts
 from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
-from .shared_fit import FittedEffects, fit_effects
-from .training_summary import basic_summary, compared_structures, training_summary
+from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
+from .training_summary import (
+    MIXED_MODEL,
+    OWN,
+    POOLED,
+    TrainingSummary,
+    basic_summary,
+    compared_structures,
+    training_summary,
+)
 
 SourceIn = Callable[..., Source]
 
@@ -191,14 +198,12 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     """Return the shared effects; curves and products only if held-out tasks confirm them (see `rule`)."""
-    proposed = fit_effects(data)
-    if (
-        proposed is None
-        or not data.settings.curved
-        or len(proposed.effects.levels) == len(proposed.effects.effects)
-    ):
-        return proposed
     plain = replace(data, settings=replace(data.settings, curved=False))
+    if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
+        return fit_effects(plain)
+    proposed = fit_effects(data)
+    if proposed is None or len(proposed.effects.levels) == len(proposed.effects.effects):
+        return proposed
 
     def score(each: TrainingData) -> Score:
         def subtract(train: TrainingData) -> TrainingData:

@@ -39,6 +39,20 @@ import numpy as np
 
 from ..tasks.rows import Array
 
+#: Short forms of this rule for the table of the selection in `summary`.
+RULE = (
+    "Of the covariances of one Gaussian (random intercept, uncorrelated or correlated random effects), the one with the "
+    "highest density is selected. Its total error (given support rows plus without) must not be higher than that of the "
+    "simplest. A richer model (more components, atoms) has to raise the density by two paired standard errors. Neither its "
+    "error given support rows nor its total error may be higher than that of the selected Gaussian. With a low-rank "
+    "covariance, the density must not fall, and neither error may rise by two paired standard errors. Mixtures are listed if "
+    "short fits accept more than one component."
+)
+RULE_OF_FACTORS = (
+    "More factors have to raise the density by two paired standard errors. Neither their error given support rows nor their "
+    "total error may be higher. With effects of side information, the density must not fall, and neither error may rise by "
+    "two paired standard errors."
+)
 #: A richer model needs a gain of this many paired standard errors.
 RICHER = 2.0
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
-from ..gaussian.low_rank import LowRankSearch, RotatedTasks
+from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
@@ -37,6 +37,7 @@ from ..gaussian.structures import (
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from .data import LARGEST_WORK, Draw, Fold, TrainingData
+from .low_rank_search import LowRankSearch
 from .rule import Score, is_as_good, is_better, significant
 
 #: Number of held-out tasks used to select the number of components, from as many folds as needed.
@@ -255,24 +256,25 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     If the maximum number of factors is selected, more may be needed, so an unrestricted covariance is a candidate too.
     """
     has_intercept, d = data.settings.fit_intercept, data.statistics.n_features
-    train, held_out = [], []
+    train, held_out, seed = [], [], data.seed(Draw.COMPONENT_STARTS)
     for fold in folds:
         rest, side = fold.held_out, fold.fitter.side
         if side is not None:
             assert rest.side is not None
             rest = rest.shifted(rest.side @ side.T)
-        train.append(RotatedTasks.of(fold.fitter.tasks, has_intercept))
+        train.append(LowRankFitter(RotatedTasks.of(fold.fitter.tasks, has_intercept), seed))
         held_out.append(RotatedTasks.of(rest, has_intercept))
-    most = min(MOST_FACTORS, len(train[0]) // TASKS_PER_FACTOR, d // 2)
+    T = len(train[0].tasks)
+    most = min(MOST_FACTORS, T // TASKS_PER_FACTOR, d // 2)
     out = []
     with single_threaded_blas():
-        for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
-            numbers = selected.n_factors, selected.rank, selected.calibration
-            structure = LowRank(*numbers, n_components=selected.n_components)
+        for selected in LowRankSearch(train, held_out)(most):
+            n_factors, n_components, rank = selected.numbers
+            structure = LowRank(n_factors, rank, selected.calibration, n_components=n_components)
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
             out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
-        T, full = len(train[0]), MixedModel()
+        full = MixedModel()
         if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
             out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out

@@ -35,7 +35,7 @@ from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import TrainingData
 
-#: Minimum number of tasks to fit curves and products, and minimum number of distinct values to fit a curve.
+#: Minimum number of training tasks in a fold for curves and products, and minimum number of distinct values of a curve.
 LEAST_TASKS, LEAST_VALUES = 5, 3
 #: Maximum numbers of tasks and of entries of Z used to select and fit effects, and number of tasks per batch.
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
@@ -83,7 +83,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
     if sizes and isinstance(data.response, Poisson):
         # Otherwise the effects of categories with few rows would explain the overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
+    curved = data.settings.curved and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
     width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
