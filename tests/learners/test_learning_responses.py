@@ -27,7 +27,7 @@ def tasks_of(name, T, n, seed=0):
 
 @pytest.fixture(scope="module", params=RESPONSES)
 def fitted(request, short_fits_in_module):
-    learner = EmpiricalBayesLearner(loss=RESPONSES[request.param]())
+    learner = EmpiricalBayesLearner(loss=RESPONSES[request.param](), common="linear")
     return request.param, learner.fit(tasks_of(request.param, 60, 10))
 
 
@@ -117,6 +117,17 @@ def test_more_tasks_than_a_sample_are_fitted_together(monkeypatch):
     np.testing.assert_allclose(
         sampled.prior_.model.covariances[0, 1, 1], whole.prior_.model.covariances[0, 1, 1], rtol=0.1
     )
+
+
+def test_shared_effects_of_more_counts_than_a_sample_are_offsets(monkeypatch):
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (45, *Reservoir.__init__.__defaults__[1:]))
+    rng, items = np.random.default_rng(0), np.tile(np.arange(30), 18)
+    y = rng.poisson(np.exp(3.0 + rng.normal(0.0, 1.0, 30)[items]))
+    table = pyarrow.table({"g": np.repeat(np.arange(60), 9), "y": y, "item": [f"i{i}" for i in items]})
+    tasks = TaskSet.from_frame(table, task="g", target="y")
+    learner = EmpiricalBayesLearner(loss="poisson").fit(tasks)
+    assert learner.prior_.shared is not None
+    assert learner.predict_tasks(tasks)["prediction"].mean() == pytest.approx(y.mean(), rel=0.02)
 
 
 def test_side_information_shifts_the_linear_predictor():

@@ -43,6 +43,9 @@ MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
 #: Number of updates of γ.
 UPDATES = 10
+#: Large effects of categories on classes and counts need several rounds, until no effect changes by `SETTLED`.
+#: `LARGEST_STEP` is the maximum change of a coefficient in one round.
+MOST_ROUNDS, SETTLED, LARGEST_STEP = 12, 0.1, 1.0
 #: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
@@ -184,7 +187,8 @@ def _fit(
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
     # Effects of categories can be larger than the noise, so W and the noise are estimated again without them.
-    for _ in range(2 if effects.levels else 1):
+    least, before = 2 if effects.levels else 1, np.zeros(Z.shape[1])
+    for n_rounds in range(1, MOST_ROUNDS + 1):
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
@@ -195,6 +199,10 @@ def _fit(
         on_mean = np.linalg.solve(left, H[:d, d:])
         projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
         kept, u = _select(projected, terms, parts)
+        is_linear = statistics.is_gaussian or not effects.levels
+        if not is_linear:
+            # Sites are a linearisation, and a longer step would overshoot.
+            u = before = np.clip(u, before - LARGEST_STEP, before + LARGEST_STEP)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
         # Predictions use the variance of u given b, because the errors of b and u cancel.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
@@ -208,6 +216,9 @@ def _fit(
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
         used_encoder = encoder if reads_side else None
         effects = SharedEffects(tuple(made), used_encoder, statistics.skewness(model))
+        change = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0)) - part
+        if n_rounds >= least and (is_linear or np.abs(change).max(initial=0.0) < SETTLED):
+            break
     if not effects.effects:
         return None
     covariance = _posterior(projected[:-1, :-1], projected[:-1, -1], parts, kept_effects)[1]

@@ -73,10 +73,6 @@ class Response(Stored, ABC):
     def noise(self, noise: float) -> float:
         """Return the noise parameter of a model; it is 1 if the response has none."""
 
-    @abstractmethod
-    def unit(self, noise: float) -> float:
-        """Return the unit of the posterior covariances of a task."""
-
 
 class Gaussian(Response):
     """Numbers: the target is the linear predictor plus Gaussian noise."""
@@ -94,9 +90,6 @@ class Gaussian(Response):
         return tasks.replace(y=tasks.y - part, encoding=None)
 
     def noise(self, noise: float) -> float:
-        return noise
-
-    def unit(self, noise: float) -> float:
         return noise
 
 
@@ -143,9 +136,6 @@ class Likelihood(Loss, Response):
 
     def noise(self, noise: float) -> float:
         return noise if self.has_dispersion else 1.0
-
-    def unit(self, noise: float) -> float:
-        return 1.0
 
     def constants(self, y: Array, noise: float) -> Array:
         """Return log p(y | f) − (y f − h(f))."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,6 @@ from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import ENTRY, PART, keep_separate, second_moments
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
-
-if TYPE_CHECKING:
-    from .responses import Likelihood
 
 #: Integer codes of the responses in compiled code.
 BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2
@@ -73,6 +70,19 @@ LEAST = 1e-12
 LEAST_PRECISION = 1e-8
 
 
+class LogLikelihood(Protocol):
+    """The parts of `tailored.gaussian.responses.Likelihood` that are needed here; it documents them."""
+
+    code: ClassVar[int]
+    has_dispersion: ClassVar[bool]
+
+    def noise(self, noise: float) -> float: ...
+    def constants(self, y: Array, noise: float) -> Array: ...
+    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array]: ...
+    def skewness(self, f: Array, noise: float) -> Array: ...
+    def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]: ...
+
+
 class Directions(NamedTuple):
     """Posterior of u under one component."""
 
@@ -99,7 +109,7 @@ class ResponseRows(TaskStatistics):
     X: Array  # (N, d)
     y: Array  # (N,)
     starts: Index  # (T + 1,) first row of each task, and N
-    response: Likelihood
+    response: LogLikelihood
     offset: Array  # (N,) added to f, for example the logarithm of an exposure
     weights: Array  # (N,) exponents of the likelihood of each row
     side: Array | None = None  # (T, q) features v(s) of the side information
@@ -108,7 +118,7 @@ class ResponseRows(TaskStatistics):
     sites: dict[int, tuple[Array, Array]] | None = None
 
     @classmethod
-    def of(cls, tasks: TaskSet, units: Scaling, response: Likelihood, side: Array | None = None) -> Self:
+    def of(cls, tasks: TaskSet, units: Scaling, response: LogLikelihood, side: Array | None = None) -> Self:
         """Return the scaled rows of tasks; targets are not scaled."""
         n, weights = len(tasks.y), tasks.row_weights
         offset = np.zeros(n) if tasks.exposure is None else np.log(tasks.exposure)

@@ -114,7 +114,7 @@ class MixturePrior(Prior):
     @property
     def unit(self) -> float:
         """σ², the unit of covariances; 1 if targets are not Gaussian."""
-        return self.response.unit(self.model.noise)
+        return self.model.noise if self.response.is_gaussian else 1.0
 
     def weights_on_device(self, tasks: Any) -> Any:
         from .on_device import weights_on_device  # imports torch
