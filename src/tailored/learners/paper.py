@@ -37,12 +37,13 @@ from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory,
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
 from ..summaries.paper import summarise_paper_learner
-from ..summaries.tables import Summary
+from ..summaries.summary import Summary
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import MetaLearner
+from .reading import read
 
 #: Second entry of the seed for query rows, and for the rows of test tasks.
 QUERY_ROWS, TEST_ROWS = 2, 3
@@ -179,7 +180,7 @@ class IndependentLearner(PaperLearner):
     def _learn(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
         with self._all_or_nothing(reset=reset):
             self._check_within()
-            tasks = self._read(X, y, groups, side_info, reset=reset)
+            tasks = read(self, X, y, groups, side_info, reset=reset)
             d, clip = self._n_weights, self._clip(tasks.y)
             if callable(self.tau):
                 prior = self._prior(clip, Given(d), GivenMap(self.tau, d).fit(tasks))
@@ -297,7 +298,7 @@ class ObjectiveLearner(PaperLearner):
         whole: bool,
     ) -> None:
         solver = self._check_parameters()
-        tasks = self._read(X, y, groups, side_info, reset=reset)
+        tasks = read(self, X, y, groups, side_info, reset=reset)
         if test is not None and self.bias == "conditional":
             raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
         if reset:

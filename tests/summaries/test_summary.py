@@ -1,13 +1,13 @@
 """Summaries and effects: numbers compared with closed forms in NumPy and with lme4, and the printed text."""
 
-import csv
+import builtins
 import json
 import shutil
 import subprocess
 import warnings
-from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tailored
@@ -18,171 +18,26 @@ from tailored import (
     IndependentLearner,
     TaskSet,
 )
+from tailored._utils.tables import Table
 from tailored.datasets import make_clusters
-from tailored.gaussian.em import fit_mixed_model
-from tailored.gaussian.errors import mean_covariance, task_estimates
-from tailored.gaussian.mixture import Mixture
-from tailored.gaussian.moments import Moments
-from tailored.gaussian.side import Effect, SideFit, Term
-from tailored.summaries.tables import Summary, Table
-from tailored.summaries.training import TrainingSummary
-from tailored.tasks.rows import Scaling
+from tailored.empirical_bayes.training_summary import TrainingSummary
+from tailored.summaries.summary import Summary
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 
-LME4 = shutil.which("Rscript") is not None and (
-    subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
-)
-
-
-def draw(n_tasks=120, *, n_rows=(4, 9), seed=0, side=0, effect=0.0, noise=0.7):
-    """Tasks of a linear mixed model with one column and an intercept, in units of their own, and its truth."""
+def draw(n_tasks=120, *, seed=0, side=0, effect=0.0):
+    """Return tasks of a linear mixed model with one column and an intercept, and their coefficients."""
     rng = np.random.default_rng(seed)
-    root = np.array([[0.6, 0.0], [0.5, 1.2]])
+    task = np.repeat(np.arange(n_tasks), rng.integers(4, 9, n_tasks))
     S = rng.normal(size=(n_tasks, side)) if side else None
-    rows, targets, labels, truth = [], [], [], []
-    for t in range(n_tasks):
-        n = int(rng.integers(*n_rows))
-        w = np.array([2.0, -1.0]) + root @ rng.normal(size=2)
-        if S is not None:
-            w[1] += effect * S[t, 0]
-        x = 3.0 + 2.0 * rng.normal(size=n)
-        rows.append(x[:, None])
-        targets.append(w[0] * x + w[1] + noise * rng.normal(size=n))
-        labels += [f"school {t}"] * n
-        truth.append(w)
-    tasks = TaskSet(
-        np.vstack(rows), np.concatenate(targets), labels, None if S is None else dict(zip_labels(S))
-    )
-    return tasks, np.array(truth)
-
-
-def zip_labels(S):
-    return ((f"school {t}", row) for t, row in enumerate(S))
-
-
-# ---------------------------------------------------------------- standard errors
-
-
-def blocks(tasks):
-    return [(np.column_stack([task.X, np.ones(len(task.y))]), task.y) for task in tasks]
-
-
-MODEL = Mixture(np.ones(1), np.array([[0.3, -0.2]]), np.array([[[0.5, 0.2], [0.2, 0.8]]]), 0.4)
-
-
-def test_mean_covariance_is_that_of_generalised_least_squares():
-    tasks, _ = draw(30)
-    found = mean_covariance(MODEL, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
-    W, information = MODEL.covariances[0], 0.0
-    for X, _ in blocks(tasks):
-        information = information + X.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ X
-    np.testing.assert_allclose(found.of(2, {0: 1.0}), np.linalg.inv(information), rtol=1e-8)
-
-
-@pytest.mark.parametrize("intercept_only", [False, True])
-def test_covariance_of_side_effects_with_their_prior(intercept_only):
-    """Γ is random: the mixed model's equations for b and Γ together, written out."""
-    tasks, _ = draw(25, side=2)
-    S = tasks.side_info.astype(float)
-    statistics = Moments.of(tasks, Scaling.raw(1, True), S)
-    model, L = replace(MODEL, side=np.zeros((2, 2))), np.array([[0.8, 0.0], [0.3, 0.5]])
-    L = L[:, :1] * [[0.0], [1.0]] if intercept_only else L
-    terms = [Term(Effect(j, False, intercept_only, 0.2), np.array([j]), L, 0.5 * np.eye(1)) for j in range(2)]
-    found = mean_covariance(model, statistics, learn_mean=True, side=SideFit(model.side, model, terms))
-    W, information = MODEL.covariances[0], 0.0
-    for (X, _), s in zip(blocks(tasks), S, strict=True):
-        D = X @ np.hstack([np.eye(2), s[0] * np.eye(2), s[1] * np.eye(2)])
-        information = information + D.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ D
-    prior = np.zeros((6, 6))
-    if intercept_only:
-        prior[3, 3] = prior[5, 5] = 1.0 / (0.2 * 0.25 * L[1, 0] ** 2)
-    else:
-        prior[2:4, 2:4] = prior[4:, 4:] = np.linalg.inv(0.2 * 0.25 * L @ L.T)
-    kept = [0, 1, 3, 5] if intercept_only else range(6)
-    want = np.linalg.inv((information + prior)[np.ix_(kept, kept)])
-    np.testing.assert_allclose(found.covariance, want, rtol=1e-6)
-    # The variance of a difference of two effects.
-    difference = np.zeros((6, 6))
-    difference[np.ix_(kept, kept)] = want
-    D = np.hstack([np.zeros((2, 2)), -0.5 * np.eye(2), 2.0 * np.eye(2)])
-    np.testing.assert_allclose(found.of(2, {1: -0.5, 2: 2.0}), D @ difference @ D.T, rtol=1e-6, atol=1e-12)
-
-
-def test_no_standard_error_for_an_unidentified_column():
-    tasks, _ = draw(20)
-    X = np.hstack([tasks.X, np.zeros_like(tasks.X)])
-    wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
-    model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
-    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(3, {0: 1.0})
-    assert np.isnan(found[1]).all()
-    assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
-
-
-def test_task_standard_errors_are_those_of_hendersons_equations():
-    """Var(ŵ − w) from the inverse of the mixed model's equations for b and all tasks' deviations."""
-    tasks, _ = draw(6)
-    statistics = Moments.of(tasks, Scaling.raw(1, True))
-    mean = mean_covariance(MODEL, statistics, learn_mean=True)
-    found = task_estimates(MODEL, statistics, mean)[1]
-    T, W, s2 = 6, MODEL.covariances[0], MODEL.noise
-    equations = np.zeros((2 + 2 * T, 2 + 2 * T))
-    for t, (X, _) in enumerate(blocks(tasks)):
-        own = slice(2 + 2 * t, 4 + 2 * t)
-        gram = X.T @ X / s2
-        equations[:2, :2] += gram
-        equations[:2, own], equations[own, :2] = gram, gram
-        equations[own, own] = gram + np.linalg.inv(W)
-    inverse = np.linalg.inv(equations)
-    for t in range(T):
-        pick = np.zeros((2, 2 + 2 * T))
-        pick[:, :2] = np.eye(2)
-        pick[:, 2 + 2 * t : 4 + 2 * t] = np.eye(2)
-        np.testing.assert_allclose(found[t], pick @ inverse @ pick.T, rtol=1e-8)
-
-
-def test_standard_errors_of_a_mixture():
-    tasks, _ = draw(4)
-    means, W = (
-        np.array([[2.0, -1.0], [0.0, 1.0]]),
-        np.array([[[0.5, 0.1], [0.1, 0.4]], [[0.1, 0.0], [0.0, 2.0]]]),
-    )
-    model = Mixture(np.array([0.3, 0.7]), means, W, 0.5)
-    found = task_estimates(model, Moments.of(tasks, Scaling.raw(1, True)), None)[1]
-    for t, (X, y) in enumerate(blocks(tasks)):
-        parts = []
-        for p, b, C in zip(model.proportions, means, W, strict=True):
-            V = X @ C @ X.T + 0.5 * np.eye(len(X))
-            error = y - X @ b
-            density = p * np.exp(-0.5 * error @ np.linalg.solve(V, error)) / np.sqrt(np.linalg.det(V))
-            gain = C @ X.T @ np.linalg.inv(V)
-            parts.append((density, b + gain @ error, C - gain @ X @ C))
-        r = np.array([part[0] for part in parts])
-        r = r / r.sum()
-        centre = sum(share * m for share, (_, m, _) in zip(r, parts, strict=True))
-        want = sum(
-            share * (C + np.outer(m - centre, m - centre)) for share, (_, m, C) in zip(r, parts, strict=True)
-        )
-        np.testing.assert_allclose(found[t], want, rtol=1e-6)
-
-
-def test_standard_errors_match_the_spread_of_estimates():
-    """60 data sets of 40 tasks: estimates spread as their standard errors say, within Monte-Carlo error (9 %)."""
-    estimates, errors = [], []
-    for seed in range(60):
-        tasks, _ = draw(40, seed=seed)
-        statistics = Moments.of(tasks, Scaling.raw(1, True))
-        model = fit_mixed_model(statistics, max_iter=60)
-        estimates.append(model.means[0])
-        errors.append(
-            np.sqrt(np.diagonal(mean_covariance(model, statistics, learn_mean=True).of(2, {0: 1.0})))
-        )
-    ratio = np.std(estimates, axis=0, ddof=1) / np.mean(errors, axis=0)
-    assert (np.abs(ratio - 1.0) < 0.27).all(), ratio
-
-
-# ---------------------------------------------------------------- the learner
+    w = [2.0, -1.0] + rng.normal(size=(n_tasks, 2)) @ np.array([[0.6, 0.0], [0.5, 1.2]]).T
+    if S is not None:
+        w[:, 1] += effect * S[:, 0]
+    x = 3.0 + 2.0 * rng.normal(size=len(task))
+    y = w[task, 0] * x + w[task, 1] + 0.7 * rng.normal(size=len(task))
+    labels = np.array([f"school {t}" for t in range(n_tasks)])[task]
+    return TaskSet(x[:, None], y, labels, None if S is None else S[task]), w
 
 
 @pytest.fixture(scope="module")
@@ -191,38 +46,30 @@ def described():
     return EmpiricalBayesLearner().fit(tasks), tasks, truth
 
 
-@pytest.mark.skipif(not LME4, reason="R with lme4 is not installed")
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
 def test_effects_are_those_of_lme4(tmp_path):
-    """Enough tasks that choices of form hardly matter: effects, standard errors, deviations, and tasks' own."""
+    """With many tasks, the selected shrinkage hardly matters."""
     tasks, _ = draw(300, seed=3)
-    with open(tmp_path / "rows.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["g", "x", "y"])
-        for label, task in zip(tasks.labels, tasks, strict=True):
-            writer.writerows([label, *pair] for pair in zip(task.X[:, 0], task.y, strict=True))
+    frame = pd.DataFrame({"g": np.repeat(tasks.labels, tasks.sizes), "x": tasks.X[:, 0], "y": tasks.y})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
     script = """
         suppressMessages(library(lme4)); d <- read.csv("rows.csv"); f <- lmer(y ~ x + (x | g), d)
-        b <- summary(f)$coefficients; v <- attr(VarCorr(f)$g, "stddev"); c <- coef(f)$g
-        cat(b["x", 1:2], b["(Intercept)", 1:2], v[["x"]], v[["(Intercept)"]], sigma(f), "\n")
-        cat(rownames(c), sep = ","); cat("\n"); cat(c[["x"]], sep = ","); cat("\n"); cat(c[["(Intercept)"]], sep = ",")
+        b <- summary(f)$coefficients; v <- attr(VarCorr(f)$g, "stddev"); i <- "(Intercept)"
+        cat(b["x", 1], b[i, 1], b["x", 2], b[i, 2], v[["x"]], v[[i]], sigma(f), "\n")
+        write.csv(coef(f)$g[c("x", i)], "tasks.csv")
     """
-    out = subprocess.run(
-        ["Rscript", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    numbers, labels, slopes, levels = out.strip().splitlines()
-    slope, slope_error, level, level_error, slope_std, level_std, sigma = map(float, numbers.split())
+    command = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
+    numbers = np.array(subprocess.run(["Rscript", "-e", script], **command).stdout.split(), dtype=float)
     learner = EmpiricalBayesLearner().fit(tasks)
     tables = learner.summary().tables
     effects = tables["effects"].columns
-    np.testing.assert_allclose(effects["fixed effect"], [slope, level], rtol=0.02)
-    np.testing.assert_allclose(effects["std. error"], [slope_error, level_error], rtol=0.05)
-    np.testing.assert_allclose(effects["random-effect std"], [slope_std, level_std], rtol=0.05)
-    assert tables["noise"].columns["standard deviation"][0] == pytest.approx(sigma, rel=0.02)
-    frame = learner.effects(tasks)
-    order = tasks.index_of(labels.split(","))
-    mine = frame["effect"].to_numpy().reshape(-1, 2)[order]
-    theirs = np.column_stack([[float(v) for v in line.split(",")] for line in (slopes, levels)])
-    assert np.abs(mine - theirs).mean(axis=0) == pytest.approx([0, 0], abs=0.05)
+    np.testing.assert_allclose(effects["fixed effect"], numbers[:2], rtol=0.02)
+    np.testing.assert_allclose(effects["std. error"], numbers[2:4], rtol=0.05)
+    np.testing.assert_allclose(effects["random-effect std"], numbers[4:6], rtol=0.05)
+    assert tables["noise"].columns["standard deviation"][0] == pytest.approx(numbers[6], rel=0.02)
+    expected = pd.read_csv(tmp_path / "tasks.csv", index_col=0).loc[list(tasks.labels)].to_numpy()
+    found = learner.effects(tasks)["effect"].to_numpy().reshape(-1, 2)
+    assert np.abs(found - expected).mean(axis=0) == pytest.approx([0, 0], abs=0.05)
 
 
 def test_coverage_of_the_intervals_of_effects(described):
@@ -266,12 +113,7 @@ def test_effects_in_other_units(described):
 def test_r2_of_relevant_and_irrelevant_side_information(described):
     learner = described[0]
     summary = learner.summary()
-    said = dict(
-        zip(
-            *(summary.tables["side_information"].columns[c] for c in ("side information", "R²")),
-            strict=True,
-        )
-    )
+    said = summary.to_frame("side_information").set_index("side information")["R²"]
     # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the description moves the intercept by 1.5 deviations.
     root = np.array([[0.6, 0.0], [0.5, 1.2]])
     W, moment = root @ root.T, np.array([[3.0**2 + 2.0**2, 3.0], [3.0, 1.0]])
@@ -400,25 +242,19 @@ def test_one_task_and_few(recwarn):
 def test_many_long_names():
     rng = np.random.default_rng(0)
     names = [f"a rather long name of a column, number {j}" for j in range(17)]
-    import pandas
-
-    frame = pandas.DataFrame(rng.normal(size=(300, 17)), columns=names)
-    frame["<task>"], frame["the target"] = (
-        np.repeat(np.arange(30), 10),
-        frame[names[0]] + 0.1 * rng.normal(size=300),
-    )
+    frame = pd.DataFrame(rng.normal(size=(300, 17)), columns=names)
+    frame["<task>"] = np.repeat(np.arange(30), 10)
+    frame["the target"] = frame[names[0]] + 0.1 * rng.normal(size=300)
     tasks = TaskSet.from_frame(frame, task="<task>", target="the target")
     learner = EmpiricalBayesLearner().fit(tasks)
-    text = check_text(learner.summary())
-    assert "3 more rows" in text
-    assert len(learner.summary().to_frame()) == 18
-    assert "<task>" not in learner.summary()._repr_html_()
+    summary = learner.summary()
+    assert "3 more rows" in check_text(summary)
+    assert len(summary.to_frame()) == 18
+    assert "<task>" not in summary._repr_html_()
     assert set(learner.effects(tasks)["column"]) == {*names, "(intercept)"}
 
 
 def test_frames_without_pandas(described, monkeypatch):
-    import builtins
-
     real = builtins.__import__
 
     def without(name, *rest, **others):
@@ -438,6 +274,15 @@ def test_wide_tables_are_broken_into_blocks():
     assert max(map(len, lines)) <= 80
     assert sum(line.strip().startswith("column") for line in lines) == 3
     assert "  said" in lines
+
+
+def test_the_last_column_is_wrapped_if_it_has_sentences():
+    columns = {"column": ["a", "b"], "size": [1.5, 10], "text": ["word " * 30, ""]}
+    lines = str(Table("Sentences", columns, sentences="text")).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[2:4] == ["  column  size  text", "  a        1.5  " + "word " * 12 + "word"]
+    assert lines[4] == " " * 16 + "word " * 12 + "word"
+    assert lines[-1] == "  b         10  -"
 
 
 def test_control_characters_of_names_are_not_printed():
