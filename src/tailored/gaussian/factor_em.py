@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks.rows import BATCH_FLOATS, Array
-from .factors import FactorRows, Factors, Systems, add_rows
+from .factors import FactorRows, Factors, RowModel, Systems, add_rows
 
 #: The noise variance of a column is shrunk to the typical noise variance with the weight of this many pseudo-tasks.
 NOISE_TASKS = 20.0
@@ -189,13 +189,11 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
     right = means @ inverse
     constant = np.einsum("tq,tq->t", right, means) + np.linalg.slogdet(model.score_covariance)[1]
     systems = Systems(np.repeat(inverse[None], T, axis=0), right, constant)
-    loadings = np.zeros((len(model.columns), q))
-    loadings[:, : model.rank] = model.columns[:, 1:]
-    intercept = np.zeros(q)
-    intercept[model.rank :] = 1.0
+    loadings, intercept = np.zeros((len(model.columns), q)), np.zeros(q)
+    loadings[:, : model.rank], intercept[model.rank :] = model.columns[:, 1:], 1.0
     left = rows.y - rows.X @ model.columns[:, 0]
-    parts = loadings, intercept, model.variances, model.noise, model.column_covariances
-    blocks = add_rows(systems, rows, left, *parts)
+    of_rows = RowModel(loadings, intercept, model.variances, model.noise, model.column_covariances)
+    blocks = add_rows(systems, rows, left, of_rows)
     scores, covariances, log_evidence = systems.solve()
     sums.log_evidence += float(log_evidence.sum())
     deviations = scores - model.score_mean
@@ -204,9 +202,7 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
     sums.side_score += known.T @ deviations
     sums.side_square += known.T @ known
     if rows.one_hot:
-        _add_columns(
-            sums, rows, left, loadings, intercept, model.variances + model.noise, scores, covariances
-        )
+        _add_columns(sums, rows, left, of_rows, scores, covariances)
     r = model.rank
     for t, (used, X, B, G, e) in enumerate(blocks):
         z, C, D = scores[t], covariances[t], model.variances[used]
@@ -235,20 +231,15 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
 
 
 def _add_columns(
-    sums: FactorSums,
-    rows: FactorRows,
-    left: Array,
-    loadings: Array,
-    intercept: Array,
-    noises: Array,
-    scores: Array,
-    covariances: Array,
+    sums: FactorSums, rows: FactorRows, left: Array, model: RowModel, scores: Array, covariances: Array
 ) -> None:
     """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
 
     The sums of squared residuals do not include the uncertainty of the columns.
     """
-    (d, q), r, (column, x) = loadings.shape, sums.gradient.shape[1] - 1, (rows.X.indices, rows.X.data)
+    loadings, intercept, noises = model.loadings, model.constant, model.diagonal + model.noise
+    column, x = rows.X.indices, rows.X.data
+    (d, q), r = loadings.shape, sums.gradient.shape[1] - 1
     fitted = x * np.einsum("na,na->n", loadings[column], scores[rows.task]) + (scores @ intercept)[rows.task]
     rest, h = left - fitted, np.hstack([np.ones((len(rows), 1)), scores[:, :r]])
     uses, signed = rows.table(np.ones(len(x))).T, rows.table(x).T
