@@ -10,9 +10,10 @@ from scipy.special import softmax
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes import data, selection
+from tailored.empirical_bayes.low_rank_search import LowRankSearch
 from tailored.gaussian import low_rank
 from tailored.gaussian.em import restrict_rank
-from tailored.gaussian.low_rank import LowRank, LowRankSearch, RotatedTasks
+from tailored.gaussian.low_rank import LowRankFitter, LowRankModel, RotatedTasks
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows
 from tests.reference import mixture_posterior
@@ -32,7 +33,7 @@ def unequal_tasks(n_tasks=14, n_features=5, seed=0):
 def two_components(n_features=5, seed=1):
     rng = np.random.default_rng(seed)
     F = rng.standard_normal((2, n_features, 2))
-    return LowRank(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
+    return LowRankModel(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
 
 
 @pytest.mark.parametrize("layout", [0, 1])
@@ -122,9 +123,8 @@ def rotated(X, y):
 def test_the_rank_and_the_subspace_are_found():
     basis = np.linalg.qr(np.random.default_rng(4).standard_normal((20, 2)))[0]
     X, y, _ = subspace_tasks(120, 20, [basis], 8, 5)
-    selected = LowRankSearch([rotated(X[:90], y[:90])], [rotated(X[90:], y[90:])], [0])(6)
-    assert len(selected) == 1
-    assert selected[0].n_factors == 2
+    selected = LowRankSearch([LowRankFitter(rotated(X[:90], y[:90]), [0])], [rotated(X[90:], y[90:])])(6)
+    assert [each.numbers for each in selected] == [(2, 1, 0)]
     directions = np.linalg.qr(selected[0].models[0].factors[0])[0]
     assert np.linalg.svd(basis.T @ directions)[1].min() > 0.98
 
@@ -133,9 +133,10 @@ def test_clusters_of_subspaces_are_found():
     Q = np.linalg.qr(np.random.default_rng(6).standard_normal((16, 4)))[0]
     bases = [Q[:, :2], Q[:, 2:]]
     X, y, _ = subspace_tasks(300, 16, bases, 10, 7)
-    single, mixture = LowRankSearch([rotated(X[:220], y[:220])], [rotated(X[220:], y[220:])], [0])(8)
-    assert single.n_factors == 4
-    assert (mixture.n_components, mixture.rank) == (2, 2)
+    fold = LowRankFitter(rotated(X[:220], y[:220]), [0])
+    single, mixture = LowRankSearch([fold], [rotated(X[220:], y[220:])])(8)
+    assert single.numbers == (4, 1, 0)
+    assert mixture.numbers == (4, 2, 2)
     spans = [np.linalg.qr(F)[0] for F in mixture.models[0].factors]
     overlap = [[np.linalg.svd(basis.T @ span)[1].min() for span in spans] for basis in bases]
     assert np.max(overlap, axis=1).min() > 0.95

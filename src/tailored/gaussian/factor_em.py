@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.compiling import njit
 from ..tasks.rows import BATCH_FLOATS, Array
 from .factors import FactorRows, Factors, Systems, add_rows
 
@@ -205,9 +204,9 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
     sums.side_score += known.T @ deviations
     sums.side_square += known.T @ known
     if rows.one_hot:
-        x = rows.X.indices, rows.X.data, left, rows.starts
-        total = sums.precision, sums.gradient, sums.count, sums.square
-        _add_columns(x, loadings, intercept, model.variances + model.noise, scores, covariances, total)
+        _add_columns(
+            sums, rows, left, loadings, intercept, model.variances + model.noise, scores, covariances
+        )
     r = model.rank
     for t, (used, X, B, G, e) in enumerate(blocks):
         z, C, D = scores[t], covariances[t], model.variances[used]
@@ -235,42 +234,37 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
         sums.n_rows += len(X)
 
 
-@njit(cache=True)
 def _add_columns(
-    rows: Any, loadings: Any, intercept: Any, noises: Any, scores: Any, covariances: Any, sums: Any
+    sums: FactorSums,
+    rows: FactorRows,
+    left: Array,
+    loadings: Array,
+    intercept: Array,
+    noises: Array,
+    scores: Array,
+    covariances: Array,
 ) -> None:
     """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
 
     The sums of squared residuals do not include the uncertainty of the columns.
     """
-    (column, value, left, starts), (precision, gradient, count, square) = rows, sums
-    q, r = loadings.shape[1], gradient.shape[1] - 1
-    g, image = np.empty(q), np.empty(q)
-    for t in range(len(starts) - 1):
-        z, C = scores[t], covariances[t]
-        for i in range(starts[t], starts[t + 1]):
-            j, x, e = column[i], value[i], left[i]
-            for a in range(q):
-                g[a] = x * loadings[j, a] + intercept[a]
-                e -= g[a] * z[a]
-            variance = 0.0
-            for a in range(q):
-                total = 0.0
-                for k in range(q):
-                    total += g[k] * C[a, k]
-                image[a] = total
-                variance += total * g[a]
-            scaled = x / noises[j]
-            count[j] += 1.0
-            square[j] += e * e + variance
-            gradient[j, 0] += scaled * e
-            precision[j, 0, 0] += scaled * x
-            for a in range(r):
-                gradient[j, a + 1] += scaled * (e * z[a] - image[a])
-                precision[j, 0, a + 1] += scaled * x * z[a]
-                precision[j, a + 1, 0] += scaled * x * z[a]
-                for k in range(r):
-                    precision[j, a + 1, k + 1] += scaled * x * (z[a] * z[k] + C[a, k])
+    (d, q), r, (column, x) = loadings.shape, sums.gradient.shape[1] - 1, (rows.X.indices, rows.X.data)
+    fitted = x * np.einsum("na,na->n", loadings[column], scores[rows.task]) + (scores @ intercept)[rows.task]
+    rest, h = left - fitted, np.hstack([np.ones((len(rows), 1)), scores[:, :r]])
+    uses, signed = rows.table(np.ones(len(x))).T, rows.table(x).T
+    # The image of ``g = x f_j + intercept`` under the covariances of the scores, multiplied by x and summed over rows.
+    images = covariances @ intercept
+    C = (uses @ covariances.reshape(-1, q * q)).reshape(d, q, q)
+    of_factors, of_intercept = np.einsum("jab,jb->ja", C, loadings), signed @ images
+    second = (uses @ (h[:, :, None] * h[:, None, :]).reshape(len(h), -1)).reshape(d, 1 + r, 1 + r)
+    second[:, 1:, 1:] += C[:, :r, :r]
+    gradient = rows.table(x * rest).T @ h
+    gradient[:, 1:] -= (of_factors + of_intercept)[:, :r]
+    sums.count += np.bincount(column, minlength=d)
+    sums.precision += second / noises[:, None, None]
+    sums.gradient += gradient / noises[:, None]
+    sums.square += np.bincount(column, weights=rest**2, minlength=d) + uses @ (images @ intercept)
+    sums.square += np.einsum("ja,ja->j", loadings, of_factors + 2.0 * of_intercept)
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
-from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
-from ..tasks.rows import Array, Scaling, dense, sparse_products
+from ..tasks.rows import Array, Scaling, dense, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .mixture import EVIDENCE, Want
 from .moments import NO_SUMS, Expected
@@ -83,6 +82,10 @@ class FactorRows:
             X[np.repeat(np.arange(stop - start), np.diff(block.indptr)), at] = block.data
             out.append((used.astype(np.intp), X))
         return out
+
+    def table(self, values: Array) -> sparse.csr_array:
+        """Return a value for each of the one-hot rows as an array of tasks and columns, (T, d)."""
+        return sparse.csr_array((values, self.X.indices, self.starts), shape=(len(self), self.X.shape[1]))
 
     @cached_property
     def one_hot(self) -> bool:
@@ -167,8 +170,7 @@ def add_rows(
     each column; otherwise their length is 0.
     """
     if rows.one_hot:
-        x = rows.X.indices, rows.X.data, left, rows.starts
-        _add_one_hot(x, loadings, constant, diagonal + noise, column_covariances, tuple(systems))
+        _add_one_hot(systems, rows, left, loadings, constant, 1.0 / (diagonal + noise), column_covariances)
         return []
     blocks, r = [], column_covariances.shape[1] - 1
     for t, (used, X) in enumerate(rows.blocks):
@@ -228,32 +230,31 @@ def recalibrate(held_out: Sequence[FactorRows], models: Sequence[Factors]) -> tu
     return float(c), float(e)
 
 
-@njit(cache=True)
 def _add_one_hot(
-    rows: Any, loadings: Any, constant: Any, noises: Any, column_covariances: Any, systems: Any
+    systems: Systems,
+    rows: FactorRows,
+    left: Array,
+    loadings: Array,
+    constant: Array,
+    weights: Array,
+    column_covariances: Array,
 ) -> None:
-    """Add one-hot rows with noise variances (d,) to the systems of their tasks, in place."""
-    (column, value, left, starts), (precision, right, total) = rows, systems
-    q = loadings.shape[1]
-    r = column_covariances.shape[1] - 1 if len(column_covariances) else 0
-    g = np.empty(q)
-    for t in range(len(starts) - 1):
-        P, h, added = precision[t], right[t], 0.0
-        for i in range(starts[t], starts[t + 1]):
-            j, x, e = column[i], value[i], left[i]
-            weight = 1.0 / noises[j]
-            for a in range(q):
-                g[a] = x * loadings[j, a] + constant[a]
-            for a in range(q):
-                h[a] += weight * g[a] * e
-                for k in range(q):
-                    P[a, k] += weight * g[a] * g[k]
-            added += weight * e * e - np.log(weight / (2.0 * np.pi))
-            if len(column_covariances):
-                C, squared = column_covariances[j], weight * x * x
-                added += squared * C[0, 0]
-                for a in range(r):
-                    h[a] -= squared * C[0, a + 1]
-                    for k in range(r):
-                        P[a, k] += squared * C[a + 1, k + 1]
-        total[t] += added
+    """Add one-hot rows, whose noise variances are the reciprocals of ``weights`` (d,), to the systems of their tasks."""
+    precision, right, total = systems
+    column, x = rows.X.indices, rows.X.data
+    d, q = loadings.shape
+    of_rows, uses = weights[column], rows.table(np.ones(len(x)))
+    second = loadings[:, :, None] * loadings[:, None, :]
+    if len(column_covariances):
+        r = column_covariances.shape[1] - 1
+        second[:, :r, :r] += column_covariances[:, 1:, 1:]
+        right[:, :r] -= uses @ (weights[:, None] * column_covariances[:, 0, 1:])
+        total += uses @ (weights * column_covariances[:, 0, 0])
+    # Products of ``x f_j + constant``, summed over the rows of each task; x² = 1.
+    second *= weights[:, None, None]
+    mixed = (rows.table(of_rows * x) @ loadings)[:, :, None] * constant
+    precision += (uses @ second.reshape(d, q * q)).reshape(-1, q, q) + mixed + mixed.transpose(0, 2, 1)
+    precision += (uses @ weights)[:, None, None] * np.outer(constant, constant)
+    right += rows.table(of_rows * x * left) @ loadings
+    right += segment_sums(of_rows * left, rows.starts)[:, None] * constant
+    total += segment_sums(of_rows * left**2 - np.log(of_rows / (2.0 * np.pi)), rows.starts)

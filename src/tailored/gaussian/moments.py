@@ -150,6 +150,10 @@ class TaskStatistics(ABC):
         """The mean of xxᵀ over all rows, (d, d)."""
         return self.totals().gram / self.n_rows
 
+    def skewness(self, model: Mixture) -> float:
+        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows; 0 for Gaussian targets."""
+        return 0.0
+
     @abstractmethod
     def totals(self) -> Totals:
         """Return the statistics of all rows that do not depend on a model."""

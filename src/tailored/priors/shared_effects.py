@@ -112,6 +112,7 @@ class SharedEffects(Record):
 
     effects: tuple[SharedEffect, ...]
     encoder: SideVector | None = None  # encodes the side information; None if it is not used
+    skewness: float = 0.0  # of the responses of the training tasks, see `Likelihood.skewness`
 
     @property
     def n_inputs(self) -> int:
@@ -162,5 +163,5 @@ class SharedEffects(Record):
     def residual_tasks(self, tasks: TaskSet, response: Response) -> TaskSet:
         """Remove the effects from tasks: subtract them from targets, or for classes and counts add them to log exposure."""
         part = self.predict(tasks.X, np.repeat(self.encode(tasks), tasks.sizes, axis=0))
-        rest = response.without_part(tasks, part, self.error_variances(tasks.X))
+        rest = response.without_part(tasks, part, self.error_variances(tasks.X), self.skewness)
         return rest.replace(X=self.own_columns(tasks.X))

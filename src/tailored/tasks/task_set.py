@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._utils.frames import read_features, read_frame, read_target
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_features, read_frame, read_target
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     canonical_csr,
@@ -130,14 +130,14 @@ class TaskSet(Fitted):
 
     def __init__(
         self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        side_info: Any = None,
+        X: RowsLike,
+        y: ValuesLike,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
         *,
-        sample_weight: Any = None,
-        frequency_weight: Any = None,
-        exposure: Any = None,
+        sample_weight: ValuesLike = None,
+        frequency_weight: ValuesLike = None,
+        exposure: ValuesLike = None,
     ) -> None:
         rows, names = read_features(X)
         target = check_target(read_target(y), rows.shape[0])
@@ -156,7 +156,7 @@ class TaskSet(Fitted):
         task: str | Sequence[str],
         target: str | None,
         features: Sequence[str] | None = None,
-        side_info: Any = None,
+        side_info: SideInfoLike = None,
         side_columns: Sequence[str] | None = None,
         encoding: Encoding | None = None,
         missing: str = "error",
@@ -202,7 +202,14 @@ class TaskSet(Fitted):
         return cls.from_grouped(*table.read())
 
     @classmethod
-    def from_columns(cls, X: Any, y: Any, groups: Any, side_info: Any, **row_values: Any) -> Self:
+    def from_columns(
+        cls,
+        X: RowsLike,
+        y: ValuesLike,
+        groups: ValuesLike,
+        side_info: SideInfoLike,
+        **row_values: ValuesLike,
+    ) -> Self:
         """Read a frame of features as `from_frame` does; targets and labels are separate arguments."""
         frame = read_frame(X, "X")
         encoding, values = Encoding.of(frame, frame.columns, None, None)
@@ -218,7 +225,7 @@ class TaskSet(Fitted):
         return self
 
     @classmethod
-    def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: Any = None) -> Self:
+    def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
         """Join tasks given one by one as ``(X, y)``, ``(X, y, side_info)`` or `Task` records.
 
         Labels default to 0 .. T-1, or to those of the records. A task may have no rows: X of shape (0, d).
@@ -253,7 +260,13 @@ class TaskSet(Fitted):
 
     @classmethod
     def from_arrays(
-        cls, X: Any, y: Any, offsets: Any, labels: Any, side_info: Any = None, **others: Any
+        cls,
+        X: RowsLike,
+        y: ValuesLike,
+        offsets: Any,
+        labels: Any,
+        side_info: SideInfoLike = None,
+        **others: Any,
     ) -> Self:
         """Make a task set from valid arrays without checks; the arrays become read-only.
 
@@ -276,7 +289,7 @@ class TaskSet(Fitted):
 
     def _collect(
         self,
-        X: Any,
+        X: RowsLike,
         y: np.ndarray,
         grouping: Grouping,
         side: SideInfo,
