@@ -48,7 +48,10 @@ _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
 _VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. Selected by default."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = "Also fit boosting and a forest to all tasks together; keep those that lower the error. Not for classes or counts."
+_COMMON = (
+    "Also fit boosting and a forest to all tasks together, if they lower the error of query rows by two standard errors. "
+    "Not for classes or counts."
+)
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "

@@ -315,7 +315,8 @@ def fit_mixed_model(
     totals, d = source.totals(), source.n_features
     n_rows = max(totals.n_rows, 1.0)
     energy = float(np.trace(totals.gram)) or 1.0
-    b = np.linalg.solve(totals.gram + 1e-6 * energy / d * np.eye(d), totals.cross)
+    left = totals.gram + 1e-6 * energy / d * np.eye(d)
+    b = np.asarray(np.linalg.solve(left, totals.cross), dtype=np.float64)
     residual = totals.squared_residuals(b) / n_rows
     if covariance == "none":
         noise = max(residual, noise_floor(totals))

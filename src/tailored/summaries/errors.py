@@ -41,7 +41,9 @@ def held_out_errors(prior: Prior, training: TrainingSummary, sampling: SupportSa
         "baseline may have a lower error"
     )
     if prior.shared is not None and len(training.errors) > 1:
-        evaluated_on += ". All methods have the effects that all tasks share"
+        evaluated_on += (
+            ". All methods have the effects that all tasks share, which were fitted to these tasks, too"
+        )
     return errors_table(training.errors, training.loss, evaluated_on, not prior.response.is_gaussian)
 
 

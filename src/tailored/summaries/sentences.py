@@ -179,8 +179,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return (
-            "Side information is not used: the evidence of the training tasks proposed no effect of it, or held-out tasks "
-            "did not confirm the effects."
+            "Side information is not used: its evidence in all tasks proposed no effect, or held-out tasks rejected the "
+            "effects."
         )
     effects = model.prior.mixture.side if model.prior.mixture is not None else None
     shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
