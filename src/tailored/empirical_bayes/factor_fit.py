@@ -1,7 +1,8 @@
 """Priors for many columns: selection and fit of a low-rank plus diagonal covariance.
 
 1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold,
-   set the scale of FFᵀ on the held-out tasks, and stop when their log predictive density no longer rises significantly.
+   set the scales of FFᵀ and of the noise on the held-out tasks, and stop at the first number that is not accepted as a richer
+   model (see `rule`).
 2. Let side information shift the scores and the intercept, if held-out tasks accept this proposal (see `rule`).
 3. Fit all tasks.
 
@@ -46,7 +47,7 @@ class FactorStructure:
 
 
 class FactorSelection:
-    """Select the number of factors by the log predictive density of the held-out tasks of each fold."""
+    """Select the number of factors, and effects of side information, on the held-out tasks of each fold."""
 
     def __init__(self, data: TrainingData, tick: Callable[[int], None]) -> None:
         self.data, self.tick = data, tick
@@ -63,7 +64,7 @@ class FactorSelection:
         return FactorRows.of(tasks, self.data.scaling, side)
 
     def select(self) -> Candidate:
-        """Add factors as long as they raise the density significantly, and effects of side information if they are accepted."""
+        """Add factors as long as they are accepted as a richer model, and effects of side information if they are accepted."""
         data, best = self.data, None
         for rank in RANKS:
             start = FactorModel.start(

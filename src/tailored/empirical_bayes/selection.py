@@ -44,7 +44,7 @@ from .rule import Score, is_as_good, is_better, significant
 COUNTED_TASKS = 100
 #: Candidate numbers of components; the search stops after two in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
-#: Maximum number of training tasks for selecting their number.
+#: Maximum number of training tasks for selecting the number of components.
 COUNTING_TASKS = 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
@@ -118,7 +118,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
                 folds, tried, single = _select_covariance(data, side, state_of, stage)
         best = single
         if data.may_have_low_rank and data.settings.varying is None:
-            # The first has one component and is proposed by its evidence.
+            # The first has one component; its number of factors and its scales were set by the evidence on held-out tasks.
             first, *others = _low_rank(data, folds)
             best = first if is_as_good(first, best) else best
             best = _richest(others, best, single)
@@ -298,9 +298,9 @@ def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: 
 
 
 def _propose_side(data: TrainingData) -> SideStructure | None:
-    """Propose effects of side information by their evidence in a plain mixed model, on a sample if there are many tasks.
+    """Propose effects of side information by their evidence in a plain mixed model of all tasks, or of a sample.
 
-    Features of the rows are not used, because Γ would fit the noise of the rows.
+    The tasks that are held out in a fold are among them; only the fit in a fold does not use them.  Features of the rows are not used, because Γ would fit the noise of the rows.
     """
     if not data.has_side:
         return None
