@@ -12,7 +12,6 @@ for one-hot rows, otherwise by a step that cannot overshoot.  The effects of sid
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,23 +67,6 @@ class FactorModel:
         S = np.diag(np.concatenate([np.ones(rank), np.full(q - rank, 0.5)]))
         scores = np.zeros(q), S, np.zeros((n_side, q)), np.zeros(n_side)
         return cls(columns, covariances, np.zeros(1 + rank), covariance, *noises, *scores)
-
-    def with_rank(self, rank: int, seed: list[int]) -> FactorModel:
-        """Return the model with small random factors added, up to ``rank``."""
-        r, n_side = self.rank, len(self.effect)
-        options: Any = {"has_intercept": self.has_intercept, "n_side": n_side, "seed": seed}
-        new = FactorModel.start(len(self.columns), rank, **options)
-        old = np.concatenate([np.arange(r), np.arange(rank, len(new.score_mean))])
-        # `new` owns its arrays, so they are filled in place.
-        new.columns[:, 1 + r :] *= np.sqrt(self.variances.mean() + self.noise)
-        new.columns[:, : 1 + r] = self.columns
-        new.column_covariances[:, : 1 + r, : 1 + r] = self.column_covariances
-        new.column_mean[: 1 + r] = self.column_mean
-        new.column_covariance[: 1 + r, : 1 + r] = self.column_covariance
-        new.score_mean[old], new.effect[:, old] = self.score_mean, self.effect
-        new.score_covariance[np.ix_(old, old)] = self.score_covariance
-        new.relevance[:] = self.relevance
-        return replace(new, variances=self.variances, noise=self.noise, typical_noise=self.typical_noise)
 
     def whitened(self) -> FactorModel:
         """Return the same model in coordinates with ``S_zz = I``."""
