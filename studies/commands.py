@@ -313,7 +313,7 @@ def _print_lines(lines: list[Line], title: str) -> None:
 
 
 def _print_table(title: str, names: list[str], rows: list[list[str]]) -> None:
-    say(str(Table.of_rows(title, names, rows, "", (), len(rows))))
+    say(str(Table.of_rows(title, names, rows, n_printed=len(rows))))
 
 
 # --- environments for the choice of a model

@@ -141,7 +141,9 @@ class Evaluation:
                 covered = (f"{100 * fraction:.1f} %" for fraction in self.covered[0])
                 rows.append([f"inside {100 * self.coverage:g} % intervals", *covered])
             title = f"Mean {name} on {plural(len(self.labels), 'new task')}, by number of support rows"
-            found[name] = Table.of_rows(title, ["method", *map(str, self.supports)], rows, "", (), len(rows))
+            found[name] = Table.of_rows(
+                title, ["method", *map(str, self.supports)], rows, n_printed=len(rows)
+            )
         return found
 
     @property

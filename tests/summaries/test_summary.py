@@ -41,7 +41,7 @@ def draw(n_tasks=120, *, seed=0, side=0, effect=0.0):
 
 
 @pytest.fixture(scope="module")
-def described():
+def fitted():
     tasks, truth = draw(140, side=2, effect=1.5)
     return EmpiricalBayesLearner().fit(tasks), tasks, truth
 
@@ -72,8 +72,8 @@ def test_effects_are_those_of_lme4(tmp_path):
     assert np.abs(found - expected).mean(axis=0) == pytest.approx([0, 0], abs=0.05)
 
 
-def test_coverage_of_the_intervals_of_effects(described):
-    learner, tasks, truth = described
+def test_coverage_of_the_intervals_of_effects(fitted):
+    learner, tasks, truth = fitted
     frame = learner.effects(tasks, coverage=0.8)
     assert list(frame.columns) == ["task", "column", "effect", "std", "lower", "upper", "prior"]
     assert frame["task"].tolist()[:2] == ["school 0", "school 0"]
@@ -84,15 +84,15 @@ def test_coverage_of_the_intervals_of_effects(described):
     np.testing.assert_allclose((frame["upper"] - frame["lower"]) / frame["std"], 2 * 1.2815516, rtol=1e-6)
 
 
-def test_prior_means_of_effects_are_those_without_rows(described):
-    learner, tasks, _ = described
+def test_prior_means_of_effects_are_those_without_rows(fitted):
+    learner, tasks, _ = fitted
     expected = learner.effects(tasks.without_rows())["effect"]
     np.testing.assert_allclose(learner.effects(tasks)["prior"], expected, rtol=1e-9, atol=1e-12)
-    assert expected[1::2].std() > 0.5  # the description shifts the intercept
+    assert expected[1::2].std() > 0.5  # the side information shifts the intercept
 
 
-def test_effects_in_other_units(described):
-    learner, tasks, _ = described
+def test_effects_in_other_units(fitted):
+    learner, tasks, _ = fitted
     other = TaskSet.from_arrays(
         0.1 * tasks.X + 7.0, 50.0 * tasks.y - 3.0, tasks.offsets, tasks.labels, tasks.side_info
     )
@@ -110,11 +110,11 @@ def test_effects_in_other_units(described):
     assert r2[1] == pytest.approx(r2[0], rel=1e-3)
 
 
-def test_r2_of_relevant_and_irrelevant_side_information(described):
-    learner = described[0]
+def test_r2_of_relevant_and_irrelevant_side_information(fitted):
+    learner = fitted[0]
     summary = learner.summary()
     said = summary.to_frame("side_information").set_index("side information")["R²"]
-    # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the description moves the intercept by 1.5 deviations.
+    # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the side information shifts the intercept by 1.5 deviations.
     root = np.array([[0.6, 0.0], [0.5, 1.2]])
     W, moment = root @ root.T, np.array([[3.0**2 + 2.0**2, 3.0], [3.0, 1.0]])
     want = 1.5**2 / (1.5**2 + np.sum(W * moment))
@@ -125,8 +125,8 @@ def test_r2_of_relevant_and_irrelevant_side_information(described):
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
 
 
-def test_baselines(described):
-    learner = described[0]
+def test_baselines(fitted):
+    learner = fitted[0]
     new, _ = draw(30, seed=9, side=2, effect=1.5)
     errors = learner.summary(new, n_support=3).tables["errors"].columns
     found = dict(zip(errors["method"], errors["error"], strict=True))
@@ -144,8 +144,8 @@ def test_baselines(described):
     assert found["this learner"] < found["ridge per task"] < found["task mean"]
 
 
-def test_errors_are_those_of_the_selection(described):
-    learner = described[0]
+def test_errors_are_those_of_the_selection(fitted):
+    learner = fitted[0]
     errors = learner.summary().tables["errors"].columns
     assert errors["method"][0] == "this learner"
     assert errors["error"][0] == pytest.approx(learner.validation_error_)
@@ -168,8 +168,8 @@ def check_text(summary):
     return "\n".join(lines)
 
 
-def test_prints_in_80_columns(described):
-    summary = described[0].summary()
+def test_prints_in_80_columns(fitted):
+    summary = fitted[0].summary()
     text = check_text(summary)
     assert "140 tasks" in text
     assert "Linear mixed model" in text
@@ -182,16 +182,16 @@ def test_prints_in_80_columns(described):
         summary.to_frame("effect")
 
 
-def test_summary_after_save_and_load(described, tmp_path):
-    learner, tasks, _ = described
+def test_summary_after_save_and_load(fitted, tmp_path):
+    learner, tasks, _ = fitted
     learner.save(tmp_path / "model.tailored")
     again = tailored.load(tmp_path / "model.tailored")
     assert str(again.summary()) == str(learner.summary())
     np.testing.assert_array_equal(again.effects(tasks)["std"], learner.effects(tasks)["std"])
 
 
-def test_training_summary_has_no_rows(described):
-    learner, tasks, _ = described
+def test_training_summary_has_no_rows(fitted):
+    learner, tasks, _ = fitted
     stored = learner.training_summary_
     assert isinstance(stored, TrainingSummary)
     assert (stored.n_tasks, stored.n_rows) == (140, len(tasks.y))
@@ -199,8 +199,8 @@ def test_training_summary_has_no_rows(described):
     assert all(len(errors) == 140 for errors in stored.errors.values())
 
 
-def test_components_and_gates():
-    # With more tasks, atoms would be tried.
+def test_components_and_gates(monkeypatch):
+    monkeypatch.setattr("tailored.empirical_bayes.selection._atoms", lambda *rest: [])
     tasks = make_clusters(120, n_clusters=2, n_rows=15, n_features=4, rank=1, hint=0.8, random_state=0)
     learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
     assert learner.structure_["kind"] == "mixture"
@@ -254,7 +254,7 @@ def test_many_long_names():
     assert set(learner.effects(tasks)["column"]) == {*names, "(intercept)"}
 
 
-def test_frames_without_pandas(described, monkeypatch):
+def test_frames_without_pandas(fitted, monkeypatch):
     real = builtins.__import__
 
     def without(name, *rest, **others):
@@ -263,7 +263,7 @@ def test_frames_without_pandas(described, monkeypatch):
         return real(name, *rest, **others)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    found = described[0].effects(described[1][:2])
+    found = fitted[0].effects(fitted[1][:2])
     assert found.dtype.names == ("task", "column", "effect", "std", "lower", "upper", "prior")
     assert len(found) == 4
 

@@ -34,10 +34,17 @@ class Table:
     sentences: str = ""  # name of the last column if it contains sentences, which are wrapped
 
     @classmethod
-    def of_rows(cls, title: str, names: Sequence[str], rows: Sequence[Sequence[Any]], *options: Any) -> Table:
-        """Make a table from its rows; ``options`` are the further fields, in their order."""
+    def of_rows(
+        cls,
+        title: str,
+        names: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        caption: str = "",
+        **options: Any,
+    ) -> Table:
+        """Make a table from its rows; ``options`` are the further fields."""
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-        return cls(title, dict(zip(names, map(list, columns), strict=True)), *options)
+        return cls(title, dict(zip(names, map(list, columns), strict=True)), caption, **options)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

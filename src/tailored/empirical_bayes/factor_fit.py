@@ -31,8 +31,6 @@ from .selection import Candidate, mean_of_episodes
 
 #: Candidate numbers of factors.
 RANKS = (0, 2, 4, 8, 16)
-#: Minimum number of tasks per factor.
-TASKS_PER_FACTOR = 4
 #: Initial relevance of a side feature, multiplied by its mean square.
 RELEVANCE = 0.1
 
@@ -67,17 +65,19 @@ class FactorSelection:
 
     def select(self) -> Candidate:
         """Add factors as long as they are accepted as a richer model, and effects of side information if they are accepted."""
-        data = self.data
-        most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
-        options: Any = {"has_intercept": data.settings.fit_intercept, "n_side": self.rows.side.shape[1]}
-        start = FactorModel.start(data.tasks.n_features, 0, seed=data.seed(Draw.STRUCTURE_STARTS), **options)
-        best, starts = None, [start] * len(data.folds)
-        for rank in (rank for rank in RANKS if rank <= most):
-            seed = data.seed(Draw.STRUCTURE_STARTS, rank)
-            candidate = self._candidate([start.with_rank(rank, seed) for start in starts])
+        data, best = self.data, None
+        for rank in RANKS:
+            start = FactorModel.start(
+                data.tasks.n_features,
+                rank,
+                has_intercept=data.settings.fit_intercept,
+                n_side=self.rows.side.shape[1],
+                seed=data.seed(Draw.STRUCTURE_STARTS, rank),
+            )
+            candidate = self._candidate([start] * len(data.folds))
             if best is not None and not is_better(candidate, best, best):
                 break
-            best, starts = candidate, candidate.fits
+            best = candidate
         assert best is not None
         if not data.has_side:
             return best

@@ -353,7 +353,9 @@ class ObjectiveLearner(PaperLearner):
 
     def _learning_curve(self, problem: Problem, test: HeldOutTasks) -> Array:
         """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
-        means, given, curve = MeanAtTasks(test.phis), Given(self._n_weights), list[float]()
+        means = MeanAtTasks(test.phis)
+        given = Given(self._n_weights)
+        curve: list[float] = []
 
         def record(one: Trajectory) -> None:
             if isinstance(one.iterate, Factored) and one.iterate.rank is None:

@@ -116,9 +116,9 @@ def refuse_other_arguments(has_them: str, **arguments: Any) -> None:
 def read(
     learner: Learner,
     X: RowsLike,
-    y: Any = None,
-    groups: Any = None,
-    side_info: Any = None,
+    y: ValuesLike = None,
+    groups: ValuesLike = None,
+    side_info: SideInfoLike = None,
     *,
     reset: bool = False,
     may_lack_names: bool = False,
@@ -533,7 +533,7 @@ def read_table(
     *,
     task: TaskColumns | None,
     target: str | None,
-    side_info: Any = None,
+    side_info: SideInfoLike = None,
     exposure: str | None = None,
 ) -> tuple[TaskSet, NDArray[np.intp]]:
     """Return the rows of a frame or task set as tasks; row i of the tasks is row ``order[i]`` of the frame.

@@ -165,7 +165,7 @@ def levels_table(model: FittedModel, encoding: Any) -> Table:
         rows += [(name, *row) for row in zip(values[name], one.effects.tolist(), errors, strict=True)]
     caption = "effect: shrunk towards zero, the same in every task. std. error: its posterior std."
     names = "column", "value", "effect", "std. error"
-    return Table.of_rows("Effects of the values of categories", names, rows, caption, (), 0)
+    return Table.of_rows("Effects of the values of categories", names, rows, caption, n_printed=0)
 
 
 def components_table(model: FittedModel) -> Table:
@@ -288,7 +288,7 @@ def side_effects_table(model: FittedModel) -> Table:
     caption += " Columns with a nonlinear effect are not listed." * bool(curved)
     order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / max(rows[i][3], 1e-300))
     names = "side information", "coefficient", "effect", "std. error"
-    return Table.of_rows(title, names, rows, caption, (), MAX_ROWS, order)
+    return Table.of_rows(title, names, rows, caption, order=order)
 
 
 def selection_table(model: FittedModel, learner: Any) -> Table:
