@@ -76,7 +76,7 @@ dist: .venv/.installed
 #   make test-built PYTHON=python3.12 BUILT=dist/*.tar.gz
 BUILT ?= $(wildcard dist/*.whl)
 OUTSIDE ?= $(or $(TMPDIR),/tmp)/tailored-built-$(notdir $(PYTHON))
-SELECTED := tests/test_import.py tests/learners/test_sklearn.py tests/test_predict_tasks.py \
+SELECTED := tests/test_import.py tests/learners/test_sklearn.py tests/learners/test_predict_tasks.py \
 	tests/model_files tests/learners/test_tables_of_words.py tests/test_cli.py
 
 test-built:

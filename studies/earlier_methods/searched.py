@@ -16,6 +16,7 @@ from tailored._utils.validation import check_positive
 from tailored.feature_maps import FeatureMap, get_feature_map
 from tailored.feature_maps.maps import check_features
 from tailored.learners.paper import PaperLearner
+from tailored.learners.reading import read
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
@@ -98,7 +99,7 @@ class SearchedLearner(PaperLearner):
         with self._all_or_nothing(reset=True):
             self._check_within()
             candidates = self._candidates()
-            given = self._read(X, y, groups, side_info, reset=True)
+            given = read(self, X, y, groups, side_info, reset=True)
             # Draws, sums and passes are by position, and the order of tasks must not matter.
             tasks = given.in_label_order()
             if tasks.is_sparse:

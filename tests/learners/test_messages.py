@@ -29,76 +29,44 @@ LOSS_NAMES += "'poisson', 'negative_binomial'; got 'mse'"
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 
-def test_messages(clusters):
-    X, y = clusters.X, clusters.y
-    groups = np.repeat(clusters.labels, clusters.sizes)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"feature_map": "meen"}, "feature_map.*'mean'"),
+        ({"loss": "abs"}, "loss.*absolute"),
+        ({"inner": "exakt"}, "inner.*exact"),
+        ({"solver": ProjectedSGD(-1.0)}, "^step must be"),
+        ({"solver": ProjectedSGD("best")}, "^step must be.*search"),
+        ({"rank": 0}, "rank"),
+        ({"bias": "some"}, "bias.*shared"),
+        ({"feature_map": "vector"}, "side_info"),
+        ({"loss": "logistic"}, "task 0"),
+        ({"initial_representation": -np.eye(6)}, "semidefinite"),
+        ({"initial_representation": np.triu(np.ones((6, 6)))}, "symmetric"),
+    ],
+)
+def test_errors_name_the_setting(settings, message, clusters):
+    with pytest.raises(ValueError, match=message):
+        ConditionalLearner(**settings, fit_intercept=False).fit(clusters)
+    if settings.get("bias"):
+        with pytest.raises(ValueError, match="bias"):
+            UnconditionalLearner(bias="conditional", fit_intercept=False).fit(clusters)
+
+
+def test_errors_name_the_data(clusters):
+    X, y, groups = clusters.X, clusters.y, np.repeat(clusters.labels, clusters.sizes)
     fitted = ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(clusters)
-    cases = [
-        (
-            lambda: ConditionalLearner("meen", fit_intercept=False).fit(clusters),
-            ValueError,
-            "feature_map.*'mean'",
-        ),
-        (
-            lambda: ConditionalLearner(loss="abs", fit_intercept=False).fit(clusters),
-            ValueError,
-            "loss.*absolute",
-        ),
-        (
-            lambda: ConditionalLearner(inner="exakt", fit_intercept=False).fit(clusters),
-            ValueError,
-            "inner.*exact",
-        ),
-        (
-            lambda: ConditionalLearner(solver=ProjectedSGD(-1.0), fit_intercept=False).fit(clusters),
-            ValueError,
-            "^step must be",
-        ),
-        (
-            lambda: ConditionalLearner(solver=ProjectedSGD("best"), fit_intercept=False).fit(clusters),
-            ValueError,
-            "^step must be.*search",
-        ),
-        (lambda: ConditionalLearner(rank=0, fit_intercept=False).fit(clusters), ValueError, "rank"),
-        (
-            lambda: ConditionalLearner(bias="some", fit_intercept=False).fit(clusters),
-            ValueError,
-            "bias.*shared",
-        ),
-        (
-            lambda: UnconditionalLearner(bias="conditional", fit_intercept=False).fit(clusters),
-            ValueError,
-            "bias",
-        ),
-        (lambda: ConditionalLearner("vector", fit_intercept=False).fit(clusters), ValueError, "side_info"),
-        (
-            lambda: ConditionalLearner(loss="logistic", fit_intercept=False).fit(clusters),
-            ValueError,
-            "task 0",
-        ),
-        (
-            lambda: ConditionalLearner(initial_representation=-np.eye(6), fit_intercept=False).fit(clusters),
-            ValueError,
-            "semidefinite",
-        ),
-        (
-            lambda: ConditionalLearner(
-                initial_representation=np.triu(np.ones((6, 6))), fit_intercept=False
-            ).fit(clusters),
-            ValueError,
-            "symmetric",
-        ),
-        (lambda: ConditionalLearner(fit_intercept=False).fit(X, y, groups=groups[:-1]), ValueError, "groups"),
-        (lambda: ConditionalLearner(fit_intercept=False).fit(clusters[:0]), ValueError, "0 sample|empty"),
-        (lambda: fitted.adapt(X[:3, :5], y[:3]), ValueError, "features"),
-        (lambda: fitted.adapt(np.where(X[:3] > 0, np.nan, X[:3]), y[:3]), ValueError, "NaN"),
-        (lambda: fitted.adapt(side_info=[1.0]), ValueError, "side_info"),
-        (lambda: fitted.predict(X), ValueError, "groups"),
-        (lambda: fitted.predict(X, groups=groups[:-1]), ValueError, "groups: expected"),
-        (lambda: fitted.fit(clusters, y), TypeError, "TaskSet"),
-    ]
-    for call, kind, pattern in cases:
-        with pytest.raises(kind, match=pattern):
+    for call, pattern in (
+        (lambda: fitted.fit(X, y, groups=groups[:-1]), "groups"),
+        (lambda: fitted.fit(clusters[:0]), "empty"),
+        (lambda: fitted.fit(clusters, y), "TaskSet"),
+        (lambda: fitted.adapt(X[:3, :5], y[:3]), "features"),
+        (lambda: fitted.adapt(np.where(X[:3] > 0, np.nan, X[:3]), y[:3]), "NaN"),
+        (lambda: fitted.adapt(side_info=[1.0]), "side_info"),
+        (lambda: fitted.predict(X), "groups"),
+        (lambda: fitted.predict(X, groups=groups[:-1]), "groups: expected"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=pattern):
             call()
 
 
@@ -195,8 +163,8 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda X, y, g: IndependentLearner().fit(X, y[1:], groups=g), r"^X, y: .*\[40, 39\]"),
-        (lambda X, y, g: IndependentLearner().fit([[1, 2], [3]], [1, 2], groups=[0, 1]), "^X, y: .*inhomogeneous"),
+        (lambda X, y, g: IndependentLearner().fit(X, y[1:], groups=g), r"samples: X has 40 rows, y has 39"),
+        (lambda X, y, g: IndependentLearner().fit([[1, 2], [3]], [1, 2], groups=[0, 1]), "^X: .*inhomogeneous"),
         (lambda X, y, g: TaskSet([[1, 2], [3]], [1, 2], [0, 1]), "^X: .*inhomogeneous"),
         (lambda X, y, g: TaskSet(X, [[1], [2, 3]], g), "^y: .*inhomogeneous"),
         (lambda X, y, g: TaskSet(X[None], y, g), "^X: Found array with dim 3"),

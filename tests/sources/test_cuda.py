@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
+from tailored._utils.frames import is_tensor
 from tailored.feature_maps.posterior import TaskSummary
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture, Want, unpacked
@@ -15,7 +16,7 @@ from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MeanShift, MixturePrior
 from tailored.sources.cuda.kernels import KERNELS, Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence
-from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
+from tailored.sources.cuda.tensors import TensorTasks, check_device
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 from tests.sources.test_sources import low_rank_frame

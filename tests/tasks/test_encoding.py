@@ -1,7 +1,6 @@
 """Words, categories, dates and booleans of tables: what they become, and that later tables are read the same way."""
 
 import datetime as dt
-import pickle
 import re
 import warnings
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, load, scan
 from tailored.exceptions import SecondGroupingWarning, UnknownCategoryWarning
-from tailored.tasks.encoding import ColumnEncoding, Encoding
+from tailored.tasks.encoding import ColumnEncoding
 
 SIZES = ["small", "middle", "large"]
 DAYS = [dt.date(2020, 1, 3), dt.date(2020, 1, 1), dt.date(2020, 2, 1), dt.date(2020, 1, 2)]
@@ -345,21 +344,6 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
         list(scan(iter(parts), **ROLES).batches())
     once = scan(iter(parts), encoding=expected.encoding, **ROLES)
     assert sum(len(batch.tasks.y) for batch in once.batches()) == 400
-
-
-def test_the_record_stays_with_the_tasks():
-    tasks = TaskSet.from_frame(table("pandas"), **ROLES)
-    for part in (
-        tasks[2:4],
-        tasks[[1, 0]],
-        *tasks.split([0.5, 0.5], random_state=0),
-        *tasks.support_query(0.5),
-    ):
-        assert part.encoding is tasks.encoding
-    assert pickle.loads(pickle.dumps(tasks)).encoding == tasks.encoding
-    assert TaskSet.concat([tasks[:2], tasks[2:]]).encoding == tasks.encoding
-    assert isinstance(tasks.encoding, Encoding)
-    assert TaskSet(np.eye(2), np.zeros(2)).encoding is None
 
 
 def test_dates_with_and_without_a_zone_are_not_mixed():

@@ -175,12 +175,6 @@ def test_dates_as_side_information_stay_dates():
     assert isinstance(tasks.side_info[1, 0], np.datetime64)
 
 
-def test_empty_frame():
-    frame = pd.DataFrame({"g": [], "y": [], "x": []})
-    with pytest.raises(ValueError, match="frame has no rows"):
-        TaskSet.from_frame(frame, task="g", target="y", side_columns=["x"], features=["x"])
-
-
 def test_lazy_and_wrong_frames():
     with pytest.raises(TypeError, match=r"frame must be a dataframe .*LazyFrame.*collect"):
         TaskSet.from_frame(pl.LazyFrame({"a": [1]}), task="a", target="a")

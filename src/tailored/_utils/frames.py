@@ -6,6 +6,7 @@ narwhals reads pandas, polars and pyarrow, so this module imports none of them.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -19,6 +20,10 @@ from .validation import check_choice, check_features, name_some
 # narwhals has one class per stability level, so no single class is the type of all frames.
 Frame: TypeAlias = Any
 Column: TypeAlias = Any
+# Arguments of users before they are read: arrays, lists, or frames and columns of any library.
+RowsLike: TypeAlias = Any  # rows (n, d), dense, sparse or a frame
+ValuesLike: TypeAlias = Any  # a value for each row (n,), such as a target, a label or a weight; may be None
+SideInfoLike: TypeAlias = Any  # see `TaskSet`; may be None
 
 # Types that are never frames.  Checking these with narwhals would cost more than reading a small task.
 _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
@@ -47,6 +52,12 @@ def is_series(data: Any) -> bool:
 def is_dask(data: Any) -> bool:
     """Return whether `data` is a Dask dataframe."""
     return bool(nw.dependencies.is_dask_dataframe(data))
+
+
+def is_tensor(data: Any) -> bool:
+    """Return whether `data` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(data, torch.Tensor)
 
 
 def read_frame(data: Any, name: str) -> Frame:
@@ -185,10 +196,22 @@ def as_frame(columns: Mapping[str, Any]) -> Any:
     try:
         import pandas
     except ImportError:
-        arrays = {name: np.asarray(values) for name, values in columns.items()}
-        n_rows = len(next(iter(arrays.values())))
-        table = np.empty(n_rows, dtype=[(name, array.dtype) for name, array in arrays.items()])
-        for name, array in arrays.items():
-            table[name] = array
-        return table
+        return as_records({name: np.asarray(values) for name, values in columns.items()})
     return pandas.DataFrame(dict(columns))
+
+
+def as_records(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return columns of equal length as a structured array."""
+    n_rows = len(next(iter(columns.values())))
+    table = np.empty(n_rows, dtype=[(name, values.dtype) for name, values in columns.items()])
+    for name, values in columns.items():
+        table[name] = values
+    return table
+
+
+def with_columns(data: Any, names: Sequence[str], columns: Mapping[str, np.ndarray]) -> Any:
+    """Return these columns of a dataframe with new columns appended, as a dataframe of the same library."""
+    frame = read_frame(data, "query")
+    native = nw.get_native_namespace(frame)
+    series = [nw.new_series(name, values, native_namespace=native) for name, values in columns.items()]
+    return frame.select(list(names)).with_columns(*series).to_native()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -25,26 +26,23 @@ from .._utils.validation import (
     is_integer,
     warn,
 )
+from ..empirical_bayes.training_summary import TrainingSummary
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
 from ..priors.intervals import Calibration, calibrate
-from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
-from ..summaries.building import build_summary
+from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.effects import effects_frame
-from ..summaries.tables import Summary
-from ..summaries.training import TrainingSummary
-from ..tasks.encoding import ROW_VALUES, Encoding, columns_to_encode
+from ..summaries.summary import Summary, summarise
+from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels, side_by_rows
-from ..tasks.rows import Array, Scaling, column_range, task_means
+from ..tasks.rows import Array, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
 from .adapted import AdaptedTasks
+from .reading import Accepts
 from .task_regressor import TaskRegressor
-
-#: Targets in the user's units must not all be smaller, because their squares would be zero.
-SMALLEST_TARGET = 1e-150
 
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
@@ -77,9 +75,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     search_results_: list[dict[str, Any]]
     validation_error_: Annotated[float, MAY_BE_NAN] | None
     _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
-    _in_user_units = True  # whether the learner works in the user's units, without scaling
-    _takes_levels = False  # whether the learner reads category codes; if not, they become indicators
-    _min_features: int = 1  # minimum number of features
     # Constructor arguments of the subclasses; the values are for learners that lack them.
     loss: Any
     clip: Any = None
@@ -166,7 +161,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             check_labels("task_labels_", self.task_labels_)
             prior.check_posterior(self.task_posterior_)
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+    def fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+    ) -> Self:
         """Learn from many tasks; see the subclasses."""
         raise NotImplementedError
 
@@ -185,72 +187,18 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         self.loss_ = get_loss(self.loss)
 
     @property
-    def _takes_classes(self) -> bool:
-        """Whether targets are class labels."""
-        return isinstance(self.loss_, MarginLoss)
-
-    @property
-    def _row_values(self) -> tuple[str, ...]:
-        """Names of the optional values per row that this learner uses; see `TaskSet`."""
-        return ()
-
-    def _check_row_values(self, tasks: TaskSet) -> TaskSet:
-        for name in ROW_VALUES:
-            if getattr(tasks, name) is not None and name not in self._row_values:
-                use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
-                raise ValueError(f"{name}: {self!r} cannot use it; leave it out, or use {use}")
-        if len(tasks.y) and tasks.exposure is None and hasattr(self, "prior_") and self.prior_.has_exposure:
-            raise reading.missing_exposure(self.encoding_)
-        return tasks
-
-    def _read(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        side_info: Any = None,
-        *,
-        reset: bool = False,
-        **row_values: Any,
-    ) -> TaskSet:
-        side_info = side_by_rows(side_info, groups, X, y)
-        columns = columns_to_encode(X) if reset and y is not None else []
-        if columns and groups is None:
-            advice = "Pass groups= with the task label of each row; categories are then encoded."
-            raise ValueError(f"groups is None, and column {columns[0]!r} of X is not numeric. {advice}")
-        if columns:
-            X = TaskSet.from_columns(X, y, groups, side_info, **row_values)
-            y, groups, side_info, row_values = None, None, None, {}
-        if isinstance(X, TaskSet) and not self._takes_levels:
-            X = X.with_indicators()
-        options = {"reset": reset, "min_features": self._min_features, **row_values}
-        tasks = self._check_row_values(reading.read_tasks(self, X, y, groups, side_info, **options))
-        if tasks.encoding is not None and tasks.encoding.classes and not self._takes_classes:
-            target = repr(tasks.encoding.target)
-            raise ValueError(f"y: {target} has classes, not numbers; use EmpiricalBayesClassifier")
-        if hasattr(self, "prior_"):
-            self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
-        elif self._in_user_units:
-            Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
-            if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-                raise ValueError(f"y: targets are below {SMALLEST_TARGET:g}, so squares are zero; rescale")
-        if reset:
-            if not len(tasks.y):
-                raise ValueError("X: none of the tasks has a row; pass tasks with rows")
-            self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
-            self.columns_in_ = {"task": None, "target": None, "side_info": tasks.side_names}
-            if (read := tasks.encoding) is not None:
-                self.encoding_ = read
-                self.columns_in_ |= {"task": read.task, "target": read.target}
-        return tasks
+    def accepts(self) -> Accepts:
+        """The kinds of tasks that this learner can use."""
+        has_classes = isinstance(self.loss_, MarginLoss)
+        return Accepts(any_number=not has_classes, classes=has_classes)
 
     def _read_held_out(self, validation: TaskSet, name: str = "validation") -> TaskSet:
         """Read tasks that the user passed for validation or testing; ``name`` is the argument."""
-        tasks = self._read(validation)
+        tasks = reading.read(self, validation)
         if not len(tasks.y):
             raise ValueError(f"{name}: none of its tasks has a row; pass tasks with rows, or leave it out")
         # Validation tasks are joined with the training tasks, so they need the same names.
-        return tasks.replace(side_names=self.columns_in_["side_info"], feature_names=self._feature_names)
+        return tasks.replace(side_names=self.columns_in_["side_info"])
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
         """Return the range for the argument ``clip``; "train" is the range of all targets since the last `fit`."""
@@ -296,13 +244,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def adapt(
         self,
-        X: Any = None,
-        y: Any = None,
+        X: RowsLike | None = None,
+        y: ValuesLike = None,
         *,
-        side_info: Any = None,
-        sample_weight: Any = None,
-        frequency_weight: Any = None,
-        exposure: Any = None,
+        side_info: SideInfoLike = None,
+        sample_weight: ValuesLike = None,
+        frequency_weight: ValuesLike = None,
+        exposure: ValuesLike = None,
     ) -> TaskRegressor:
         """Fit a model of one new task from a few rows.
 
@@ -319,14 +267,21 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         values: dict[str, Any] = {}
         if not (sample_weight is frequency_weight is exposure is None):
             values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        if not hasattr(self, "prior_"):  # scikit-learn's check alone costs as much as adapting
+            check_is_fitted(self, "prior_")
         task = reading.read_one_task(self, X, y, side_info, **values)
-        self._check_row_values(task)
         if self.prior_.reads_side_info:
             reading.require_side_info(self, task, "pass side_info={}")
         return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
 
     def adapt_many(
-        self, tasks: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, **row_values: Any
+        self,
+        tasks: Any,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        **row_values: ValuesLike,
     ) -> AdaptedTasks:
         """Fit models of many new tasks at once.
 
@@ -341,7 +296,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
-        tasks = self._read(tasks, y, groups, side_info, **row_values)
+        tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = self.prior_.weights_on_device(tensors).cpu().numpy()
@@ -350,7 +305,12 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
 
     def representation(
-        self, X: Any = None, y: Any = None, *, side_info: Any = None, columns: Any = None
+        self,
+        X: RowsLike | None = None,
+        y: ValuesLike = None,
+        *,
+        side_info: SideInfoLike = None,
+        columns: Any = None,
     ) -> Array:
         """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
@@ -365,13 +325,19 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         many = isinstance(X, TaskSet)
-        tasks = self._read(X) if many else reading.read_one_task(self, X, y, side_info)
+        tasks = reading.read(self, X) if many else reading.read_one_task(self, X, y, side_info)
         with single_threaded_blas():
             taus = self.prior_.representation(tasks, columns, raw=True)
         thetas = np.asarray(taus * self.prior_.size_factors(tasks.sizes)[:, None, None])
         return thetas if many else thetas[0]
 
-    def predict(self, X: Any, groups: Any = None, side_info: Any = None, exposure: Any = None) -> Array:
+    def predict(
+        self,
+        X: RowsLike,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        exposure: ValuesLike = None,
+    ) -> Array:
         """Predict rows of training tasks from their posterior, and rows of other tasks from the prior.
 
         Parameters
@@ -390,14 +356,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
         if side_info is not None:
             reading.refuse_side_info(self)
-        exposure = reading.values_of_rows(self.encoding_, X, exposure=exposure)["exposure"]
+        rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         side_info = reading.side_of_rows(self, X, reading.side_by_label(self, side_info))
         side_info = side_by_rows(side_info, groups, X)
-        X, names = reading.encoded_rows(self, X)
-        if names is None:
-            X = reading.validated(self, X)
-        exposure = reading.check_exposure(self.prior_, exposure, X.shape[0])
-        self.prior_.scaling.check(X, names=self._feature_names)
+        X = rows
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
@@ -417,8 +379,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 missing = "new tasks are predicted without side information, which `fit` had. Pass it."
                 warn(f"side_info: {missing}")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(X, labels, new, side_info)
-            empty, covariances = reading.align_side_info(self, empty), needs_covariances(self.prior_, None)
+            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info)
+            covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
         if not new.all():
@@ -434,7 +396,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         coverage: float | None = 0.9,
         task: str | None = None,
         target: str | None = None,
-        side_info: Any = None,
+        side_info: SideInfoLike = None,
         exposure: str | None = None,
     ) -> Any:
         """Predict rows of many tasks with intervals, and return one table.
@@ -474,19 +436,17 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             reading.refuse_side_info(self)
         labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
         target = self.columns_in_["target"] if target is None else target
-        tasks, order = reading.read_table(self, query, "query", labels, target, side_info, exposure)
+        options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
+        tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
+        tasks = reading.check_tasks(self, tasks, has_targets=False)
         observed = None
         if support is not None:
             if target is None and not isinstance(support, TaskSet):
                 raise ValueError("target: fit did not get a frame; name the target column of support")
-            observed = reading.read_table(self, support, "support", labels, target, exposure=exposure)[0]
-            observed = observed if len(observed) or isinstance(support, TaskSet) else None
-        for each in (tasks, observed):
-            if each is not None:
-                reading.check_names(self, self._check_row_values(each))
+            observed = reading.read_table(self, support, "support", **options)[0]
+            observed = reading.read(self, observed) if len(observed) else None
         if not len(order):
             return reading.prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
-        self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
@@ -497,7 +457,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             some = tasks[new] if len(known) else tasks
             adapted = some.without_rows() if observed is None else observed.support_of(some)
             reading.require_side_info(self, adapted, "pass it, or tables that have it")
-            parts.append(predict_blocks(self.prior_, self._read(adapted), some, coverage, self.n_jobs))
+            parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
         found = parts[0]
         if len(parts) == 2:
             back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
@@ -582,22 +542,24 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             tasks, query = self._split(tasks, n_support, order, self.random_state)
         elif len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
-        query = self._read(query)
+        query = reading.read(self, query)
         measure = self.loss_ if loss is None else get_loss(loss)
-        prediction = predict_blocks(self.prior_, self._read(tasks), query, None, self.n_jobs).prediction
+        prediction = predict_blocks(
+            self.prior_, reading.read(self, tasks), query, None, self.n_jobs
+        ).prediction
         return task_means(measure.error(prediction, query.y), query.offsets, query.frequency_weight)
 
     def score(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
         n_support: float | int | None = None,
         order: str | None = None,
-        sample_weight: Any = None,
-        exposure: Any = None,
+        sample_weight: ValuesLike = None,
+        exposure: ValuesLike = None,
     ) -> float:
         """Return R² over the query rows after adapting to the support rows of each task.
 
@@ -607,7 +569,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         from sklearn.metrics import r2_score  # slow to import, and only needed here
 
         check_is_fitted(self, "prior_")
-        tasks = self._read(X, y, groups, side_info, exposure=exposure)
+        tasks = reading.read(self, X, y, groups, side_info, exposure=exposure)
         rng = check_rng(self.random_state)
         same_rng = deepcopy(rng)
         support, query = self._split(tasks, n_support, order, rng)
@@ -627,11 +589,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def calibrate_intervals(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
         n_support: Any = None,
         order: str | None = None,
     ) -> Self:
@@ -655,7 +617,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if not self.prior_.response.is_gaussian:
             raise ValueError("calibrate_intervals: intervals of counts are those of the model, uncalibrated")
         # Rows are drawn by task position; in this order the result does not depend on the order of the user's tasks.
-        tasks = self._read(X, y, groups, side_info).in_label_order()
+        tasks = reading.read(self, X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)
         calibration = calibrate([(tasks, self.prior_)], [0], sampling, self.n_jobs)
         if calibration is None:
@@ -664,7 +626,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return self
 
     def effects(
-        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, coverage: float = 0.9
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        coverage: float = 0.9,
     ) -> Any:
         """Adapt to tasks and return their coefficients with 90 % intervals, or intervals of another ``coverage``.
 
@@ -691,7 +659,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)
-        return effects_frame(self, self._read(X, y, groups, side_info), coverage)
+        return effects_frame(self, reading.read(self, X, y, groups, side_info), coverage)
 
     def summary(
         self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
@@ -709,8 +677,21 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         n_support, order
             How many rows of these tasks are support rows, and which; see `task_errors`.
         """
+        names = type(self).__name__, "the second class"
+        return self.named_summary(*names, tasks, n_support=n_support, order=order)
+
+    def named_summary(
+        self,
+        name: str,
+        event: str,
+        tasks: TaskSet | None = None,
+        *,
+        n_support: Any = None,
+        order: str | None = None,
+    ) -> Summary:
+        """Return `summary` with a name of the learner, and of the ``event`` that a binary target of 1 stands for."""
         check_is_fitted(self, "prior_")
         if tasks is None:
-            return build_summary(self, self._support_sampling())
-        split = self._split(self._read(tasks), n_support, order, self.random_state)
-        return build_summary(self, self._sampling(n_support, order).typical, split)
+            return summarise(self, name, event, self._support_sampling())
+        split = self._split(reading.read(self, tasks), n_support, order, self.random_state)
+        return summarise(self, name, event, self._sampling(n_support, order), split)

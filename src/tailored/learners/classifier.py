@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -14,11 +14,13 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.records import Fitted
 from .._utils.validation import name_some, native, refuse_masked
 from ..files.format import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
+from ..summaries.summary import Summary
 from ..tasks.encoding import class_positions, target_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
@@ -66,17 +68,17 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
     classes_: NDArray[Any]
     predict_proba: Any
 
-    def predict(self, X: Any, *args: Any, **options: Any) -> NDArray[Any]:
+    def predict(self, X: RowsLike, *args: Any, **options: Any) -> NDArray[Any]:
         """Return the most probable class of each row; further arguments are those of `predict_proba`."""
         most_probable = self.predict_proba(X, *args, **options).argmax(axis=1)
         return np.asarray(self.classes_[most_probable])
 
-    def decision_function(self, X: Any, *args: Any, **options: Any) -> Array:
+    def decision_function(self, X: RowsLike, *args: Any, **options: Any) -> Array:
         """Return the logits of the probabilities, (n,) for two classes, (n, K) for more; see `predict_proba`."""
         P = self.predict_proba(X, *args, **options)
         return np.asarray(logit(P[:, 1] if len(self.classes_) == 2 else P))
 
-    def _codes(self, y: Any) -> Array:
+    def _codes(self, y: ValuesLike) -> Array:
         return class_positions(native(self.classes_), native(np.asarray(y)))
 
     def save(self, path: Any) -> None:
@@ -84,7 +86,7 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "classes_")
         save(path, self)
 
-    def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
+    def predict_interval(self, X: RowsLike, *args: Any, **options: Any) -> Array:
         """Raise ValueError; classes have probabilities, not intervals."""
         raise ValueError("predict_interval: classes have probabilities, not intervals; use predict_proba")
 
@@ -124,16 +126,16 @@ class TaskClassifier(_Classifier):
     def intercept_(self) -> Array:
         return np.array([model.intercept_ for model in self.models_])
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: RowsLike, y: ValuesLike) -> Self:
         """Raise TypeError; use `EmpiricalBayesClassifier.adapt`."""
         raise TypeError("TaskClassifier: fit is not supported; use EmpiricalBayesClassifier.adapt")
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: RowsLike) -> Array:
         """Return the probability of each class (n, K), averaged over the posterior of the coefficients."""
         check_is_fitted(self, "models_")
         return _probabilities([model.predict(X) for model in self.models_])
 
-    def update(self, X: Any, y: Any) -> Self:
+    def update(self, X: RowsLike, y: ValuesLike) -> Self:
         """Add further rows of the task; see `TaskRegressor.update`."""
         check_is_fitted(self, "models_")
         targets = _targets(self._codes(y), len(self.classes_))
@@ -147,8 +149,9 @@ class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
 
     The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
-    coefficients w of a task have the same kinds of prior as in `EmpiricalBayesLearner`, selected on held-out tasks.  With more
-    than two classes, each is fitted against the rest, and probabilities are divided by their sum.
+    coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out tasks.  It is one
+    Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With more than two classes, each is
+    fitted against the rest, and probabilities are divided by their sum.
 
     Parameters
     ----------
@@ -200,13 +203,13 @@ class EmpiricalBayesClassifier(_Classifier):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
-        sample_weight: Any = None,
-        frequency_weight: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        sample_weight: ValuesLike = None,
+        frequency_weight: ValuesLike = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -254,7 +257,7 @@ class EmpiricalBayesClassifier(_Classifier):
         self.classes_, self.learners_ = classes, learners
         return self
 
-    def adapt(self, X: Any = None, y: Any = None, **options: Any) -> TaskClassifier:
+    def adapt(self, X: RowsLike | None = None, y: ValuesLike = None, **options: Any) -> TaskClassifier:
         """Return the classifier of one new task, from a few rows or from none.
 
         For the options ``side_info``, ``sample_weight`` and ``frequency_weight`` see `EmpiricalBayesLearner.adapt`.
@@ -268,7 +271,7 @@ class EmpiricalBayesClassifier(_Classifier):
         models = [learner.adapt(X, target, **options) for learner, target in pairs]
         return TaskClassifier.of(self.classes_, models)
 
-    def predict_proba(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
+    def predict_proba(self, X: RowsLike, groups: ValuesLike = None, side_info: SideInfoLike = None) -> Array:
         """Return the probability of each class (n, K) for rows of training tasks, or of other tasks from the prior.
 
         Probabilities are averages over the posterior of the coefficients.  Parameters are those of
@@ -278,7 +281,13 @@ class EmpiricalBayesClassifier(_Classifier):
         return _probabilities([learner.predict(X, groups, side_info) for learner in self.learners_])
 
     def predict_tasks(
-        self, query: Any, support: Any = None, *, task: Any = None, target: Any = None, side_info: Any = None
+        self,
+        query: Any,
+        support: Any = None,
+        *,
+        task: Any = None,
+        target: Any = None,
+        side_info: SideInfoLike = None,
     ) -> Any:
         """Predict probabilities for rows of many tasks, and return one table.
 
@@ -289,9 +298,10 @@ class EmpiricalBayesClassifier(_Classifier):
         columns_in, columns = self.columns_in_, {}
         task = columns_in["task"] if task is None else task
         target = columns_in["target"] if target is None else target
-        tasks, order = read_table(self, query, "query", task, target, side_info)
+        first = self.learners_[0]
+        tasks, order = read_table(first, query, "query", task=task, target=target, side_info=side_info)
         if support is not None:
-            support = self._coded(read_table(self, support, "support", task, target)[0])
+            support = self._coded(read_table(first, support, "support", task=task, target=target)[0])
         P = task_probabilities(self.learners_, tasks, support)
         if len(self.classes_) > 2:
             columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
@@ -303,11 +313,11 @@ class EmpiricalBayesClassifier(_Classifier):
 
     def score(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
         n_support: Any = None,
         order: str | None = None,
     ) -> float:
@@ -338,10 +348,22 @@ class EmpiricalBayesClassifier(_Classifier):
         """Return the coefficients of each task for the log odds of ``classes_[1]``; see `EmpiricalBayesLearner.effects`."""
         return self._of_two_classes("effects").effects(self._coded(tasks), **options)
 
-    def summary(self, tasks: TaskSet | None = None, **options: Any) -> Any:
+    def summary(self, tasks: TaskSet | None = None, **options: Any) -> Summary:
         """Return the summary of a model for two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
-        learner = self._of_two_classes("summary")
-        found = learner.summary(None if tasks is None else self._coded(tasks), **options)
-        title = found.title.replace(type(learner).__name__, type(self).__name__)
-        text = [part.replace("the second class", repr(native(self.classes_)[1])) for part in found.text]
-        return replace(found, title=title, text=tuple(text))
+        learner, event = self._of_two_classes("summary"), repr(native(self.classes_)[1])
+        coded = None if tasks is None else self._coded(tasks)
+        return learner.named_summary(type(self).__name__, event, coded, **options)
+
+    def summaries(self) -> dict[Any, Summary]:
+        """Return the summary of the model of each class against the others, by class; see `EmpiricalBayesLearner.summary`.
+
+        With two classes, there is only the model of the second class.
+        """
+        check_is_fitted(self, "learners_")
+        classes = native(self.classes_)
+        if len(classes) == 2:
+            return {classes[1]: self.summary()}
+        return {
+            label: learner.named_summary(f"Class {label!r} against the other classes", repr(label))
+            for label, learner in zip(classes, self.learners_, strict=True)
+        }

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
@@ -29,7 +31,7 @@ from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressors
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
-from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
+from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
 from ..sources.disk import DiskSource, digest_tasks
 from ..sources.scan import TaskScan
@@ -40,7 +42,7 @@ from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner
-from .reading import read_tensors, refuse_other_arguments, warn_repeated_numbers
+from .reading import Accepts, read, read_tensors, refuse_other_arguments, warn_repeated_numbers
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
@@ -50,18 +52,18 @@ COUNTS = ("poisson", "negative_binomial")
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
-    It fits a mixture of linear mixed models to all tasks by EM, and then learns a shift of the prior mean on query rows.
-    The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.
-    With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
+    It fits a linear mixed model, or a mixture of them, to all tasks by EM.  It may then add a shift of the prior mean, which is
+    learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or
+    thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
-    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected,
-    unless the sum of its errors with and without support rows exceeds that of the simplest covariance.  More components,
-    and atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired standard errors,
-    and must not have higher held-out errors.  Effects of side information, shared curves and shared products are proposed by
-    the evidence of the training tasks.  Each proposal is accepted as a whole if, on held-out tasks, the density does not fall
-    and no error rises by two paired standard errors.  `summary` shows the comparison, and the page "Concepts" has the whole
-    rule.
+    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.  Its
+    total error (given support rows plus without) must not be higher than that of the simplest covariance.  More components, and
+    atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired standard errors.
+    Neither their error given support rows nor their total error may be higher than that of the selected Gaussian.  Effects of
+    side information, shared curves and shared products are proposed by their evidence in all tasks.  Each proposal is accepted
+    as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard errors.  `summary`
+    shows the comparison of structures, and the page "Concepts" has the whole rule.
 
     Parameters
     ----------
@@ -72,19 +74,20 @@ class EmpiricalBayesLearner(MetaLearner):
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
         learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
-        standard errors, or with fewer than 50 tasks.  "poisson" gives means of counts, with the log link; a dispersion
-        parameter is added if held-out tasks confirm it, as for more components, and "negative_binomial" always has one.
+        standard errors, with at least as many coefficients as tasks, or with more than 41 coefficients.  "poisson" gives
+        means of counts, with the log link.  A dispersion parameter is added if it raises the density of held-out tasks by
+        two standard errors and no error rises by as much; "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
-        raise the evidence and held-out tasks confirm them, with at least five tasks (20 for classes and counts), at most
-        12 columns and without a ``device``; "linear" does not.  Each category of a column with more than 20 categories
-        always has a shared effect, shrunken with one variance per column.
+        raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
+        ``device``; "linear" does not.  Each category of a column with more than 20 categories always has a shared effect,
+        shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
-        on query rows.  The prior is then refitted to the residuals of the weighted regressor, with the same structure or
-        a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
-        combines gradient boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it
-        does not lower the error of query rows by two standard errors.  A regressor that is passed is always used.
+        on query rows.  The model of the residuals of the weighted regressor is then selected and fitted like any other.
+        Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto" combines gradient
+        boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it does not lower the
+        error of query rows by two standard errors.  A regressor that is passed is always used; its weight may be zero.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
@@ -95,7 +98,8 @@ class EmpiricalBayesLearner(MetaLearner):
         Clip predictions to this range, or to the range of the training targets.
     n_support : int, float, pair of these or None, default=None
         Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
-        are optimised for such tasks, and `score` and `task_errors` use it by default.  None means any number of rows.
+        are optimised for such tasks: models are compared by the density of the other rows given these.  `score` and
+        `task_errors` use it by default.  None means any number of rows; models are then compared by the density of all rows.
     order : {"random", "first"}, default="random"
         Whether the observed rows of a new task are random or the first rows.
     n_jobs : int, optional
@@ -128,9 +132,10 @@ class EmpiricalBayesLearner(MetaLearner):
     common_ : list of (weight, regressor) or None
         The shared regressors, fitted to all tasks; the shared part of a prediction is their weighted sum.
     search_results_ : list of dict
-        Results of every candidate on the held-out tasks: "error" (for the squared loss, the mean squared error) given support
-        rows and, for structures, "density" (mean log predictive density, by which they are compared).  Other entries are the
-        attributes of the structure, or describe a shift of the prior mean or a common regressor.
+        Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
+        support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
+        the structure.  Shifts of the prior mean and common regressors have an "error" only.  That of a common regressor is the
+        error of query rows of the training tasks.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary
@@ -156,19 +161,19 @@ class EmpiricalBayesLearner(MetaLearner):
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
     _stream: Stream = field(init=False)
-    _in_user_units = False
-    _takes_levels = True
-    _min_features = 0
-    #: Number of folds for selection, and number of repetitions; tests use fewer to be faster.
+    #: Number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
     @property
-    def _row_values(self) -> tuple[str, ...]:
-        return ROW_VALUES if self.loss_.name in COUNTS else ROW_VALUES[:2]
-
-    @property
-    def _takes_classes(self) -> bool:
-        return isinstance(self.loss_, Bernoulli)
+    def accepts(self) -> Accepts:
+        return Accepts(
+            row_values=ROW_VALUES if self.loss_.name in COUNTS else ROW_VALUES[:2],
+            any_number=not isinstance(self.loss_, Response),
+            classes=isinstance(self.loss_, Bernoulli),
+            category_codes=True,
+            any_unit=True,
+            min_features=0,
+        )
 
     @property
     def _has_plain_common(self) -> bool:
@@ -183,15 +188,15 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
         validation: TaskSet | None = None,
-        sample_weight: Any = None,
-        frequency_weight: Any = None,
-        exposure: Any = None,
+        sample_weight: ValuesLike = None,
+        frequency_weight: ValuesLike = None,
+        exposure: ValuesLike = None,
         checkpoint: Any = None,
     ) -> Self:
         """Learn from many tasks.
@@ -206,7 +211,8 @@ class EmpiricalBayesLearner(MetaLearner):
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks for model selection; by default, cross-validation over the training tasks is used.
+            Tasks on which models are compared.  With at most 5,000 tasks, the selected model is fitted to them, too.  By default,
+            cross-validation over the training tasks is used; from 500 tasks on, it is a single split.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
@@ -228,16 +234,15 @@ class EmpiricalBayesLearner(MetaLearner):
                 with self._open_scan(X, checkpoint, seed, validation) as source:
                     self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
-                return self
-            if is_tensor(X):
+            elif is_tensor(X):
                 refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
-                return self
-            tasks = self._read(X, y, groups, side_info, reset=True, **row_values)
-            if groups is not None or isinstance(X, TaskSet):
-                self._warn_about(tasks, getattr(self, "feature_names_in_", None))
-            self._fit_tasks(tasks, seed, validation)
+            else:
+                tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
+                if groups is not None or isinstance(X, TaskSet):
+                    self._warn_about(tasks, self._feature_names)
+                self._fit_tasks(tasks, seed, validation)
         return self
 
     def _warn_about(self, tasks: TaskSet, names: Any = None) -> None:
@@ -246,11 +251,11 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def partial_fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
         validation: TaskSet | None = None,
     ) -> Self:
         """Continue to learn from a stream of tasks; a call that fails does not change the learner.
@@ -267,7 +272,7 @@ class EmpiricalBayesLearner(MetaLearner):
         fresh = self._is_new_stream()
         with self._all_or_nothing(reset=fresh):
             self._check_parameters()
-            tasks = self._read(X, y, groups, side_info, reset=fresh)
+            tasks = read(self, X, y, groups, side_info, reset=fresh)
             if groups is None and not isinstance(X, TaskSet):
                 label = f"unnamed task {0 if fresh else self._stream.n_tasks}"
                 tasks = tasks.replace(labels=np.array([label]), encoding=None)
@@ -279,24 +284,58 @@ class EmpiricalBayesLearner(MetaLearner):
         return self
 
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks in memory, and start a stream with them; use a source if they exceed the size of a sample."""
+        """Learn from tasks in memory; if they exceed the size of a sample, select the model on a sample."""
         d = tasks.n_features + bool(self.fit_intercept)
         source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
         sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
-        if not sample.is_whole and not has_many_columns(sample.sample, d):
-            if self.device is not None and d <= COMPILED_COLUMNS:
-                tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
-                source, is_small = DeviceSource(tensors, seed, tasks), False
-            self._fit_source(source, seed, validation, known=tasks if is_small else None)
+        if sample.is_whole or has_many_columns(sample.sample, d):
+            self._fit_sample(tasks, seed, validation)
             return
-        held_out = self._check_held_out(tasks, validation)
-        self._stream, _ = Stream.begin(seed).take(tasks, held_out)
+        if self.device is not None and d <= COMPILED_COLUMNS:
+            tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
+            source, is_small = DeviceSource(tensors, seed, tasks), False
+        self._fit_sample(sample.sample, seed, validation, source, tasks if is_small else None)
+
+    def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
+        """Learn from tasks that are not in memory; responses other than Gaussian are fitted to the sample only."""
+        sample = read(self, source.reservoir.sample, reset=True)
+        if not source.reservoir.is_whole and not isinstance(self.loss_, Response):
+            self._fit_sample(sample, seed, validation, source)
+            return
+        self._fit_sample(sample, seed, validation)
+        if not source.reservoir.is_whole:
+            fitted = f"the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} tasks"
+            warn(f"X: {fitted}; predict_tasks(query, support=rows) adapts to the others")
+
+    def _fit_sample(
+        self,
+        sample: TaskSet,
+        seed: int,
+        validation: TaskSet | None,
+        source: TaskSource | None = None,
+        known: TaskSet | None = None,
+    ) -> None:
+        """Learn from a sample, fit the selected model to all tasks of the ``source``, if any, and start a stream.
+
+        The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
+        """
+        held_out = self._check_held_out(sample, validation)
+        stream, _ = Stream.begin(seed).take(sample, held_out)
+        self._stream = stream if source is None else replace(stream, sample=source.reservoir)
+        targets = sample.y if source is None else np.array(source.target_range)
         try:
-            learned, known = self._learn(tasks, held_out, self._clip(tasks.y))
+            learned, ordered = self._learn(sample, held_out, self._clip(targets), source=source)
         except np.linalg.LinAlgError as error:
             advice = "columns, targets, weights or exposures differ too much in size. Rescale them."
             raise ValueError(f"X, y: the fit is not finite; {advice}") from error
-        self._store(learned, positions_of(tasks.labels, known.labels), tasks)
+        if source is None:
+            self._store(learned, positions_of(sample.labels, ordered.labels), sample)
+            return
+        n = self.n_tasks_seen_ = learned.training_summary.n_tasks + len(held_out or ())
+        self._stream = replace(self._stream, n_tasks=n, n_selected=n, running=RunningModel.of(learned))
+        if known is not None:
+            shared, positions = learned.shared, positions_of(known.labels, ordered.labels)
+            self._remember(known, None if shared is None else shared.folds_of(positions))
 
     def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
         """Select the model again if the stream has doubled, otherwise take one step of EM."""
@@ -326,52 +365,6 @@ class EmpiricalBayesLearner(MetaLearner):
             Scaling.of(tasks, self.fit_intercept).check(held_out.X, held_out.y, names=tasks.feature_names)
         return held_out
 
-    def _fit_source(
-        self, source: TaskSource, seed: int, validation: TaskSet | None, known: TaskSet | None = None
-    ) -> None:
-        """Learn from the sample of a source, then fit the selected model to all tasks.
-
-        The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
-        """
-        sample = self._read(source.reservoir.sample, reset=True)
-        needs_rows = isinstance(self.loss_, Response) and not isinstance(source, MemorySource)
-        if needs_rows or source.reservoir.is_whole:
-            self._fit_tasks(sample, seed, validation)
-            if not source.reservoir.is_whole:
-                fitted = f"the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} tasks"
-                advice = "predict_tasks(query, support=rows) adapts to the others"
-                warn(f"X: {fitted}; {advice}")
-            return
-        held_out = self._check_held_out(sample, validation)
-        stream, _ = Stream.begin(seed).take(sample, held_out)
-        self._stream = replace(stream, sample=source.reservoir)
-        ordered = in_content_order(sample, seed)
-
-        def all_tasks(
-            scaling: Scaling,
-            side: Any,
-            response: Response,
-            shared: OutOfFold | None = None,
-            effects: SharedEffects | None = None,
-        ) -> Statistics:
-            def residuals(tasks: TaskSet) -> TaskSet:
-                if shared is not None:
-                    # The residuals of a task in the sample come from the regressor that was fitted without it.
-                    folds = shared.folds_of(positions_of(tasks.labels, ordered.labels))
-                    tasks = shared.regressor.residual_tasks(tasks, folds)
-                return tasks if effects is None else effects.residual_tasks(tasks, response)
-
-            changed = shared is not None or effects is not None
-            return source.statistics(Reader(scaling, side, residuals if changed else None, response))
-
-        clip = self._clip(np.array(source.target_range))
-        learned, _ = self._learn(sample, held_out, clip, source_in=all_tasks)
-        n = self.n_tasks_seen_ = learned.training_summary.n_tasks + len(held_out or ())
-        self._stream = replace(self._stream, n_tasks=n, n_selected=n, running=RunningModel.of(learned))
-        if known is not None:
-            shared, positions = learned.shared, positions_of(known.labels, ordered.labels)
-            self._remember(known, None if shared is None else shared.folds_of(positions))
-
     def _learn(
         self,
         tasks: TaskSet,
@@ -379,11 +372,12 @@ class EmpiricalBayesLearner(MetaLearner):
         clip: tuple[float, float] | None,
         *,
         continues: bool = False,
-        source_in: Any = None,
+        source: TaskSource | None = None,
     ) -> tuple[Learned, TaskSet]:
         """Learn a prior and set the fitted attributes; return what was learned, and the tasks in the order of `in_content_order`.
 
-        ``continues`` keeps the scaling and features of the running model; ``source_in`` is passed to `learn`.
+        ``continues`` keeps the scaling and features of the running model.  The selected model is fitted to all tasks of the
+        ``source``, if there is one.
         """
         # In this order, draws and rounding do not depend on the labels or on the order of the user's tasks.
         seed, quantile = self._stream.seed, self.loss_.quantile if isinstance(self.loss_, Pinball) else None
@@ -410,7 +404,9 @@ class EmpiricalBayesLearner(MetaLearner):
         side = self._side_features(together) if running is None else running.side
         scaling = None if running is None else running.scaling
         data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
-        options: dict[str, Any] = {"progress": self.progress, "source_in": source_in}
+        options: dict[str, Any] = {"progress": self.progress}
+        if source is not None:
+            options["source_in"] = partial(_statistics, source, ordered.labels)
         if self._has_plain_common:
             learned = learn(data, **options)
         else:
@@ -503,7 +499,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return tuple(sorted(found))
 
     def _column_positions(self, column: Any) -> list[int]:
-        d, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
+        d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
                 raise ValueError(f"varying: there is no column {column}; positions are 0 to {d - 1}")
@@ -537,6 +533,28 @@ class EmpiricalBayesLearner(MetaLearner):
             return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
             yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
+
+
+def _statistics(
+    source: TaskSource,
+    labels: NDArray[Any],
+    scaling: Scaling,
+    side: Any,
+    response: Response,
+    shared: OutOfFold | None = None,
+    effects: SharedEffects | None = None,
+) -> Statistics:
+    """Return statistics of all tasks of a source, after shared parts are subtracted; ``labels`` are those of the sample."""
+
+    def residuals(tasks: TaskSet) -> TaskSet:
+        if shared is not None:
+            # The residuals of a task in the sample come from the regressor that was fitted without it.
+            folds = shared.folds_of(positions_of(tasks.labels, labels))
+            tasks = shared.regressor.residual_tasks(tasks, folds)
+        return tasks if effects is None else effects.residual_tasks(tasks, response)
+
+    changed = shared is not None or effects is not None
+    return source.statistics(Reader(scaling, side, residuals if changed else None, response))
 
 
 def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:

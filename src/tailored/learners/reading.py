@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import is_classifier
+from sklearn.utils.validation import validate_data
 
-from .._utils.frames import is_frame, numeric_column, other_columns, read_frame, require_columns
-from .._utils.validation import name_some, native, numbers_of, outside, refuse_masked, targets_in_objects
+from .._utils.frames import (
+    RowsLike,
+    SideInfoLike,
+    ValuesLike,
+    as_records,
+    is_frame,
+    numeric_column,
+    other_columns,
+    read_features,
+    read_frame,
+    require_columns,
+    with_columns,
+)
+from .._utils.validation import check_finite, name_some, native, refuse_masked, warn
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
-from ..priors.base import Prior
+from ..priors.base import Posterior, Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions, target_positions
+from ..tasks.encoding import (
+    ROW_VALUES,
+    Encoding,
+    SideInfo,
+    TaskColumns,
+    as_columns,
+    class_labels,
+    class_positions,
+    columns_to_encode,
+    target_positions,
+)
 from ..tasks.reading import (
     LongTable,
     check_row_values,
     positions_of,
-    prediction_frame,
     side_by_rows,
     side_column,
 )
-from ..tasks.rows import LIMIT
+from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)
+#: Targets in the user's units must not all be smaller, because their squares would be zero.
+SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)
 WITHOUT_Y = (
@@ -41,16 +64,46 @@ WITHOUT_Y = (
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
-def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """Return rows as floats, dense or CSR, and targets if there are any, validated by scikit-learn."""
-    refuse_masked("X", X)
-    refuse_masked("y", y)
-    with numbers_of("X" if isinstance(y, str) else "X, y"):
-        options |= {"accept_sparse": "csr", "dtype": np.float64}
-        if isinstance(y, str):
-            options |= {"ensure_min_samples": 0, "ensure_min_features": 0}
-            return validate_data(estimator, X, reset=False, **options)
-        return validate_data(estimator, X, targets_in_objects(y), y_numeric=True, **options)
+class Accepts(NamedTuple):
+    """The kinds of tasks that a learner can use."""
+
+    row_values: tuple[str, ...] = ()  # optional values per row; see `TaskSet`
+    any_number: bool = True  # targets that are any numbers; if not, the loss checks them
+    classes: bool = False  # targets that are class labels
+    category_codes: bool = False  # columns of category codes; if not, they become indicators
+    any_unit: bool = False  # values of any size, because the learner scales them
+    min_features: int = 1
+
+
+class Model(Protocol):
+    """The features of a fitted model; the names are set if `fit` got names."""
+
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+
+class Learner(Model, Protocol):
+    """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those with "_"."""
+
+    fit_intercept: bool
+    device: Any
+    loss_: Loss
+    prior_: Prior
+    n_side_info_in_: int
+    columns_in_: dict[str, Any]
+    encoding_: Encoding | None
+    classes_: NDArray[Any]
+    task_labels_: NDArray[Any]
+    task_posterior_: Posterior
+
+    @property
+    def accepts(self) -> Accepts:
+        """The kinds of tasks that the learner can use."""
+
+
+def feature_names(model: Model) -> NDArray[Any] | None:
+    """Return the names of the columns of `fit`, if they had names."""
+    return getattr(model, "feature_names_in_", None)
 
 
 def refuse_other_arguments(has_them: str, **arguments: Any) -> None:
@@ -60,84 +113,134 @@ def refuse_other_arguments(has_them: str, **arguments: Any) -> None:
             raise TypeError(f"{name}: {has_them.format(name=name)}")
 
 
-def read_tasks(
-    learner: Any,
-    X: Any,
-    y: Any = None,
-    groups: Any = None,
-    side_info: Any = None,
+def read(
+    learner: Learner,
+    X: RowsLike,
+    y: ValuesLike = None,
+    groups: ValuesLike = None,
+    side_info: SideInfoLike = None,
     *,
-    reset: bool,
-    min_features: int = 1,
-    **row_values: Any,
+    reset: bool = False,
+    may_lack_names: bool = False,
+    **row_values: ValuesLike,
 ) -> TaskSet:
-    """Return the tasks; unless ``reset`` starts a new fit, check them against the features of ``fit``."""
+    """Return rows, or a task set, as tasks; check them against the columns of `fit`, or store these if ``reset``.
+
+    scikit-learn warns if the rows are an array and those of `fit` had names, unless they ``may_lack_names``.
+    """
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
-    X, y = _as_signs(learner, X, y, reset=reset)
     if isinstance(X, TaskSet):
         has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
         refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info, **row_values)
-        tasks = X
-        if len(tasks) == 0:
+        if len(X) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
-        check_names(learner, tasks, reset=reset)
-    elif not reset and (read := encoded_rows(learner, X))[1] is not None:
-        row_values = values_of_rows(learner.encoding_, X, **(dict.fromkeys(ROW_VALUES) | row_values))
-        side_info = side_of_rows(learner, X, side_info)
-        tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
-    else:
-        if reset and y is None:
-            raise ValueError(WITHOUT_Y)
-        options = {"ensure_all_finite": False, "ensure_min_features": min_features}
-        frame = X if reset and is_frame(X) else None
-        X, y = validated(learner, X if reset else read[0], y, reset=reset, **options)
-        if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
-            routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
-            advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
-            message = f"groups is None, so all {X.shape[0]} rows are one task; {advice}"
-            warnings.warn(message, SingleTaskWarning, stacklevel=outside())
-        # Errors of a frame name its columns.
-        X = X if frame is None else frame
-        tasks = TaskSet(X, y, groups, side_info, **row_values).replace(feature_names=None)
-    if reset and tasks.n_features < max(min_features, 1 - learner.fit_intercept):
+        if isinstance(learner.loss_, MarginLoss):
+            X = X.replace(y=_as_signs(learner, class_labels(X), reset=reset))
+        return check_tasks(learner, X, reset=reset)
+    if reset and y is None:
+        raise ValueError(WITHOUT_Y)
+    y = _as_signs(learner, y, reset=reset)
+    tasks = as_tasks(None if reset else learner, X, y, groups, side_info, **row_values)
+    if reset and groups is None and len(tasks.y) > 1:
+        routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
+        advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
+        warn(f"groups is None, so all {len(tasks.y)} rows are one task; {advice}", SingleTaskWarning)
+    if not may_lack_names and tasks.encoding is None and (reset or learner.encoding_ is None):
+        validate_data(learner, X if reset else known_columns(learner, X), reset=reset, skip_check_array=True)
+    return check_tasks(learner, tasks, reset=reset)
+
+
+def as_tasks(
+    learner: Learner | None,
+    X: RowsLike,
+    y: ValuesLike,
+    groups: ValuesLike,
+    side_info: SideInfoLike,
+    **row_values: ValuesLike,
+) -> TaskSet:
+    """Return rows as tasks; columns of frames are read like those of the learner's `fit`, if there is one."""
+    if learner is not None and learner.encoding_ is not None:
+        side_info = side_by_rows(side_info, groups, X, y)
+        values = values_of_rows(learner.encoding_, X, **(dict.fromkeys(ROW_VALUES) | row_values))
+        tasks = TaskSet(
+            learner.encoding_.encode_rows(X), y, groups, side_of_rows(learner, X, side_info), **values
+        )
+        return tasks.replace(feature_names=learner.encoding_.feature_names) if is_frame(X) else tasks
+    if learner is not None:
+        return TaskSet(known_columns(learner, X), y, groups, side_info, **row_values)
+    columns = columns_to_encode(X)
+    if columns and groups is None:
+        advice = "Pass groups= with the task label of each row; categories are then encoded."
+        raise ValueError(f"groups is None, and column {columns[0]!r} of X is not numeric. {advice}")
+    read_rows = TaskSet.from_columns if columns else TaskSet
+    return read_rows(X, y, groups, side_info, **row_values)
+
+
+def check_tasks(
+    learner: Learner, tasks: TaskSet, *, reset: bool = False, has_targets: bool = True
+) -> TaskSet:
+    """Check tasks against the learner and the columns of `fit`, or store these columns if ``reset``.
+
+    Return the tasks with side information in the order of `fit`.
+    """
+    tasks = tasks if learner.accepts.category_codes else tasks.with_indicators()
+    check_names(learner, tasks, reset=reset)
+    if reset and tasks.n_features < max(learner.accepts.min_features, 1 - learner.fit_intercept):
         found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
         needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
         raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
-    _check_targets(tasks, learner.loss_)
-    return tasks if reset else align_side_info(learner, tasks)
+    _check_row_values(learner, tasks)
+    if has_targets:
+        _check_targets(learner, tasks)
+    if hasattr(learner, "prior_"):
+        y = tasks.y if has_targets else None
+        learner.prior_.scaling.check(tasks.X, y, feature_names(learner))
+    elif not learner.accepts.any_unit:
+        Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+        if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
+            raise ValueError(f"y: targets are below {SMALLEST_TARGET:g}, so squares are zero; rescale")
+    # Names are those of `fit`, so that tasks of several calls can be joined.
+    tasks = tasks.replace(feature_names=feature_names(learner))
+    if not reset:
+        return _align_side_info(learner, tasks)
+    if not len(tasks.y):
+        raise ValueError("X: none of the tasks has a row; pass tasks with rows")
+    learner.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
+    learner.columns_in_ = {"task": None, "target": None, "side_info": tasks.side_names}
+    if (encoding := tasks.encoding) is not None:
+        learner.encoding_ = encoding
+        learner.columns_in_ |= {"task": encoding.task, "target": encoding.target}
+    return tasks
 
 
-def _as_signs(learner: Any, X: Any, y: Any, *, reset: bool = False) -> tuple[Any, Any]:
-    """Return rows and targets; for a margin loss, encode two class labels as −1 and +1, and store them in `fit`."""
-    is_set = isinstance(X, TaskSet)
-    if not isinstance(learner.loss_, MarginLoss) or (y is None and not is_set):
-        return X, y
-    labels = np.asarray(X.y if is_set else y)
-    names = X.encoding.classes if is_set and X.encoding is not None else ()
-    if reset and labels.ndim == 1 and (names or not np.isin(labels, (-1, 1)).all()):
-        classes = np.array(names) if names else np.unique(labels)
+def _as_signs(learner: Learner, labels: Any, *, reset: bool) -> Any:
+    """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as classes."""
+    if not isinstance(learner.loss_, MarginLoss) or labels is None:
+        return labels
+    labels = np.asarray(labels)
+    if reset and labels.ndim == 1 and not np.isin(labels, (-1, 1)).all():
+        classes = np.unique(labels)
         if len(classes) == 2 and (classes == classes).all():
             learner.classes_ = classes
         elif classes.dtype.kind not in "iuf":
             needed = f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}"
             raise ValueError(f"{needed}. EmpiricalBayesClassifier takes more than two.")
     if not hasattr(learner, "classes_"):
-        return X, y
-    if is_set:
-        return X.replace(y=2.0 * target_positions(X, learner.classes_) - 1.0), y
-    return X, 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
+        return labels
+    return 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
 
 
-def values_of_rows(encoding: Encoding | None, X: Any, **values: Any) -> dict[str, Any]:
+def values_of_rows(encoding: Encoding | None, X: RowsLike, **values: Any) -> dict[str, Any]:
     """Return these optional values per row; if one is None and X is a frame, read it from the column used in `fit`."""
     if encoding is not None and is_frame(X):
         frame = read_frame(X, "X")
-        for role, name in ((role, getattr(encoding, role)) for role in values):
-            if values[role] is None and name in frame.columns:
+        for role in [role for role, value in values.items() if value is None]:
+            name = getattr(encoding, role)
+            if name in frame.columns:
                 values[role] = numeric_column(frame[name], role)
-        if "exposure" in values and values["exposure"] is None and encoding.exposure is not None:
-            raise missing_exposure(encoding)
+            elif role == "exposure" and name is not None:
+                raise missing_exposure(encoding)
     return values
 
 
@@ -149,7 +252,7 @@ def missing_exposure(encoding: Encoding | None) -> ValueError:
     return ValueError(f"exposure: fit had exposures{column}, and these rows have none. {advice}")
 
 
-def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
+def side_of_rows(learner: Learner, X: RowsLike, side_info: SideInfoLike) -> Any:
     """Return the side information that was passed, or read it from the columns used in `fit` if X is a frame."""
     names = learner.columns_in_["side_info"]
     if side_info is None and names and learner.encoding_ is not None and is_frame(X):
@@ -159,7 +262,7 @@ def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
     return side_info
 
 
-def side_by_label(learner: Any, side_info: Any) -> Any:
+def side_by_label(learner: Learner, side_info: SideInfoLike) -> Any:
     """Return side information as a mapping from label to row, if it is a frame with the task column of `fit`."""
     task = learner.columns_in_["task"]
     frame = read_frame(side_info, "side_info") if is_frame(side_info) and isinstance(task, str) else None
@@ -168,25 +271,16 @@ def side_by_label(learner: Any, side_info: Any) -> Any:
     return dict(zip(frame[task].to_list(), frame.drop(task).rows(named=True), strict=True))
 
 
-def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
+def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
     """Return a positive exposure for each row, or None; raise ValueError if the targets are not counts."""
     if exposure is not None and not prior.response.has_exposure:
         raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return check_row_values("exposure", exposure, n_rows)
 
 
-def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
-    """Return the encoded rows of a frame and their column names; without an encoding, the columns of `fit` and None."""
-    encoding = learner.encoding_
-    if encoding is None:
-        return known_columns(learner, X), None
-    rows = encoding.encode_rows(X)
-    return rows, None if rows is X else encoding.feature_names
-
-
-def known_columns(learner: Any, X: Any) -> Any:
+def known_columns(model: Model, X: RowsLike) -> Any:
     """Return X; if it is a frame that has the columns of `fit` and others, return a frame without the others."""
-    names = getattr(learner, "feature_names_in_", None)
+    names = feature_names(model)
     if names is None or not is_frame(X):
         return X
     frame = read_frame(X, "X")
@@ -194,23 +288,48 @@ def known_columns(learner: Any, X: Any) -> Any:
     return frame.select(list(names)).to_native() if has_more else X
 
 
-def tasks_to_score(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) -> TaskSet:
+def tasks_to_score(
+    learner: Learner, X: RowsLike, y: ValuesLike, groups: ValuesLike, side_info: SideInfoLike
+) -> TaskSet:
     """Return rows and targets as tasks; the targets of a classifier are positions of its classes."""
-    has_classes = hasattr(learner, "learners_")
     if isinstance(X, TaskSet):
-        return X.replace(y=target_positions(X, learner.classes_)) if has_classes else X
-    if has_classes:
+        return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X
+    if is_classifier(learner):
         y = class_positions(native(learner.classes_), native(np.asarray(y)))
-    side_info = side_by_rows(side_info, groups, X, y)
-    if getattr(learner, "encoding_", None) is None:
-        return TaskSet(known_columns(learner, X), y, groups, side_info)
-    row_values = values_of_rows(learner.encoding_, X, **dict.fromkeys(ROW_VALUES))
-    rows, names = encoded_rows(learner, X)
-    side_info = side_of_rows(learner, X, side_info)
-    return TaskSet(rows, y, groups, side_info, **row_values).replace(feature_names=names)
+    return as_tasks(learner, X, y, groups, side_info)
 
 
-def _has_no_rows(X: Any, n_features: int, y: Any) -> bool:
+def read_rows(
+    model: Model,
+    prior: Prior,
+    encoding: Encoding | None,
+    X: RowsLike,
+    exposure: ValuesLike,
+    *,
+    may_lack_names: bool = False,
+) -> tuple[Any, NDArray[np.float64] | None]:
+    """Return rows to predict and their exposures, checked against the columns of `fit`; see `read`."""
+    d, names = model.n_features_in_, feature_names(model)
+    # Valid arrays are returned early, because the checks cost more than the prediction of a few rows.
+    is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
+    if is_array and exposure is None and X.shape == (len(X), d) and len(X) and prior.scaling.holds(X):
+        return X, None
+    exposure = values_of_rows(encoding, X, exposure=exposure)["exposure"]
+    encoded = X if encoding is None else encoding.encode_rows(X)
+    if encoded is X:
+        X = known_columns(model, X)
+        encoded, _ = read_features(X, min_rows=0)
+        check_finite(encoded, "X")
+        if is_frame(X) or not may_lack_names:
+            validate_data(model, X, reset=False, skip_check_array=True)
+    if encoded.shape[1] != d:
+        expected = f"{type(model).__name__} is expecting {d} features as input"
+        raise ValueError(f"X has {encoded.shape[1]} features, but {expected}")
+    prior.scaling.check(encoded, names=names)
+    return encoded, check_exposure(prior, exposure, encoded.shape[0])
+
+
+def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
     """Return whether a task has no rows, for example after filtering a table."""
     shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
@@ -222,7 +341,7 @@ def _has_no_rows(X: Any, n_features: int, y: Any) -> bool:
     return True
 
 
-def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
+def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> None:
     """Store or check the features of a task set, as scikit-learn does for arrays and frames."""
     names = tasks.feature_names
     if reset:
@@ -232,7 +351,7 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
         elif hasattr(learner, "feature_names_in_"):
             del learner.feature_names_in_
         return
-    known = getattr(learner, "feature_names_in_", None)
+    known = feature_names(learner)
     hint = ""
     if tasks.encoding is not None and learner.encoding_ is not None:
         hint = f". {_READ_AGAIN}"
@@ -247,13 +366,13 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
         raise ValueError(f"The feature names should match those that were passed during fit: {found}")
 
 
-def refuse_side_info(learner: Any) -> None:
+def refuse_side_info(learner: Learner) -> None:
     """Raise ValueError if the learner was fitted without side information."""
     if not learner.n_side_info_in_:
         raise ValueError("side_info: this learner was fitted without side information; leave it out here")
 
 
-def require_side_info(learner: Any, tasks: TaskSet, advice: str) -> None:
+def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
     """Raise ValueError if tasks lack the side information of `fit`.  A {} in ``advice`` becomes an example of a mapping."""
     if learner.n_side_info_in_ and tasks.side_info is None:
         names = learner.columns_in_["side_info"]
@@ -262,7 +381,7 @@ def require_side_info(learner: Any, tasks: TaskSet, advice: str) -> None:
         raise ValueError(f"side_info: {fitted}; {advice.format(f'{{{names[0]!r}: ...}}' if names else '')}")
 
 
-def align_side_info(learner: Any, tasks: TaskSet) -> TaskSet:
+def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
     """Return the tasks with side information encoded and ordered as in `fit`."""
     if tasks.encoding is None and learner.encoding_ is not None and tasks.side_info is not None:
         encoded = learner.encoding_.encode_side_info(tasks.side_info, tasks.side_names)
@@ -278,40 +397,35 @@ def align_side_info(learner: Any, tasks: TaskSet) -> TaskSet:
     return tasks.replace(side_info=tasks.side_info[:, order], side_names=known)
 
 
-def _check_targets(tasks: TaskSet, loss: Loss) -> None:
+def _check_row_values(learner: Learner, tasks: TaskSet) -> None:
+    """Raise ValueError for values per row that the learner cannot use, and for missing exposures."""
+    for name in ROW_VALUES:
+        if getattr(tasks, name) is not None and name not in learner.accepts.row_values:
+            use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
+            raise ValueError(f"{name}: {learner!r} cannot use it; leave it out, or use {use}")
+    if len(tasks.y) and tasks.exposure is None and hasattr(learner, "prior_") and learner.prior_.has_exposure:
+        raise missing_exposure(learner.encoding_)
+
+
+def _check_targets(learner: Learner, tasks: TaskSet) -> None:
+    if tasks.encoding is not None and tasks.encoding.classes and not learner.accepts.classes:
+        target = repr(tasks.encoding.target)
+        raise ValueError(f"y: {target} has classes, not numbers; use EmpiricalBayesClassifier")
+    if learner.accepts.any_number:
+        return
     try:
-        loss.check_targets(tasks.y)
+        learner.loss_.check_targets(tasks.y)
     except ValueError as error:
         for task in tasks:
             try:
-                loss.check_targets(task.y)
+                learner.loss_.check_targets(task.y)
             except ValueError:
                 raise ValueError(f"{error} (first in task {task.label!r})") from None
         raise
 
 
-def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
-    """Return one task from valid float64 arrays, or None for other input, which must be read and checked.
-
-    This is a fast path, because scikit-learn's validation costs more than adapting to the task.
-    """
-    if hasattr(learner, "classes_"):
-        return None
-    for array in (X, y) if side_info is None else (X, y, side_info):
-        if type(array) is not np.ndarray or array.dtype is not FLOAT or not array.size:
-            return None
-    if y.ndim != 1 or X.shape != (len(y), learner.n_features_in_) or not learner.prior_.scaling.holds(X, y):
-        return None
-    if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
-        return None
-    learner.loss_.check_targets(y)
-    # Copy, because a TaskSet makes its arrays read-only, and these belong to the user.
-    side = None if side_info is None else side_info[None].copy()
-    return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), ONE_LABEL, side)
-
-
 def tasks_without_rows(
-    X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any
+    learner: Learner, X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows as tasks without rows, and the position of each chosen row's task."""
     if isinstance(side_info, SideInfo) and side_info.values is not None:
@@ -321,7 +435,7 @@ def tasks_without_rows(
         table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
         side_info = table[chosen]
     tasks = TaskSet(X[chosen], np.zeros(int(chosen.sum())), labels[chosen], side_info)
-    return tasks.without_rows(), positions_of(labels[chosen], tasks.labels)
+    return _align_side_info(learner, tasks.without_rows()), positions_of(labels[chosen], tasks.labels)
 
 
 def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
@@ -331,10 +445,10 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
     if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):
         added = f"tasks 0 to {n - 1} occurred before, and their new rows were added to the earlier ones"
         advice = "If they are other tasks, label them: TaskSet.from_tasks(tasks, labels=...)"
-        warnings.warn(f"partial_fit: {added}. {advice}", UserWarning, stacklevel=outside())
+        warn(f"partial_fit: {added}. {advice}")
 
 
-def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:
+def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:
     """Return the tasks with the sample weights as targets.  If ``groups`` is given, the weights are in its order."""
     refuse_masked("sample_weight", sample_weight)
     values = np.array(sample_weight, dtype=float)
@@ -344,41 +458,56 @@ def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskS
     return tasks.replace(y=in_order)
 
 
-def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: Any) -> TaskSet:
+def _valid_task(learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike) -> TaskSet | None:
+    """Return one task from valid float64 arrays, or None for other input, which must be read and checked.
+
+    This is a fast path, because scikit-learn's validation costs more than adapting to the task.
+    """
+    if hasattr(learner, "classes_") or learner.prior_.has_exposure:
+        return None
+    for array in (X, y) if side_info is None else (X, y, side_info):
+        if type(array) is not np.ndarray or array.dtype is not FLOAT or not array.size:
+            return None
+    if y.ndim != 1 or X.shape != (len(y), learner.n_features_in_) or not learner.prior_.scaling.holds(X, y):
+        return None
+    if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
+        return None
+    if not learner.accepts.any_number:
+        learner.loss_.check_targets(y)
+    # Copy, because a TaskSet makes its arrays read-only, and these belong to the user.
+    side = None if side_info is None else side_info[None].copy()
+    return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), ONE_LABEL, side)
+
+
+def read_one_task(
+    learner: Learner,
+    X: RowsLike,
+    y: ValuesLike,
+    side_info: SideInfoLike,
+    **row_values: ValuesLike,
+) -> TaskSet:
     """Return a set of one task, which may have no rows."""
-    if not hasattr(learner, "prior_"):  # scikit-learn's check alone costs as much as adapting
-        check_is_fitted(learner, "prior_")
     if side_info is not None:
         refuse_side_info(learner)
-    if not row_values and (clean := _clean_task(learner, X, y, side_info)) is not None:
-        return clean
-    scaling, names = learner.prior_.scaling, getattr(learner, "feature_names_in_", None)
-    if isinstance(X, TaskSet):
-        task = read_tasks(learner, X, y, None, side_info, reset=False, **row_values)
-        scaling.check(task.X, task.y, names)
+    if not row_values and (task := _valid_task(learner, X, y, side_info)) is not None:
         return task
-    if X is None or _has_no_rows(X, learner.n_features_in_, y):
-        if X is None and y is not None:
-            raise ValueError("y: got targets without rows; pass X as well")
-        # Side information is read together with a dummy row, which is then dropped.
-        task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
-        return align_side_info(learner, task)
-    row_values = values_of_rows(learner.encoding_, X, **(dict.fromkeys(ROW_VALUES) | row_values))
-    y = _as_signs(learner, X, y)[1]
-    # Unlike scikit-learn's validation, this does not warn about arrays without names.
-    side_info = side_of_rows(learner, X, side_info)
-    X, row_names = encoded_rows(learner, X)
-    task = TaskSet(X, y, None, side_info, **row_values)
-    task = task if row_names is None else task.replace(feature_names=row_names)
-    check_names(learner, task)
-    task = align_side_info(learner, task)
-    scaling.check(task.X, task.y, names)
-    learner.loss_.check_targets(task.y)
-    return task
+    if X is not None and (isinstance(X, TaskSet) or not _has_no_rows(X, learner.n_features_in_, y)):
+        return read(learner, X, y, None, side_info, may_lack_names=True, **row_values)
+    if X is None and y is not None:
+        raise ValueError("y: got targets without rows; pass X as well")
+    # Side information is read together with a dummy row, which is then dropped.
+    task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
+    return _align_side_info(learner, task)
 
 
 def read_tensors(
-    learner: Any, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool = False
+    learner: Learner,
+    X: RowsLike,
+    y: ValuesLike,
+    groups: ValuesLike,
+    side_info: SideInfoLike,
+    *,
+    reset: bool = False,
 ) -> TensorTasks:
     """Check tensors of rows; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
@@ -398,7 +527,14 @@ def read_tensors(
 
 
 def read_table(
-    learner: Any, data: Any, name: str, task: Any, target: Any, side_info: Any = None, exposure: Any = None
+    learner: Learner,
+    data: Any,
+    name: str,
+    *,
+    task: TaskColumns | None,
+    target: str | None,
+    side_info: SideInfoLike = None,
+    exposure: str | None = None,
 ) -> tuple[TaskSet, NDArray[np.intp]]:
     """Return the rows of a frame or task set as tasks; row i of the tasks is row ``order[i]`` of the frame.
 
@@ -411,7 +547,7 @@ def read_table(
     if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
-    side, features = learner.columns_in_["side_info"], getattr(learner, "feature_names_in_", None)
+    side, features = learner.columns_in_["side_info"], feature_names(learner)
     if side is None or encoding is not None or side_info is not None or not set(side) <= set(frame.columns):
         side = []  # `LongTable` finds the side information columns of an encoding
     if encoding is not None:
@@ -427,32 +563,37 @@ def read_table(
     require_columns(frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side])
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
-    features = columns if encoding is None else None
-    options = {"encoding": encoding, "row_columns": {"exposure": exposure}}
+    named = columns if encoding is None else None
+    row_columns = {"exposure": exposure}
+    table = LongTable(data, task, target, named, side_info, side or None, encoding, row_columns=row_columns)
     try:
-        rows = LongTable(data, task, target, features, side_info, side or None, **options).read()
+        rows = table.read()
         tasks = TaskSet.from_grouped(*rows)
     except ValueError as error:  # errors of `LongTable` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     if name == "support" and hasattr(learner, "task_labels_"):
         at = positions_of(tasks.labels, learner.task_labels_)
-        n_rows = getattr(learner, "learners_", [learner])[0].task_posterior_.n_rows[at]
+        n_rows = learner.task_posterior_.n_rows[at]
         if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
             found = f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows than in fit"
             advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
-            warnings.warn(message, UserWarning, stacklevel=outside())
+            warn(message)
     return tasks, np.argsort(rows.grouping.codes, kind="stable")
 
 
 def prediction_table(
     columns: Mapping[str, NDArray[np.float64]], query: Any, order: NDArray[np.intp], task: Any
 ) -> Any:
-    """Return columns of predictions next to the task labels: a frame like the query, or a structured array."""
-    if not isinstance(query, TaskSet):
-        return prediction_frame(columns, query, order, as_columns(task))
-    dtype = [("task", query.labels.dtype), *((column, np.float64) for column in columns)]
-    table = np.empty(len(query.y), dtype=dtype)
-    for column, values in (("task", np.repeat(query.labels, query.sizes)), *columns.items()):
-        table[column] = values
-    return table
+    """Return columns of predictions next to the task labels: a frame like the query, or a structured array.
+
+    Entry i of the columns belongs to row ``order[i]`` of a frame.
+    """
+    if isinstance(query, TaskSet):
+        return as_records({"task": np.repeat(query.labels, query.sizes), **columns})
+    names = as_columns(task)
+    for name in names:
+        if name in columns:
+            raise ValueError(f"task: the column {name!r} has the name of a column of predictions; rename it")
+    back = np.argsort(order)
+    return with_columns(query, names, {name: values[back] for name, values in columns.items()})

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._utils.frames import RowsLike, ValuesLike
 from .._utils.records import Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
@@ -23,6 +24,8 @@ from .._utils.validation import (
     check_shape,
     check_target,
     numbers_of,
+    refuse_masked,
+    targets_in_objects,
 )
 from ..files.format import save
 from ..losses import get_loss
@@ -34,7 +37,7 @@ from ..tasks.encoding import Encoding
 from ..tasks.rows import Array, Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import check_exposure, known_columns, missing_exposure, validated, values_of_rows
+from .reading import missing_exposure, read_rows, values_of_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -141,7 +144,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self.clip_ = prior.clip
         self._store(posterior)
 
-    def update(self, X: Any, y: Any, *, exposure: Any = None) -> Self:
+    def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
         """Add further rows of the task to an adapted model.
 
         The result is the same as that of `adapt` with all rows at once.  Models of `EmpiricalBayesLearner` keep the second
@@ -175,13 +178,17 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             self._adapt(self._prior, self._prior.extend(self._support, X, y, exposure))
         return self
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: RowsLike, y: ValuesLike) -> Self:
         """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
         with restored_on_failure(self):
             return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> Self:
-        X, y = validated(self, X, y)
+    def _fit(self, X: RowsLike, y: ValuesLike) -> Self:
+        refuse_masked("X", X)
+        refuse_masked("y", y)
+        with numbers_of("X, y"):
+            options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "y_numeric": True}
+            X, y = validate_data(self, X, targets_in_objects(y), **options)
         Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
         loss = get_loss(self.loss)
         loss.check_targets(y)
@@ -195,10 +202,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         bias = np.zeros(d) if self.bias is None else np.array(self.bias, dtype=float)
         if bias.shape != (d,) or not np.isfinite(bias).all():
             raise ValueError(f"bias: expected {d} finite numbers, got an array of shape {bias.shape}")
-        options: dict[str, Any] = {"inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
+        settings: dict[str, Any] = {"inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         with single_threaded_blas():
             y = np.ascontiguousarray(y)
-            solution = solving.solve(rows, y, theta, loss, offset=rows @ bias, **options)
+            solution = solving.solve(rows, y, theta, loss, offset=rows @ bias, **settings)
         self._prior = RepresentationPrior(
             scaling=Scaling.raw(X.shape[1], self.fit_intercept),
             clip=self.clip_,
@@ -255,38 +262,15 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             return self._support
         return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
-    def _inputs(self, X: Any, exposure: Any) -> tuple[Any, Array | None]:
+    def _inputs(self, X: RowsLike, exposure: ValuesLike) -> tuple[Any, Array | None]:
         """Return validated rows and exposures; columns of tables are found by name."""
         if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
             check_is_fitted(self, "coef_")
-        exposure = values_of_rows(self._encoding, X, exposure=exposure)["exposure"]
-        X = self._rows(X)
-        return X, check_exposure(self._prior, exposure, X.shape[0])
+        # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
+        adapted = self._support is not None
+        return read_rows(self, self._prior, self._encoding, X, exposure, may_lack_names=adapted)
 
-    def _rows(self, X: Any) -> Any:
-        """Return the rows, validated against the features of `fit`."""
-        d, scaling = self.n_features_in_, self._prior.scaling
-        if self._encoding is not None:
-            X = self._encoding.encode_rows(X)
-        elif self._support is not None and type(X) is np.ndarray and X.dtype == np.float64:
-            # scikit-learn's validation costs more than the prediction of a few rows.
-            is_valid = len(X.shape) == 2 and X.shape[1] == d and len(X) > 0 and scaling.holds(X)
-            if is_valid:
-                return X
-        if self._support is None or type(X) is not np.ndarray:
-            X = validated(self, known_columns(self, X))
-        else:
-            # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
-            options = {"ensure_min_samples": 0, "ensure_min_features": 0}
-            with numbers_of("X"):
-                X = check_array(X, dtype=np.float64, input_name="X", **options)
-            if X.shape[1] != d:
-                expected = f"{type(self).__name__} is expecting {d} features as input"
-                raise ValueError(f"X has {X.shape[1]} features, but {expected}")
-        scaling.check(X, names=getattr(self, "feature_names_in_", None))
-        return X
-
-    def predict(self, X: Any, exposure: Any = None) -> Array:
+    def predict(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
         """Predict ``X @ coef_ + intercept_`` plus the learner's shared effects, if any, clipped to ``clip``.
 
         For classification losses, predictions are decision values.  For the pinball loss, a model of `EmpiricalBayesLearner`
@@ -295,7 +279,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         return self._predicted(*self._inputs(X, exposure), None).prediction
 
-    def predict_interval(self, X: Any, coverage: float = 0.9, exposure: Any = None) -> Array:
+    def predict_interval(self, X: RowsLike, coverage: float = 0.9, exposure: ValuesLike = None) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
         The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
@@ -323,7 +307,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         found = self._predicted(*inputs, coverage)
         return np.stack([found.lower, found.upper], axis=1)
 
-    def predict_std(self, X: Any, exposure: Any = None) -> Array:
+    def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
         """Predict the standard deviation of a new target at each row about ``X @ coef_ + intercept_``.
 
         It combines the noise of the task and the uncertainty of its weights, calibrated on the errors of held-out tasks.

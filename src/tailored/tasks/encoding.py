@@ -22,6 +22,7 @@ from .._utils.frames import (
     PLAIN_NUMBER,
     Column,
     Frame,
+    RowsLike,
     as_floats,
     factorize,
     is_frame,
@@ -347,7 +348,7 @@ class Encoding(Record):
             values = [str(value) for value in values]  # a file in which all classes look like numbers
         return self, class_positions(self.classes, values, title)
 
-    def encode_rows(self, X: Any) -> Any:
+    def encode_rows(self, X: RowsLike) -> Any:
         """Return the encoded features of a frame; columns that were not features are ignored.
 
         Data other than frames, and frames of encoded columns, are returned unchanged.
@@ -461,12 +462,16 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     return (task,) if isinstance(task, str) else tuple(task)
 
 
+def class_labels(tasks: Any) -> np.ndarray:
+    """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
+    classes = () if tasks.encoding is None else tasks.encoding.classes
+    return np.array(classes)[tasks.y.astype(np.intp)] if classes else tasks.y
+
+
 def target_positions(tasks: Any, classes: Any) -> np.ndarray:
     """Return the positions of a task set's targets among the classes of a learner."""
-    labels, own = tasks.y, () if tasks.encoding is None else tasks.encoding.classes
-    if own:  # the targets are positions among the classes of the table, which may lack some of the learner's
-        labels = np.array(own)[labels.astype(np.intp)]
-    return class_positions(native(np.asarray(classes)), native(labels))
+    # The table may lack some of the learner's classes.
+    return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
 
 
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
@@ -480,7 +485,7 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
     raise ValueError(f"{title}: class {unknown} was not in fit, which had {name_some(list(classes), 12)}")
 
 
-def columns_to_encode(X: Any) -> list[str]:
+def columns_to_encode(X: RowsLike) -> list[str]:
     """Return the columns of a frame that are not numeric; an empty list for other data."""
     if not is_frame(X):
         return []

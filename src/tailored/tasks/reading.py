@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from .._utils.frames import (
     Column,
     Frame,
+    SideInfoLike,
+    ValuesLike,
     check_columns,
     factorize,
     is_frame,
@@ -91,7 +93,7 @@ def distinct_labels(labels: Any, n_tasks: int) -> np.ndarray:
     return array.copy()
 
 
-def group_rows(groups: Any, n_rows: int, name: str = "groups") -> Grouping:
+def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Grouping:
     """Number the tasks of the rows by first appearance of their labels; for None, all rows are one task, labelled 0."""
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
@@ -246,7 +248,7 @@ BY_LABEL = (
 MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 
 
-def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
+def side_by_rows(side_info: SideInfoLike, groups: ValuesLike, *others: Any) -> Any:
     """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
 
     Such a frame has no index, the default index, or the index of `groups` or of one of the `others`. A frame whose
@@ -275,7 +277,7 @@ def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
     return side_info
 
 
-def _is_constant(values: np.ndarray, groups: Any) -> bool:
+def _is_constant(values: np.ndarray, groups: ValuesLike) -> bool:
     grouping = group_rows(groups, len(values))
     return all(first_difference(column, grouping.codes, grouping.first)[1] is None for column in values.T)
 
@@ -287,7 +289,7 @@ def _row_index(data: Any) -> list[Any] | None:
     return None if index is None else list(index.tolist())
 
 
-def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> SideInfo:
+def read_side_info(side_info: SideInfoLike, grouping: Grouping, *, has_labels: bool) -> SideInfo:
     """Return the argument `side_info` of `TaskSet` with one row per task.
 
     For a single task without a label (`groups=None`), it may be a dict of named values, a Series, or a frame of one row.
@@ -322,7 +324,7 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
     return side_from_columns(list(array.T), None, grouping)
 
 
-def read_side_table(side_info: Any, task: list[str], labels: np.ndarray) -> SideInfo:
+def read_side_table(side_info: SideInfoLike, task: list[str], labels: np.ndarray) -> SideInfo:
     """Return side information that is found by label; the labels are in the columns `task` of a frame, or in its index."""
     if side_info is None:
         return SideInfo()
@@ -750,19 +752,3 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         else:
             continue
         warn(f"column {column.name!r} {message}", SecondGroupingWarning)
-
-
-def prediction_frame(
-    columns: Mapping[str, np.ndarray], query: Any, order: np.ndarray, task: Sequence[str]
-) -> Any:
-    """Return predictions next to the task labels of a query frame, as a frame of the same library.
-
-    Entry i of the columns belongs to row ``order[i]`` of the query.
-    """
-    for label in task:
-        if label in columns:
-            raise ValueError(f"task: the column {label!r} has the name of a column of predictions; rename it")
-    frame, back = read_frame(query, "query"), np.argsort(order)
-    options = {"native_namespace": nw.get_native_namespace(frame)}
-    series = [nw.new_series(name, values[back], **options) for name, values in columns.items()]
-    return frame.select(list(task)).with_columns(*series).to_native()

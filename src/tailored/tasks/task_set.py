@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._utils.frames import read_features, read_frame, read_target
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_features, read_frame, read_target
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     canonical_csr,
@@ -130,14 +130,14 @@ class TaskSet(Fitted):
 
     def __init__(
         self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        side_info: Any = None,
+        X: RowsLike,
+        y: ValuesLike,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
         *,
-        sample_weight: Any = None,
-        frequency_weight: Any = None,
-        exposure: Any = None,
+        sample_weight: ValuesLike = None,
+        frequency_weight: ValuesLike = None,
+        exposure: ValuesLike = None,
     ) -> None:
         rows, names = read_features(X)
         target = check_target(read_target(y), rows.shape[0])
@@ -156,7 +156,7 @@ class TaskSet(Fitted):
         task: str | Sequence[str],
         target: str | None,
         features: Sequence[str] | None = None,
-        side_info: Any = None,
+        side_info: SideInfoLike = None,
         side_columns: Sequence[str] | None = None,
         encoding: Encoding | None = None,
         missing: str = "error",
@@ -202,7 +202,14 @@ class TaskSet(Fitted):
         return cls.from_grouped(*table.read())
 
     @classmethod
-    def from_columns(cls, X: Any, y: Any, groups: Any, side_info: Any, **row_values: Any) -> Self:
+    def from_columns(
+        cls,
+        X: RowsLike,
+        y: ValuesLike,
+        groups: ValuesLike,
+        side_info: SideInfoLike,
+        **row_values: ValuesLike,
+    ) -> Self:
         """Read a frame of features as `from_frame` does; targets and labels are separate arguments."""
         frame = read_frame(X, "X")
         encoding, values = Encoding.of(frame, frame.columns, None, None)
@@ -218,7 +225,7 @@ class TaskSet(Fitted):
         return self
 
     @classmethod
-    def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: Any = None) -> Self:
+    def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
         """Join tasks given one by one as ``(X, y)``, ``(X, y, side_info)`` or `Task` records.
 
         Labels default to 0 .. T-1, or to those of the records. A task may have no rows: X of shape (0, d).
@@ -253,7 +260,13 @@ class TaskSet(Fitted):
 
     @classmethod
     def from_arrays(
-        cls, X: Any, y: Any, offsets: Any, labels: Any, side_info: Any = None, **others: Any
+        cls,
+        X: RowsLike,
+        y: ValuesLike,
+        offsets: Any,
+        labels: Any,
+        side_info: SideInfoLike = None,
+        **others: Any,
     ) -> Self:
         """Make a task set from valid arrays without checks; the arrays become read-only.
 
@@ -276,7 +289,7 @@ class TaskSet(Fitted):
 
     def _collect(
         self,
-        X: Any,
+        X: RowsLike,
         y: np.ndarray,
         grouping: Grouping,
         side: SideInfo,
@@ -394,6 +407,14 @@ class TaskSet(Fitted):
         sizes.flags.writeable = False
         return sizes
 
+    @property
+    def copies(self) -> np.ndarray:
+        """Number of copies (n,) of each row in `single_rows`."""
+        if (n := self.frequency_weight) is None:
+            return np.ones(len(self.y), dtype=np.int64)
+        most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
+        return np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
+
     def single_rows(self) -> Self:
         """Return the tasks with each row repeated according to its frequency, so that a split can divide the copies.
 
@@ -401,8 +422,7 @@ class TaskSet(Fitted):
         """
         if (n := self.frequency_weight) is None:
             return self
-        most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
-        copies = np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
+        copies = self.copies
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
         # The floors of the copies of a row sum to its frequency n.
@@ -574,6 +594,13 @@ class TaskSet(Fitted):
             If False, the first rows are the support.
         """
         self = self.single_rows()
+        chosen, n_support = self.support_rows(support, random_state, shuffle)
+        return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
+
+    def support_rows(
+        self, support: float, random_state: Any, shuffle: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return a mask of the support rows of `support_query`, for rows without frequencies, and their number per task."""
         n_support = row_counts(check_share("support", support), self.sizes)
         task = np.repeat(np.arange(len(self)), self.sizes)
         rank = row = np.arange(len(task)) - self.offsets[task]
@@ -582,8 +609,7 @@ class TaskSet(Fitted):
             order = np.lexsort((row_keys(seed, task, row), task))
             rank = np.empty_like(row)
             rank[order] = row
-        chosen = np.asarray(rank < n_support[task])
-        return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
+        return np.asarray(rank < n_support[task]), n_support
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._utils.frames import is_tensor
 from ...tasks.task_set import TaskSet
-
-
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def check_device(device: Any) -> Any:

@@ -161,7 +161,8 @@ def test_names_stay_with_the_tasks():
         assert part[0].feature_names.tolist() == ["dose", "weight"]
         assert part[0].side_names == ["age", "size"]
         assert all(task.side_names == ["age", "size"] for task in part)
-    assert (tasks[:2].encoding.task, tasks[:2].encoding.target) == ("user", "y")
+    assert all(part.encoding == tasks.encoding for part in list(parts_of(tasks))[:9])
+    assert (tasks.encoding.task, tasks.encoding.target) == ("user", "y")
     one = tasks[0]
     assert isinstance(one, Task)
     rows, targets, side, label = one

@@ -307,21 +307,6 @@ def test_no_warning_where_nothing_was_forgotten():
 # ------------------------------------------------------------------------------------ predictions
 
 
-def test_unseen_tasks_get_the_prior():
-    learner = fitted()
-    expected = learner.adapt().predict(X[:5])
-    np.testing.assert_allclose(learner.predict(X[:5], groups=np.full(5, 7)), expected, rtol=1e-9)
-    # seen and unseen ones in one call
-    groups = GROUPS[:10].copy()
-    groups[[1, 4, 5]] = [7, 8, 7]
-    found, seen = learner.predict(X[:10], groups=groups), learner.predict(X[:10], groups=GROUPS[:10])
-    new = np.isin(groups, [7, 8])
-    np.testing.assert_array_equal(found[~new], seen[~new])
-    np.testing.assert_allclose(found[new], learner.adapt().predict(X[:10])[new], rtol=1e-9)
-    # the task's own weights are another matter
-    assert np.abs(found[new] - seen[new]).max() > 1e-3
-
-
 @pytest.mark.filterwarnings("ignore:side_info. new tasks are predicted without")
 def test_unseen_tasks_are_described():
     learner = fitted(side=True)
@@ -352,25 +337,6 @@ def test_unseen_tasks_are_described():
     # a description that is not given is one of missing values
     unknown = learner.adapt(side_info=[np.nan]).predict(X[:1])
     np.testing.assert_allclose(learner.predict(X[:5], groups=groups)[:1], unknown, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [lambda g: f"user {g}", lambda g: ("user", g), lambda g: g if g % 2 else f"user {g}"],
-    ids=["words", "tuples", "mixed"],
-)
-def test_labels_of_any_kind(name):
-    labels = [name(g) for g in GROUPS.tolist()]
-    learner = IndependentLearner(loss="squared").fit(X, Y, groups=labels)
-    same = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
-    np.testing.assert_array_equal(learner.predict(X, groups=labels), same.predict(X, groups=GROUPS))
-    new = [name(7), *labels[1:4], name(8), name(7)]
-    expected = same.predict(X[:6], groups=[7, *GROUPS[1:4], 8, 7])
-    np.testing.assert_array_equal(learner.predict(X[:6], groups=new), expected)
-    if isinstance(new[0], str) and isinstance(labels[1], str):
-        np.testing.assert_array_equal(learner.predict(X[:6], groups=pd.Series(new)), expected)
-    with pytest.raises(ValueError, match="groups: expected 6 labels"):
-        learner.predict(X[:6], groups=new[:5])
 
 
 @pytest.mark.parametrize("side", [False, True])
