@@ -83,7 +83,7 @@ def test_settling_climbs_the_evidence_and_keeps_the_zeros():
     [([], [4]), (["ses"], [0, 4]), ([0], [0, 4]), (["track"], [2, 3, 4]), (["track=c", "age"], [1, 3, 4])],
 )
 def test_only_named_columns_vary(varying, vary):
-    learner = fit(varying, rows(45))
+    learner = fit(varying, rows(45), common="linear")
     assert learner.structure_["varying"] == tuple(vary)
     assert (learner.structure_["kind"], learner.n_components_) == ("mixed model", 1)
     moved = spread(learner)

@@ -3,7 +3,7 @@
 import pytest
 
 QUICK = {
-    "test_commands.py": (
+    "test_studies_commands.py": (
         "test_reproduce_then_plot_then_report",
         "test_help_lists_the_commands",
         "test_usage_errors",

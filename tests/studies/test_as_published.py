@@ -10,7 +10,7 @@ import pytest
 
 from studies.reproduction import as_published
 from studies.reproduction.as_published import RESHAPED, STEPS, VARIANTS, Data, Part, Variant, run_variant
-from test_commands import invoke
+from test_studies_commands import invoke
 
 
 def real_data(file: str) -> str:
