@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailored._utils.tables import Table
 from tailored.cli import console as cli_console
-from tailored.cli.console import console, make_table, note, say
+from tailored.cli.console import note, say
 
 if TYPE_CHECKING:
     from .benchmark.tables import Line
@@ -166,10 +167,10 @@ def benchmark(
 
         if show_list:
             for name, suite in SUITES.items():
-                console.print(f"{name:26} {suite.description}", markup=False)
-            console.print("\nmethods:")
+                say(f"{name:26} {suite.description}")
+            say("\nmethods:")
             for name, one in METHODS.items():
-                console.print(f"{name:26} {one.label.replace('`', '')}", markup=False)
+                say(f"{name:26} {one.label.replace('`', '')}")
             return
         suites, methods = data_sets or list(SUITES), method or list(METHODS)
         _check_names("data set", suites, SUITES)
@@ -257,10 +258,11 @@ def _compare_with_published(
     title = "Test error after all training tasks, and the largest difference over the checkpoints"
     formats = {"seed": "d", "step": ".5g", "published": ".6f", "reproduced": ".6f"}
     formats |= {"largest_difference": ".1e", "algorithm_1": ".4f"}
-    shown = make_table(title, ["experiment", "method"], [name.replace("_", " ") for name in formats])
-    for row in table.to_dict("records"):
-        shown.add_row(row["experiment"], row["method"], *(f"{row[k]:{how}}" for k, how in formats.items()))
-    console.print(shown)
+    rows = [
+        [row["experiment"], row["method"], *(f"{row[k]:{how}}" for k, how in formats.items())]
+        for row in table.to_dict("records")
+    ]
+    _print_table(title, ["experiment", "method", *(name.replace("_", " ") for name in formats)], rows)
     say(f"table: {out / variants.RESULTS_FILE}")
     if failing := variants.failing(table):
         limit = f"differ from the published errors by more than {variants.TOLERANCE:g}"
@@ -273,15 +275,15 @@ def _print_results(out: Path, names: list[str]) -> None:
 
     results, published = Results.read(out), read_published()
     title = "Test error after all training tasks: mean (standard deviation over seeds)"
-    shown = make_table(title, ["experiment", "method"], ["published", "measured", "seeds"])
+    rows = []
     for name in names:
         for method in results.methods(name):
             final = results.curves(name, method).final
             spread = f"{final.std(ddof=1):.2g}" if len(final) > 1 else "-"
             there = published.get(name, {}).get(method)
             quoted = f"{there.mean:.4g} ({there.deviation:.2g})" if there else "-"
-            shown.add_row(name, method, quoted, f"{final.mean():.4g} ({spread})", str(len(final)))
-    console.print(shown)
+            rows.append([name, method, quoted, f"{final.mean():.4g} ({spread})", str(len(final))])
+    _print_table(title, ["experiment", "method", "published", "measured", "seeds"], rows)
 
 
 def draw(results: Path, out: Path, published: Path | None = None) -> None:
@@ -300,19 +302,18 @@ def _check_names(kind: str, names: Iterable[str], valid: Iterable[str]) -> None:
 
 
 def _print_lines(lines: list[Line], title: str) -> None:
-    shown = make_table(title, ["data set", "method"], ["error", "against best baseline", "p", "fit"])
-    for place, line in enumerate(lines):
+    rows = []
+    for line in lines:
         same = line.method == line.best_baseline
-        shown.add_row(
-            line.suite,
-            line.method,
-            f"{line.mean:.4f} ± {line.deviation:.4f}",
-            "best baseline" if same else f"{line.difference:+.2f} %" if line.best_baseline else "",
-            "" if same or line.p_value != line.p_value else f"{line.p_value:.1e}",
-            f"{line.seconds:.1f} s",
-            end_section=[other.suite for other in lines[place + 1 : place + 2]] != [line.suite],
-        )
-    console.print(shown)
+        difference = "best baseline" if same else f"{line.difference:+.2f} %" if line.best_baseline else ""
+        p_value = "" if same or line.p_value != line.p_value else f"{line.p_value:.1e}"
+        error = f"{line.mean:.4f} ± {line.deviation:.4f}"
+        rows.append([line.suite, line.method, error, difference, p_value, f"{line.seconds:.1f} s"])
+    _print_table(title, ["data set", "method", "error", "against best baseline", "p", "fit"], rows)
+
+
+def _print_table(title: str, names: list[str], rows: list[list[str]]) -> None:
+    say(str(Table.of_rows(title, names, rows, n_printed=len(rows))))
 
 
 # --- environments for the choice of a model
@@ -351,7 +352,7 @@ def environments(
 
         if show_list:
             for name, one in ENVIRONMENTS.items():
-                console.print(f"{name:26} {one.n_seeds:2} seeds  {one.about}", markup=False, soft_wrap=True)
+                say(f"{name:26} {one.n_seeds:2} seeds  {one.about}")
             return
         chosen = names or [n for n, one in ENVIRONMENTS.items() if not quick or one.n_seeds >= 10]
         _check_names("known environment", chosen, ENVIRONMENTS)

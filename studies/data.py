@@ -7,6 +7,7 @@ Multilevel tables are never downloaded: ``benchmarks/export_multilevel.R`` write
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import zipfile
@@ -110,7 +111,9 @@ def load_movielens(data: str | None = None, *, n_items: int | None = 20, min_rat
     for name, names in columns.items():
         separator = "\t" if name == "u.data" else "|"
         with folder.joinpath(name).open(encoding="latin-1") as content:
-            tables[name] = pd.read_csv(content, sep=separator, names=names, usecols=range(len(names)))
+            tables[name] = pd.read_csv(
+                content, sep=separator, quoting=csv.QUOTE_NONE, names=names, usecols=range(len(names))
+            )
     X, ratings, items = _one_hot(tables["u.data"], n_items, min_ratings)
     people = tables["u.user"].astype({"age": float}).set_index("user").loc[ratings["user"].unique()]
     tasks = TaskSet(X, ratings["rating"], ratings["user"].to_numpy(), side_info=people.to_dict("index"))

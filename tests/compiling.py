@@ -6,15 +6,12 @@ Each call here has the argument types of the calls in the library; another signa
 import warnings
 
 import numpy as np
-from scipy import sparse
 
 
 def compile_kernels():
     """Call every kernel that Python calls, by the functions of the library that use it."""
     from tailored import EmpiricalBayesLearner
     from tailored.gaussian.em import fit_mixed_model
-    from tailored.gaussian.factor_em import FactorModel, factor_sums
-    from tailored.gaussian.factors import FactorRows
     from tailored.gaussian.kernels import invert_all
     from tailored.gaussian.responses import RESPONSES
     from tailored.gaussian.sites import ResponseRows
@@ -33,9 +30,6 @@ def compile_kernels():
     invert_all(np.eye(2)[None], 0.0)
     binary = ResponseRows(X, (y > 0) * 1.0, starts, RESPONSES["bernoulli"](), np.zeros(24), np.ones(24))
     fit_mixed_model(binary, max_iter=1)
-    one_hot = sparse.csr_array(np.eye(4)[np.arange(24) % 4])
-    model = FactorModel.start(4, 1, has_intercept=True, n_side=0, seed=[0])
-    factor_sums(model, FactorRows(one_hot, y, starts, np.empty((6, 0))))
 
 
 if __name__ == "__main__":

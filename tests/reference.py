@@ -115,6 +115,12 @@ def hinge():
     )
 
 
+def like(loss):
+    """Return the loss with the name and the parameter of a loss of the library."""
+    parameter = {"pinball": "quantile", "epsilon_insensitive": "epsilon", "huber": "delta"}.get(loss.name)
+    return globals()[loss.name](*([] if parameter is None else [getattr(loss, parameter)]))
+
+
 # --- linear algebra -----------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,13 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from . import baselines
 from ._utils.frames import as_frame
 from ._utils.progress import LOG, progress_bar
+from ._utils.tables import Table, format_number, json_value, plural, wrap
 from ._utils.validation import check_choice, check_fraction, check_int
 from .gaussian.responses import Bernoulli, Response
 from .learners.classifier import EmpiricalBayesClassifier, task_probabilities
 from .learners.empirical_bayes import EmpiricalBayesLearner
 from .learners.reading import tasks_to_score
-from .losses import error_name
-from .summaries.tables import format_number, json_value
+from .losses import Loss, error_name
 from .tasks.encoding import target_positions
 from .tasks.episodes import ORDERS
 from .tasks.reading import label_keys
@@ -113,14 +113,6 @@ class Evaluation:
         return {error_name(self.loss): self.errors, **self.scores}
 
     @property
-    def caption(self) -> str:
-        """Caption of a table of errors: the definition of its numbers and of each baseline."""
-        known = {**baselines.BASELINES, **baselines.RESPONSE_BASELINES}
-        about = [f"{name}: {known[name].__doc__}".split("\n")[0] for name in self.methods if name in known]
-        first = "± is the standard error over tasks. Every column predicts the same query rows."
-        return "\n".join([first, *about]).replace("`", "")
-
-    @property
     def mean(self) -> Array:
         """Errors averaged over tasks, (n_methods, n_supports)."""
         return self.errors.mean(axis=2)
@@ -130,17 +122,43 @@ class Evaluation:
         """Standard errors of the means over tasks, (n_methods, n_supports)."""
         return standard_errors(self.errors)
 
-    def __repr__(self) -> str:
-        title = f"Mean {error_name(self.loss)} on {len(self.labels)} new tasks, by number of support rows"
-        rows = [["method", *map(str, self.supports)]]
-        rows += [[name, *row] for name, row in zip(self.methods, cells(self.errors), strict=True)]
-        if len(rows) > 8:  # at most ten lines
-            rows[7:] = [[f"({len(rows) - 7} more)"] + [""] * len(self.supports)]
-        if np.isfinite(self.covered[0]).all():
-            covered = [f"{100 * fraction:.1f} %" for fraction in self.covered[0]]
-            rows.append([f"inside {100 * self.coverage:g} % intervals", *covered])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join([title, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
+    @property
+    def has_intervals(self) -> bool:
+        """Whether the first method has prediction intervals."""
+        return bool(np.isfinite(self.covered[0]).all())
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """A table of each score by name, the error first: means over tasks with standard errors, by number of support rows.
+
+        The table of errors also has the coverage of the first method's intervals.
+        """
+        found = {}
+        for name, values in self.by_name.items():
+            pairs = zip(self.methods, values.mean(axis=2), standard_errors(values), strict=True)
+            rows = [[method, *map(_with_error, means, errors)] for method, means, errors in pairs]
+            if values is self.errors and self.has_intervals:
+                covered = (f"{100 * fraction:.1f} %" for fraction in self.covered[0])
+                rows.append([f"inside {100 * self.coverage:g} % intervals", *covered])
+            title = f"Mean {name} on {plural(len(self.labels), 'new task')}, by number of support rows"
+            found[name] = Table.of_rows(
+                title, ["method", *map(str, self.supports)], rows, n_printed=len(rows)
+            )
+        return found
+
+    @property
+    def caption(self) -> list[str]:
+        """Sentences that define the numbers of the ``tables`` and each baseline."""
+        known = {**baselines.BASELINES, **baselines.RESPONSE_BASELINES}
+        texts = {name: str(known[name].__doc__) for name in self.methods if name in known}
+        about = [f"{name}: {text.splitlines()[0].replace('`', '')}" for name, text in texts.items()]
+        return ["± is the standard error over tasks. Every column predicts the same query rows.", *about]
+
+    def __str__(self) -> str:
+        tables = "\n\n".join(map(str, self.tables.values()))
+        return "\n".join([tables, "", *(line for text in self.caption for line in wrap(text, "  "))])
+
+    __repr__ = __str__
 
     def to_frame(self) -> Any:
         """Return the predictions of the first method as a frame, e.g. to plot residuals.
@@ -176,12 +194,6 @@ class Evaluation:
             for i, method in enumerate(self.methods)
             for j, rows in enumerate(self.supports)
         ]
-
-
-def cells(values: Array) -> list[list[str]]:
-    """Return scores (n_methods, n_supports, n_tasks) as text: means over tasks and their standard errors."""
-    pairs = zip(values.mean(axis=2), standard_errors(values), strict=True)
-    return [[f"{format_number(m)} ± {e:.2g}" for m, e in zip(*pair, strict=True)] for pair in pairs]
 
 
 def evaluate(
@@ -236,57 +248,99 @@ def evaluate(
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and support rows are drawn by position.  Sort the tasks so that their order does not affect the result.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
-    compact, numbered = tasks[by_label], tasks.replace(y=np.arange(len(tasks.y), dtype=float))[by_label]
-    tasks, numbered = compact.single_rows(), numbered.single_rows()
-    sizes = _supports(tasks, supports)
-    evaluated = np.flatnonzero(tasks.sizes > sizes[-1])
-    if len(evaluated) < 2:
-        found = f"{len(evaluated)} of {len(tasks)} tasks have more than {sizes[-1]} rows"
+    sizes = _supports(tasks.single_rows(), supports)
+    draws: dict[str, Any] = {"random_state": random_state, "shuffle": order == "random"}
+    folds = _folds(tasks, by_label, sizes, min(n_folds, len(tasks)), draws)
+    by_name: dict[str, Array] = {}
+    predictions = []
+    with progress_bar("evaluate", len(folds) * len(methods), enabled=progress) as advance:
+        for k, fold in enumerate(folds):
+            train, own = tasks[fold.train], list[Array]()
+            for i, (name, method) in enumerate(methods.items()):
+                LOG.info("evaluate: part %d of %d, %s", k + 1, len(folds), name)
+                fitted = clone(method).fit(train)
+                for j, support in enumerate(fold.supports):
+                    prediction, scores = _score(fitted, support, fold.query, measure, coverage)
+                    own += [prediction] if i == 0 else []
+                    for score, values in scores.items():
+                        unknown = np.full((len(methods), len(sizes), len(tasks)), np.nan)
+                        by_name.setdefault(score, unknown)[i, j, fold.tasks] = values
+                advance(1)
+            predictions.append(np.array(own))
+    evaluated = np.sort(np.concatenate([fold.tasks for fold in folds]))
+    groups = np.concatenate([np.repeat(fold.tasks, fold.query.sizes) for fold in folds])
+    scores = {score: values[:, :, evaluated] for score, values in by_name.items()}
+    covered, widths = scores.pop("covered"), scores.pop("width")
+    return Evaluation(
+        methods=tuple(methods),
+        supports=sizes,
+        errors=scores.pop(error_name(measure.name)),
+        covered=covered.mean(axis=2),
+        widths=widths.mean(axis=2),
+        labels=tasks.labels[evaluated],
+        n_query=len(groups),
+        loss=measure.name,
+        coverage=float(coverage),
+        scores=scores,
+        predictions=np.concatenate(predictions, axis=1),
+        targets=np.concatenate([fold.query.y for fold in folds]),
+        groups=np.searchsorted(evaluated, groups),
+        classes=classes,
+        covered_error=standard_errors(covered),
+        rows=np.concatenate([fold.rows for fold in folds]),
+    )
+
+
+def _with_error(mean: float, error: float) -> str:
+    return f"{format_number(mean)} ± {error:.2g}"
+
+
+class _Fold(NamedTuple):
+    """A partition into training tasks and held-out tasks, which have the same query rows for every number of support rows."""
+
+    train: NDArray[np.intp]  # positions of the training tasks
+    tasks: NDArray[np.intp]  # positions of the held-out tasks
+    supports: list[TaskSet]
+    query: TaskSet
+    rows: NDArray[np.intp]  # positions of the query rows
+
+
+def _folds(
+    tasks: TaskSet, order: NDArray[np.intp], sizes: Sequence[int], n_folds: int, draws: dict[str, Any]
+) -> list[_Fold]:
+    """Divide tasks, in this order, into folds that have tasks with more rows than the largest of ``sizes``."""
+    single = tasks[order].single_rows()
+    is_evaluated = single.sizes > sizes[-1]
+    if (n_evaluated := int(is_evaluated.sum())) < 2:
+        found = f"{n_evaluated} of {len(tasks)} tasks have more than {sizes[-1]} rows"
         advice = "more tasks" + ", or smaller numbers in `supports`" * (len(tasks) > 1)
         raise ValueError(f"tasks: {found}, and an evaluation needs two. Use {advice}.")
-    n_folds = min(n_folds, len(tasks))
-    fold = np.random.default_rng([random_state, len(tasks)]).permutation(len(tasks)) % n_folds
-    shape = (len(methods), len(sizes), len(tasks))
-    by_name: dict[str, Array] = {}
-    kept: list[tuple[Any, ...]] = []
-    draws: dict[str, Any] = {"random_state": random_state, "shuffle": order == "random"}
-    with progress_bar("evaluate", n_folds * len(methods), enabled=progress) as advance:
-        for k in range(n_folds):
-            held_out = evaluated[fold[evaluated] == k]
-            if not len(held_out):
-                continue
-            train = compact[np.flatnonzero(fold != k)]
-            pool, query = tasks[held_out].support_query(sizes[-1], **draws)
-            own: list[Array] = []
-            for i, (name, method) in enumerate(methods.items()):
-                LOG.info("evaluate: part %d of %d, %s", k + 1, n_folds, name)
-                fitted = clone(method).fit(train)
-                for j, n_support in enumerate(sizes):
-                    support = pool
-                    if n_support < pool.sizes.max(initial=0):
-                        support, _ = pool.support_query(n_support, **draws)
-                    prediction, lower, upper = _predict(fitted, support, query, coverage)
-                    own += [prediction] if i == 0 else []
-                    inside = np.where(np.isnan(lower), np.nan, (query.y >= lower) & (query.y <= upper))
-                    by_row = baselines.scores(prediction, query.y, measure)
-                    for score, values in {**by_row, "covered": inside, "width": upper - lower}.items():
-                        table = by_name.setdefault(score, np.full(shape, np.nan))
-                        table[i, j, held_out] = task_means(values, query.offsets, query.frequency_weight)
-                advance(1)
-            rows = numbered[held_out].support_query(sizes[-1], **draws)[1].y.astype(np.intp)
-            kept.append((np.array(own), query.y, np.repeat(held_out, query.sizes), rows))
-    evaluated = evaluated[np.argsort(by_label[evaluated])]
-    further = {score: values[:, :, evaluated] for score, values in by_name.items()}
-    covered, widths = further.pop("covered"), further.pop("width")
-    predictions, targets, groups, positions = zip(*kept, strict=True)
-    position = np.empty(len(tasks), dtype=np.intp)
-    position[evaluated] = np.arange(len(evaluated))
-    errors = further.pop(next(iter(further))), covered.mean(axis=2), widths.mean(axis=2)
-    more: Any = {"labels": tasks.labels[evaluated], "n_query": sum(map(len, targets)), "loss": measure.name}
-    more |= {"predictions": np.concatenate(predictions, axis=1), "targets": np.concatenate(targets)}
-    more |= {"groups": position[np.concatenate(groups)], "rows": np.concatenate(positions)}
-    more |= {"scores": further, "classes": classes, "covered_error": standard_errors(covered)}
-    return Evaluation(tuple(methods), sizes, *errors, coverage=float(coverage), **more)
+    number = np.random.default_rng([draws["random_state"], len(tasks)]).permutation(len(tasks)) % n_folds
+    folds = []
+    for k in range(n_folds):
+        held_out = np.flatnonzero(is_evaluated & (number == k))
+        if not len(held_out):
+            continue
+        is_support, n_support = single[held_out].support_rows(sizes[-1], **draws)
+        pool = single[held_out].with_rows(is_support, n_support)
+        query = single[held_out].with_rows(~is_support, single.sizes[held_out] - n_support)
+        supports = [pool if n >= pool.sizes.max() else pool.support_query(n, **draws)[0] for n in sizes]
+        positions = order[held_out]
+        rows = np.concatenate([np.arange(tasks.offsets[t], tasks.offsets[t + 1]) for t in positions])
+        rows = np.repeat(rows, tasks.copies[rows])[~is_support]
+        folds.append(_Fold(order[number != k], positions, supports, query, rows))
+    return folds
+
+
+def _score(
+    fitted: Any, support: TaskSet, query: TaskSet, loss: Loss, coverage: float
+) -> tuple[Array, dict[str, Array]]:
+    """Return the predictions, and the mean of each score over the rows of each task, with "covered" and "width"."""
+    prediction, lower, upper = _predict(fitted, support, query, coverage)
+    inside = np.where(np.isnan(lower), np.nan, (query.y >= lower) & (query.y <= upper))
+    by_row = {**baselines.scores(prediction, query.y, loss), "covered": inside, "width": upper - lower}
+    weights = query.frequency_weight
+    return prediction, {name: task_means(values, query.offsets, weights) for name, values in by_row.items()}
 
 
 def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]:
@@ -361,7 +415,7 @@ class TaskScorer:
         draws: Any = {"random_state": self.random_state, "shuffle": self.order == "random"}
         support, query = tasks.support_query(self.n_support, **draws)
         score = get_scorer(self.scoring)
-        if not hasattr(estimator, "learners_"):
+        if not is_classifier(estimator):
             predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
             return float(score(predicted, query.X, query.y))
         P = task_probabilities(estimator.learners_, query, support)

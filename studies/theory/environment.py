@@ -185,11 +185,11 @@ class Environment:
         s = np.asarray(s, dtype=float).reshape(-1, 1)
         return np.argmin(np.abs(s - self.centers.T), axis=1)
 
-    def indicator(self, task: Task) -> Array:
+    def indicator(self, s: Any) -> Array:
         """Φ(s), the indicator of the cluster (m,): a ``feature_map`` under which Asm. 2 holds, with K = 1."""
-        if task.side_info is None:
+        if isinstance(s, Task):
             raise ValueError("side_info: these tasks have none; make the environment with side_info='center'")
-        return np.eye(self.m)[self.cluster_of(task.side_info)[0]]
+        return np.eye(self.m)[self.cluster_of(s)[0]]
 
     def quantities(self, n: float, T: int = 1, loss: Any = "absolute", initial: Any = None) -> Quantities:
         """Everything the bounds need, exactly: nothing in it is an estimate."""

@@ -1,4 +1,4 @@
-"""Two small models of one's own: a mixed model with side information, and a mixture."""
+"""Two small fitted models: a mixed model with side information, and a mixture."""
 
 import matplotlib
 import numpy as np
@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 
 @pytest.fixture(scope="session")
 def schools():
-    """A learner, and the 60 tasks that it was fitted to: columns x and z, and a description that moves the level."""
+    """A learner, and the 60 tasks that it was fitted to: two columns, and side information that shifts the intercept."""
     rng = np.random.default_rng(0)
     rows, y, labels, side = [], [], [], {}
     for t in range(60):

@@ -1,4 +1,4 @@
-"""Tasks of many columns: factors plus a diagonal, from fit to predictions, beside dense algebra."""
+"""Tasks of many columns: factors plus a diagonal, from fit to predictions."""
 
 from __future__ import annotations
 
@@ -49,23 +49,6 @@ def test_the_form_is_chosen_by_the_size_and_its_rank_by_held_out_tasks(fitted):
     assert found < 0.7 * zero
 
 
-def test_weights_are_those_of_the_dense_posterior(fitted):
-    learner, _, test = fitted
-    prior, support = learner.prior_, test.support_query(0.5, random_state=0)[0]
-    F, D_ = prior.model.factors, prior.model.diagonal
-    W = F @ F.T + np.diag(D_)
-    weights = learner.adapt_many(support).weights_
-    for t in (0, 7):
-        X = prior.scaling.dense(support[t].X)
-        y = prior.scaling.targets(support[t].y)
-        b = prior.model.mean
-        gain = W @ X.T @ np.linalg.inv(X @ W @ X.T + np.eye(len(y)))
-        expected = prior.scaling.raw_weights((b + gain @ (y - X @ b))[None])[0]
-        np.testing.assert_allclose(weights[t], expected, atol=1e-9)
-        model = learner.adapt(support[t].X, support[t].y)
-        np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-9)
-
-
 def test_ways_to_predict_agree(fitted):
     learner, train, test = fitted
     support, query = test.support_query(0.5, random_state=0)
@@ -101,12 +84,6 @@ def test_saved_and_loaded_says_the_same(fitted, tmp_path):
     learner.save(tmp_path / "a.tailored")
     again = load(tmp_path / "a.tailored")
     np.testing.assert_array_equal(again.adapt_many(test).weights_, learner.adapt_many(test).weights_)
-
-
-def test_representation_of_some_columns(fitted):
-    learner, *_ = fitted
-    block = learner.representation(columns=[3, 0, D])
-    np.testing.assert_allclose(block, learner.representation()[np.ix_([3, 0, D], [3, 0, D])], atol=1e-12)
 
 
 def test_a_new_user_without_ratings_is_described():

@@ -1,6 +1,7 @@
 """The rule by which the model is selected: on fabricated scores, and on data where its parts matter."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,12 @@ def select_covariance(data):
     return selection._select_covariance(
         data, None, lambda fold, side: selection._fold_state(data, fold, side), Stages("")
     )
+
+
+def test_the_page_on_concepts_repeats_the_rule():
+    page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
+    text = rule.__doc__.split("\n\n", 1)[1].replace("``", "`")
+    assert " ".join(text.split()) in " ".join(page.split())
 
 
 # ------------------------------------------------------------------------------------ significance

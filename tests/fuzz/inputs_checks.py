@@ -37,7 +37,7 @@ def check_model(model: Any, X: Any) -> None:
     with warnings.catch_warnings():
         # Both encode the side information again.
         warnings.simplefilter("ignore", UnknownCategoryWarning)
-        if model._prior.response is None:
+        if model._prior.response.is_gaussian:
             check_finite("dual_gap_", model.dual_gap_)
         if model.representation_ is not None:
             check_finite("representation_", model.representation_)

@@ -9,7 +9,6 @@ import pytest
 
 import tailored.learners.base as base_module
 import tailored.learners.empirical_bayes as empirical_bayes_module
-import tailored.learners.paper as paper_module
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -24,7 +23,7 @@ from tailored.priors.representation import RepresentationPrior
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.algorithm_1 import Trajectory
 from tailored.solvers.objectives import Query, Surrogate
-from tailored.solvers.search import HeldOutPool
+from tailored.solvers.search import HeldOutPool, HeldOutTasks
 
 # What is learned does not matter here, and EM may stop early.
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -112,8 +111,8 @@ INJECTED = {
     "query risk": (Query, "__call__", 2, True),
     "second candidate": (Trajectory, "advance", 2, True),
     "solver": (ProjectedSGD, "solve", 1, True),
-    "judge": (paper_module, "mean_error", 1, False),
-    "later look of the judge": (paper_module, "mean_error", 5, True),
+    "held-out error": (HeldOutTasks, "error", 1, False),
+    "later held-out error": (HeldOutTasks, "error", 5, True),
     "learning": (empirical_bayes_module, "learn", 1, True),
     "size": (EmpiricalBayesLearner, "_side_features", 1, True),
     "step of the stream": (RunningModel, "advance", 1, True),
@@ -124,7 +123,7 @@ INJECTED = {
 EVERYWHERE = ["check of parameters", "reading", "remembering"]
 PROJECTED = ["solver", "adapting at the end", "solving at the end"]
 SURROGATE = ["first task of the surrogate", "later task of the surrogate"]
-HELD_OUT = ["pool", "held-out tasks", "judge", "later look of the judge"]
+HELD_OUT = ["pool", "held-out tasks", "held-out error", "later held-out error"]
 MAP = ["features of the training tasks", "second features", "features when adapting"]
 STAGES = {
     "searched": EVERYWHERE + PROJECTED + SURROGATE + HELD_OUT + MAP + ["second candidate"],

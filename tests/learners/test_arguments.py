@@ -25,9 +25,8 @@ OBJECTIVE_ARGUMENTS = {
     "support": 0.3,
 }
 SOLVER_ARGUMENTS = {"step": 0.3, "step_sizes": (1.0,), "step_ratios": (1.0,)}
-#: EmpiricalBayesLearner has an argument of the name `support`, with another meaning.
 UNKNOWN = {
-    EmpiricalBayesLearner: {*OBJECTIVE_ARGUMENTS, *SOLVER_ARGUMENTS} - {"support"},
+    EmpiricalBayesLearner: {*OBJECTIVE_ARGUMENTS, *SOLVER_ARGUMENTS},
     ConditionalLearner: {*SOLVER_ARGUMENTS},
     UnconditionalLearner: {*SOLVER_ARGUMENTS, "feature_map", "rank", "scale_features"},
     IndependentLearner: {

@@ -150,3 +150,18 @@ def test_one_event_is_predicted_to_be_rare():
     tasks = tasks_of("poisson", 45, 6)
     learner = EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=(np.arange(270) == 7) * 1.0))
     assert (learner.adapt(tasks.X[-6:], tasks.y[-6:] * 0.0).predict(tasks.X[-6:]) < 0.1).all()
+
+
+@pytest.mark.parametrize(
+    ("seed", "slope", "std"), [(1, 10.0, 1.0), (8, 10.0, 1.0), (11, 4.0, 5.0), (0, 0.0, 0.0)]
+)
+@pytest.mark.filterwarnings("ignore:X. :UserWarning")
+def test_extreme_counts_raise_no_numpy_warnings(seed, slope, std):
+    """Warnings are errors here.  Rates and exposures differ by many decades; without a slope, all counts are zero."""
+    rng, groups = np.random.default_rng(seed), np.arange(30)
+    X, exposure = rng.normal(size=(30, 2)), 10.0 ** rng.uniform(-6.0, 6.0, 30)
+    logs = slope * X[:, 0] ** (seed % 3 + 1) + std * rng.normal(size=30)
+    y = rng.poisson(np.minimum(exposure * np.exp(np.minimum(logs, 21.0)), 9e8)) * (slope > 0.0)
+    learner = EmpiricalBayesLearner(loss="poisson").fit(X, y, groups=groups, exposure=exposure)
+    task = learner.adapt(X[:4], y[:4], exposure=exposure[:4])
+    assert np.isfinite(task.predict_interval(300.0 * X[:9], exposure=exposure[:9])).all()

@@ -132,8 +132,12 @@ def test_errors_of_given_representations(parts):
     with pytest.raises(ValueError, match="tau of task 0 must be positive semidefinite"):
         IndependentLearner(tau=lambda s: -np.eye(3), fit_intercept=False).fit(train)
     bare = TaskSet(train.X, train.y, np.repeat(train.labels, train.sizes))
+    learner = IndependentLearner(tau=lambda s: s[0] * np.eye(3), fit_intercept=False).fit(train)
     with pytest.raises(ValueError, match="side_info: tau is a function"):
-        IndependentLearner(tau=lambda s: np.eye(3), fit_intercept=False).fit(bare)
+        learner.adapt_many(bare)
+    # the rows are the side information of tasks without any
+    rows = IndependentLearner(tau=lambda task: len(task.y) * np.eye(3), fit_intercept=False).fit(bare)
+    np.testing.assert_array_equal(rows.representation(bare)[0], len(bare[0].y) * np.eye(3))
     with pytest.raises(ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(\)"):
         IndependentLearner(tau=lambda s: 2.0, fit_intercept=False).fit(train)
     with pytest.raises((TypeError, ValueError), match="tau"):

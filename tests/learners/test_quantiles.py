@@ -33,14 +33,18 @@ TRAIN, NEW = _tasks(60, 0), _tasks(400, 1)
 GROUPS = np.repeat(TRAIN.labels, TRAIN.sizes)
 
 
+def fit_quantile(q, tasks=TRAIN, **options):
+    return few_folds(loss=Pinball(q), common="linear", **options).fit(tasks)
+
+
 @pytest.fixture(scope="module")
 def learned():
-    return {q: few_folds(loss=Pinball(q)).fit(TRAIN) for q in (0.1, 0.9)}
+    return {q: fit_quantile(q) for q in (0.1, 0.9)}
 
 
 @pytest.fixture(scope="module")
 def plain():
-    return few_folds(loss="absolute").fit(TRAIN)
+    return few_folds(loss="absolute", common="linear").fit(TRAIN)
 
 
 @pytest.mark.parametrize("q", [0.05, 0.5, 0.9])
@@ -110,7 +114,7 @@ def test_what_is_added_is_a_multiple_of_the_spread(learned):
 
 
 def test_quantiles_follow_the_units_of_the_targets(learned):
-    moved = few_folds(loss=Pinball(0.9)).fit(_tasks(60, 0, 250.0, -1e5))
+    moved = fit_quantile(0.9, _tasks(60, 0, 250.0, -1e5))
     task = NEW[1]
     expected = learned[0.9].adapt(task.X[:5], task.y[:5]).predict(task.X)
     found = moved.adapt(task.X[:5], -1e5 + 250.0 * task.y[:5]).predict(task.X)
@@ -119,7 +123,7 @@ def test_quantiles_follow_the_units_of_the_targets(learned):
 
 def test_calibrating_anew_moves_the_quantiles(learned):
     """Tasks with three times the noise: more is added, and for seen tasks as much as if they came again."""
-    learner = few_folds(loss=Pinball(0.9)).fit(TRAIN)
+    learner = fit_quantile(0.9)
     noisy = TaskSet.from_tasks(
         [(t.X, 3.0 * (t.y - t.X @ [1.0, 1.0] - 3.0) + t.X @ [1.0, 1.0] + 3.0) for t in NEW[:80]]
     )
@@ -131,7 +135,7 @@ def test_calibrating_anew_moves_the_quantiles(learned):
 
 
 def test_clipped_quantiles():
-    learner = few_folds(loss=Pinball(0.9), clip=(1.0, 5.0)).fit(TRAIN)
+    learner = fit_quantile(0.9, clip=(1.0, 5.0))
     support, query = NEW[:20].support_query(4, random_state=0)
     clipped, prior = _quantiles(learner, query, support), learner.prior_
     learner.prior_ = replace(prior, clip=None)

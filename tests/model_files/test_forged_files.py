@@ -83,8 +83,6 @@ MIXTURE, SCALING, PRIOR = ("proportions", "noise"), ("columns", "shift", "target
 
 FIELDS = {
     "an unknown class": (set_at("loss_", {"object": ["Popen", {}]}), "class 'Popen', which a model"),
-    "a path": (set_at("loss_", {"object": ["os.system", {}]}), "class 'os.system', which"),
-    "another path": (set_at("loss_", {"object": ["../Squared", {}]}), r"class '\.\./Squared', which"),
     "an abstract class": (set_at("loss_", {"object": ["Loss", {}]}), "is not a valid Loss"),
     "a class of another field": (
         set_at("loss_", {"object": ["MeanEmbedding", {}]}),

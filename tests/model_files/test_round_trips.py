@@ -97,12 +97,10 @@ def test_labels_of_any_character(tmp_path):
     assert through_a_file(learner, tmp_path).task_labels_.tolist() == labels.tolist()
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_an_adapted_model_keeps_the_names_of_its_columns(fit_intercept, tmp_path):
-    pd = pytest.importorskip("pandas")
+def test_an_adapted_model_keeps_the_names_of_its_columns(tmp_path):
     X, y, groups = rows(np.arange(6))
     frame = pd.DataFrame(X, columns=["one", "two"])
-    learner = IndependentLearner(loss="squared", fit_intercept=fit_intercept).fit(frame, y, groups=groups)
+    learner = IndependentLearner(loss="squared").fit(frame, y, groups=groups)
     model = through_a_file(learner.adapt(frame[:3], y[:3]), tmp_path)
     assert model.feature_names_in_.tolist() == ["one", "two"]
     np.testing.assert_array_equal(model.predict(frame), learner.adapt(frame[:3], y[:3]).predict(frame))
@@ -140,18 +138,6 @@ def test_labels_and_feature_names_are_kept(tmp_path):
     rows = frame[:2]
     expected = learner.adapt().predict(rows)
     np.testing.assert_allclose(again.predict(rows, groups=["new", "newer"]), expected)
-
-
-def test_calibration_is_kept(tmp_path):
-    tasks = small_models.clusters()
-    learner = IndependentLearner(fit_intercept=False).fit(tasks).calibrate_intervals(tasks)
-    learner.save(tmp_path / "a")
-    task = tasks[0]
-    intervals = [
-        each.adapt(task.X, task.y).predict_interval(task.X, 0.6) for each in (learner, load(tmp_path / "a"))
-    ]
-    np.testing.assert_array_equal(*intervals)
-    assert np.isfinite(intervals[0]).all()
 
 
 def test_categories_are_kept(tmp_path):

@@ -22,7 +22,6 @@ PACKAGES = {
     "within": Package(
         (f"{_HERE}/within/*.py",),
         (
-            "tests/within/test_within_uncertified.py",
             "tests/within/test_within_exact.py",
             "tests/within/test_within_many_tasks.py",
         ),

@@ -16,13 +16,17 @@ from tailored.solvers.objectives import Surrogate
 from tailored.solvers.search import Problem
 from tailored.tasks.rows import Rows, Scaling
 
-LOSSES = {
-    "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
-    "pinball": (losses.LOSSES["pinball"](quantile=0.3), ref.pinball(0.3), 0.7),
-    "huber": (losses.LOSSES["huber"](delta=0.6), ref.huber(0.6), 0.6),
-    "squared": (losses.LOSSES["squared"](), ref.squared(), 1.3),
-    "hinge": (losses.LOSSES["hinge"](), ref.hinge(), 1.0),
+_PARAMETERS = {"pinball": 0.3, "epsilon_insensitive": 0.2, "huber": 0.6}
+_LIBRARY = {
+    name: kind(*([_PARAMETERS[name]] if name in _PARAMETERS else [])) for name, kind in losses.LOSSES.items()
 }
+#: The library's loss, the reference's, and L (stated for the squared loss, which has none of its own).
+CASES = {
+    name: (loss, ref.like(loss), 1.3 if name == "squared" else loss.lipschitz)
+    for name, loss in _LIBRARY.items()
+}
+#: Fewer, for tests of whole runs.
+LOSSES = {name: CASES[name] for name in ("absolute", "pinball", "huber", "squared", "hinge")}
 
 
 #: A run that diverges may warn first; these tests check that its failure is recorded.

@@ -78,22 +78,6 @@ def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
     close(unconditional.average().C, expected.mean_C)
 
 
-@pytest.mark.parametrize("inner", ["online", "exact"])
-def test_a_constant_feature_with_C_frozen_at_0_is_the_unconditional_run(inner):
-    loss, _, L = LOSSES["absolute"]
-    d = 3
-    tasks, _, _ = random_stream(np.random.default_rng(3), 30, d, 1)
-    batch = batch_of([(4 * X, y) for X, y in tasks], np.ones((30, 1)))
-    objective = Surrogate(loss, 0.1 * L, inner=inner, tol=TOL)
-    zero = np.zeros((d, d))
-    conditional = start(StepSizes(0.0, 0.2, 0.0), zero, 1).advance(batch, objective)
-    unconditional = start(StepSizes(0.2, 0.0, 0.0), zero, 1).advance(batch, objective)
-    assert np.abs(unconditional.average().C).max() > 1e-3
-    close(conditional.iterate.dense_H(), unconditional.iterate.C)
-    close(conditional.average().dense_H(), unconditional.average().C)
-    np.testing.assert_array_equal(conditional.average().C, zero)
-
-
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("inner", ["online", "exact"])
 def test_started_at_0_the_learner_leaves_0(name, inner):

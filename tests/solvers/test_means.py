@@ -13,7 +13,7 @@ from tailored import ConditionalLearner, TaskSet, load
 from tailored.representation.conditioning import Constant, Dense
 from tailored.representation.factored import Factored
 from tailored.solvers import ProjectedSGD, StepSizes
-from tailored.solvers.algorithm_1 import BLOCK, ExactMean, MeanAtTasks, RunningMean, run
+from tailored.solvers.algorithm_1 import BLOCK, ExactMean, MeanAtTasks, run
 from tailored.solvers.objectives import Surrogate
 
 
@@ -76,19 +76,6 @@ def test_exact_means_go_on_from_a_copy_independently(cut):
     close(mean.conditioning(exact).H, np.mean(Hs, axis=0), 1e-10)
     close(other_mean.conditioning(other).H, np.mean(other_Hs, axis=0), 1e-10)
     assert np.abs(mean.conditioning(exact).H - other_mean.conditioning(other).H).max() > 1e-3
-
-
-def test_a_running_mean_and_its_copy_are_independent():
-    rng = np.random.default_rng(0)
-    mean = RunningMean(Constant(np.eye(3)))
-    values = [np.diag(rng.uniform(size=3)) for _ in range(5)]
-    for C in values[:3]:
-        mean.add(Constant(C))
-    other = deepcopy(mean)
-    for C in values[3:]:
-        other.add(Constant(C))
-    close(mean.conditioning(Constant(np.eye(3))).C, np.mean(values[:3], axis=0), 1e-14)
-    close(other.conditioning(Constant(np.eye(3))).C, np.mean(values, axis=0), 1e-14)
 
 
 @pytest.mark.parametrize("kind", ["constant", "limited", "exact"])

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import reference as ref
-from tailored import losses
-from tailored.solvers.objectives import OBJECTIVES, MetaGradient, Query, Surrogate
+from streams import CASES
+from tailored.solvers.objectives import OBJECTIVES, Query, Surrogate
 from tailored.tasks.rows import Rows
 
-#: The library's loss, the reference's, and L (stated for the squared loss, which has none of its own).
-CASES = {
-    "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
-    "pinball": (losses.LOSSES["pinball"](quantile=0.3), ref.pinball(0.3), 0.7),
-    "epsilon_insensitive": (
-        losses.LOSSES["epsilon_insensitive"](epsilon=0.2),
-        ref.epsilon_insensitive(0.2),
-        1.0,
-    ),
-    "huber": (losses.LOSSES["huber"](delta=0.6), ref.huber(0.6), 0.6),
-    "squared": (losses.LOSSES["squared"](), ref.squared(), 1.3),
-    "logistic": (losses.LOSSES["logistic"](), ref.logistic(), 1.0),
-    "hinge": (losses.LOSSES["hinge"](), ref.hinge(), 1.0),
-}
 every_loss = pytest.mark.parametrize("name", CASES)
 with_and_without_bias = pytest.mark.parametrize("biased", [False, True])
 #: A gap of g leaves an error of √g in smooth solutions; Newton's method of the logistic loss goes further.
 TOL = dict.fromkeys(CASES, 1e-13) | {"logistic": 1e-15}
-
-
-def test_every_loss_has_a_case():
-    assert set(CASES) == set(losses.LOSSES)
 
 
 def random_rows(rng, sizes, d, name, noise=0.3):
@@ -190,27 +170,6 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     assert np.abs(ref.project_psd(-printed)).max() < 1e-15
 
 
-@settings(max_examples=15, deadline=None)
-@given(name=st.sampled_from(list(CASES)), seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1))
-def test_surrogate_is_convex_and_lies_above_its_tangents(name, seed, share):
-    loss, _, L = CASES[name]
-    rng = np.random.default_rng(seed)
-    d = int(rng.integers(1, 5))
-    rows = random_rows(rng, [int(rng.integers(1, 9))], d, name)
-    ends = random_thetas(rng, 2, d, int(rng.integers(0, d + 1)))
-    objective = Surrogate(loss, L, tol=1e-12)
-
-    def at(theta):
-        return objective(rows, None, theta[None], None)
-
-    middle = at(share * ends[0] + (1 - share) * ends[1])
-    values = at(ends[0]).value[0], at(ends[1]).value[0]
-    slack = 1e-9 * (1 + max(values))
-    assert middle.value[0] <= share * values[0] + (1 - share) * values[1] + slack
-    tangent = at(ends[0]).value[0] + np.sum(at(ends[0]).theta(0, rows.X) * (ends[1] - ends[0]))
-    assert tangent <= values[1] + slack
-
-
 # --- query --------------------------------------------------------------------------------------------------
 
 
@@ -329,16 +288,3 @@ def test_tasks_do_not_know_of_each_other(objective, biased):
         np.testing.assert_allclose(together.value[t], one.value[0], rtol=0, atol=1e-9)
         np.testing.assert_allclose(together.theta(t, X), one.theta(0, X), rtol=0, atol=1e-9)
         np.testing.assert_allclose(together.bias[t], one.bias[0], rtol=0, atol=1e-9)
-
-
-def test_meta_gradient_is_a_symmetric_pair_plus_a_multiple_of_the_gram_matrix():
-    rng = np.random.default_rng(16)
-    left, right, X = rng.normal(size=(2, 3)), rng.normal(size=(2, 3)), rng.normal(size=(5, 3))
-    gradient = MetaGradient(np.zeros(2), left, right, np.array([0.0, 0.7]), np.zeros((2, 3)))
-    for t, gram in enumerate([0.0, 0.7]):
-        expected = np.zeros((3, 3))
-        for i in range(3):
-            for j in range(3):
-                pair = left[t, i] * right[t, j] + left[t, j] * right[t, i]
-                expected[i, j] = pair / 2 + gram * sum(X[n, i] * X[n, j] for n in range(5))
-        np.testing.assert_allclose(gradient.theta(t, X), expected, rtol=1e-12, atol=1e-14)

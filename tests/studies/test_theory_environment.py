@@ -41,7 +41,7 @@ def test_example_has_side_information_in_disjoint_balls():
     distance = np.abs(sample.tasks.side_info - environment.centers[sample.clusters])
     assert distance.max() <= 0.5
     assert (environment.cluster_of(sample.tasks.side_info) == sample.clusters).all()
-    features = np.array([environment.indicator(task) for task in sample.tasks])
+    features = np.array([environment.indicator(s) for s in sample.tasks.side_info])
     np.testing.assert_array_equal(features, np.eye(4)[sample.clusters])
 
 

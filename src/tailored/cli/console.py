@@ -7,14 +7,11 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from .._utils.progress import printable
@@ -29,8 +26,6 @@ for _name in ("task", "target", "features", "varying", "coverage", "exposure", "
 _OPTIONS |= {"side_info": "--side-info", "support": "--support"}
 #: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
 READ: dict[str, tuple[str, str, str]] = {}
-
-console = Console()
 
 
 def write_out(text: str) -> None:
@@ -51,16 +46,6 @@ def note(message: str) -> None:
     """Print a message to standard error, so that it does not mix with results in a pipe."""
     message = message if len(message) < 1_000 else f"{message[:500]} … {message[-400:]}"
     typer.echo(printable(message), err=True)
-
-
-def make_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
-    """Make an empty table with columns for names, followed by right-aligned columns for numbers."""
-    table = Table(title=Text(printable(title)))
-    for column in names:
-        table.add_column(column)
-    for column in numbers:
-        table.add_column(column, justify="right")
-    return table
 
 
 class UsageError(ValueError):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from .console import console, make_table, note, report_errors, say
+from .console import note, report_errors, say
 
 #: Number of validation tasks, of new tasks, and of observed rows per task.  As many rows again are to be predicted.
 N_VALIDATION, N_TEST, N_ROWS = 100, 200, 10
@@ -53,12 +53,12 @@ def demo(
     """
     with report_errors():
         out.mkdir(parents=True, exist_ok=True)
+        from .._utils.tables import Table
+
         result = run_demo(n_train=tasks, seed=seed, n_jobs=jobs)
         title = f"{tasks} training and {N_TEST} new tasks of {N_ROWS} rows, seed {seed}"
-        shown = make_table(title, ["method"], ["mean absolute error", "± s.e."])
-        for name, mean, error in result.rows():
-            shown.add_row(name, f"{mean:.4f}", f"{error:.4f}")
-        console.print(shown)
+        rows = [(name, f"{mean:.4f}", f"{error:.4f}") for name, mean, error in result.rows()]
+        say(f"{Table.of_rows(title, ('method', 'mean absolute error', 'std. error'), rows)}\n")
         say(EXPLANATION)
         csv, figure = out / "demo.csv", out / "demo.png"
         lines = [f"{name},{mean:.6f},{error:.6f}" for name, mean, error in result.rows()]

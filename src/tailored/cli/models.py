@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import typer
 
-from .console import READ, UsageError, console, make_table, note, report_user_errors, say, with_options
+from .console import READ, UsageError, note, report_user_errors, say, with_options
 from .tables import (
     STANDARD,
     TABLES,
@@ -31,7 +29,7 @@ from .tables import (
 )
 
 if TYPE_CHECKING:
-    from ..evaluation import Evaluation
+    from ..summaries.summary import Summary
 
 Loss = Literal["squared", "absolute", "poisson", "negative_binomial", "bernoulli"]
 _MODEL = "Model file written by `tailored fit`."
@@ -50,7 +48,10 @@ _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
 _VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. Selected by default."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = "Also fit boosting and a forest to all tasks together; keep those that lower the error. Not for classes or counts."
+_COMMON = (
+    "Also fit boosting and a forest to all tasks together, if they lower the error of query rows by two standard errors. "
+    "Not for classes or counts."
+)
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
@@ -134,29 +135,26 @@ def fit(
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(out)
-        result = {
-            "model": str(out),
-            "tasks": int(learner.n_tasks_seen_),
-            "rows": None if (rows := getattr(tasks, "y", None)) is None else len(rows),
-            "dropped": dict(getattr(tasks.encoding, "dropped", ())),
-            "features": int(learner.n_features_in_),
-            "side_info": int(learner.n_side_info_in_),
-            "text": list(learner.summary().text) if len(classes) < 3 else [],
-            "form": learner.structure_,
-            "side_form": learner.side_structure_,
-        }
+        summaries = _summaries(learner)
         if as_json:
+            result = {
+                "model": str(out),
+                "tasks": int(learner.n_tasks_seen_),
+                "rows": len(tasks.y) if hasattr(tasks, "y") else None,
+                "dropped": dict(getattr(tasks.encoding, "dropped", ())),
+                "features": int(learner.n_features_in_),
+                "side_info": int(learner.n_side_info_in_),
+                "text": [sentence for summary in summaries.values() for sentence in summary.text],
+                "form": learner.structure_,
+                "side_form": learner.side_structure_,
+            }
             say(json.dumps(result, default=str))
             return
-        features = f"{(n := result['features']):,} feature{'s' * (n != 1)}"
-        if n := result["side_info"]:
-            features += f", {n:,} group-level feature{'s' * (n != 1)}"
-        n_rows = "" if rows is None else f", {len(rows):,} rows"
-        say(f"{(n := result['tasks']):,} task{'s' * (n != 1)}{n_rows}, {features}.")
-        for line in (*_read_as(learner.encoding_), *result["text"], f"model: {out}"):
-            say(line)
+        for summary in summaries.values():
+            say("\n".join([summary.title, *(f"  {sentence}" for sentence in summary.text)]))
         side = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
-        say(f"next: tailored predict {shlex.quote(str(out))} NEW.csv{side} -o predictions.csv")
+        following = f"tailored predict {shlex.quote(str(out))} NEW.csv{side} -o predictions.csv"
+        say("\n".join([*_read_as(learner.encoding_), f"model: {out}", f"next: {following}"]))
 
 
 def predict(
@@ -231,6 +229,7 @@ def evaluate(
         import pyarrow as pa
 
         from .. import evaluation
+        from .._utils.tables import plural
 
         tasks = read_tasks(data, columns, side_info, missing)
         has_classes = bool(_classes(tasks, loss))
@@ -243,10 +242,12 @@ def evaluate(
         if out is not None:
             write_tables(out, [pa.Table.from_pylist(records)])
         if as_json:
-            n_tasks = result.errors.shape[2]
-            say(json.dumps({"n_tasks": n_tasks, "n_query": result.n_query, "errors": records}))
-        else:
-            _print_evaluation(result, target, len(tasks))
+            say(json.dumps({"n_tasks": len(result.labels), "n_query": result.n_query, "errors": records}))
+            return
+        say(str(result))
+        if n_left := len(tasks) - len(result.labels):
+            most = plural(result.supports[-1], "row")
+            say(f"  {n_left:,} of {len(tasks):,} tasks are not evaluated: they have at most {most}.")
 
 
 def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json = False) -> None:
@@ -259,17 +260,12 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
         from .. import load
 
         learner = load(model, trust_regressor=trust_regressor)
-        if len(getattr(learner, "learners_", ())) < 2:
-            result = learner.summary()
-            say(json.dumps(result.to_dict(), default=str) if as_json else str(result))
-            return
-        results = {}  # of the model of each class
-        for name, one in zip(map(str, learner.classes_), learner.learners_, strict=True):
-            title = f"Class {name!r} against the other classes. {(result := one.summary()).title}"
-            text = tuple(sentence.replace("the second class", repr(name)) for sentence in result.text)
-            results[name] = replace(result, title=title, text=text)
-        by_class = {name: result.to_dict() for name, result in results.items()}
-        say(json.dumps(by_class, default=str) if as_json else "\n\n\n".join(map(str, results.values())))
+        summaries = _summaries(learner)
+        if as_json:
+            by_class = {str(label): result.to_dict() for label, result in summaries.items()}
+            say(json.dumps(by_class if len(by_class) > 1 else next(iter(by_class.values())), default=str))
+        else:
+            say("\n\n\n".join(map(str, summaries.values())))
 
 
 def report(
@@ -419,6 +415,11 @@ def _classifier(learner: Any) -> Any:
     return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
 
 
+def _summaries(learner: Any) -> dict[Any, Summary]:
+    """Return the summary of a learner, or those of a classifier by class."""
+    return learner.summaries() if hasattr(learner, "summaries") else {"": learner.summary()}
+
+
 def _read_as(encoding: Any) -> list[str]:
     """Return lines that list the columns read as numbers, categories, dates and side information."""
     kinds = dict.fromkeys(("categorical", "levels", "ordered"), "categories") | {"date": "dates"}
@@ -439,26 +440,6 @@ def _integers(text: str) -> list[int]:
         return [int(word) for word in text.split(",")]
     except ValueError:
         raise UsageError(f"--rows: expected comma-separated integers such as 0,5,10; got {text!r}.") from None
-
-
-def _print_evaluation(result: Evaluation, target: str, n_given: int) -> None:
-    from ..evaluation import cells
-
-    n_tasks = result.errors.shape[2]
-    for score, values in result.by_name.items():
-        title = f"Mean {score} of {target} on {n_tasks} held-out tasks, by number of support rows"
-        table = make_table(title, ["method"], [str(n) for n in result.supports])
-        for name, row in zip(result.methods, cells(values), strict=True):
-            table.add_row(name, *row)
-        if values is result.errors and all(map(math.isfinite, result.covered[0])):
-            table.add_section()
-            name = f"coverage of the {100 * result.coverage:g} % intervals"
-            table.add_row(name, *(f"{100 * fraction:.1f} %" for fraction in result.covered[0]))
-        console.print(table)
-    if n_tasks < n_given:
-        most = f"{result.supports[-1]} row{'s' * (result.supports[-1] != 1)}"
-        say(f"{n_given - n_tasks:,} of {n_given:,} tasks are not evaluated: they have at most {most}.")
-    say(result.caption)
 
 
 def _load(path: str, trust_regressor: bool) -> Any:
@@ -519,13 +500,6 @@ class Predictor(NamedTuple):
         for table in read_batches(path, "data", self.columns):
             check_columns(table, self.columns, "data", path)
             table = self.labels.convert(table, self.columns, "data")
-            if self.labels.has_names:
-                # Labels of the model, and of tables that were read before, are still integers.
-                for learner in getattr(self.learner, "learners_", [self.learner]):
-                    learner.task_labels_ = learner.task_labels_.astype(str)
-                for name in ("support", "side_info"):
-                    if (other := getattr(self, name)) is not None:
-                        self = self._replace(**{name: self.labels.convert(other, self.columns, name)})
             yield self._predict(table, in_batches)
 
     def _predict(self, table: Any, in_batches: bool) -> Any:

@@ -318,8 +318,6 @@ class TaskLabels:
     def __init__(self, known: Any = None) -> None:
         self.kind = None if known is None else _KINDS.get(known.dtype.kind)
         self.known = frozenset() if known is None else frozenset(known.tolist())
-        #: ``has_names``: whether a table has new tasks with names, although the labels of the model are integers.
-        self.has_names, self.of_model = False, known is not None
 
     def convert(self, table: Any, names: list[str], option: str) -> Any:
         """Return the table with converted labels.  Labels in several columns are not converted."""
@@ -337,11 +335,6 @@ class TaskLabels:
             self.kind = _kind_of(distinct)
         if self.kind is None:
             return table
-        names_new = [label for label in distinct if isinstance(label, str) and any(map(str.isalpha, label))]
-        if self.of_model and self.kind == "integers" and names_new:
-            found = f"labels such as {names_new[0]!r} ({len(names_new):,}) are taken as new tasks"
-            note(f"{option}: {found}, because those of the model are integers")
-            self.kind, self.known, self.has_names = "strings", frozenset(map(str, self.known)), True
         self._unpadded = {str(label).lstrip("0"): label for label in self.known}
         converted = [self._convert(value, name, option) for value in distinct]
         self.known = self.known or frozenset(converted)
@@ -352,8 +345,7 @@ class TaskLabels:
     def _convert(self, value: Any, name: str, option: str) -> Any:
         integer = _as_integer(value)
         if self.kind == "strings":
-            keeps = integer is None or (isinstance(value, str) and not self.has_names)
-            text = str(value if keeps else integer)
+            text = str(value if integer is None or isinstance(value, str) else integer)
             if text not in self.known and str(integer) in self.known:
                 return str(integer)
             other = self._unpadded.get(text.lstrip("0")) if text.isdecimal() else None

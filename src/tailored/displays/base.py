@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import printable
-from .._utils.validation import is_integer, name_some, native
-from ..summaries.effects import INTERCEPT, coefficient_names
-from ..summaries.tables import shorten
+from .._utils.tables import shorten
+from .._utils.validation import is_integer, name_some
+from ..summaries.model import INTERCEPT, FittedModel, coefficient_names
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 
@@ -40,9 +40,18 @@ LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 class ModelDisplay:
     """Base class of displays, which follow scikit-learn's convention."""
 
-    size: ClassVar[tuple[float, float]] = (5.2, 3.8)
     ax_: Any
     figure_: Any
+
+    @property
+    def figure_size(self) -> tuple[float, float]:
+        """Return width and height of a new figure, in inches."""
+        return 5.2, 3.8
+
+    @property
+    def n_axes(self) -> int:
+        """Return the number of axes of a new figure."""
+        return 1
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on a new figure; return the display with ``ax_`` and ``figure_``."""
@@ -50,7 +59,7 @@ class ModelDisplay:
         with plt.rc_context(RC):
             if ax is None:
                 figure = plt.figure(figsize=self.figure_size, layout="constrained")
-                axes = figure.subplots(1, self._count_axes(), squeeze=False)[0]
+                axes = figure.subplots(1, self.n_axes, squeeze=False)[0]
             else:
                 axes = np.ravel(ax)
             self.ax_, self.figure_ = axes if len(axes) > 1 else axes[0], axes[0].figure
@@ -58,14 +67,6 @@ class ModelDisplay:
                 each.spines[["top", "right"]].set_visible(False)
             self._draw(*axes)
         return self
-
-    @property
-    def figure_size(self) -> tuple[float, float]:
-        """Return width and height of a new figure, in inches."""
-        return self.size
-
-    def _count_axes(self) -> int:
-        return 1
 
     def _draw(self, ax: Any) -> None:
         raise NotImplementedError
@@ -111,8 +112,8 @@ def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Arr
 
 def fixed_effects(learner: Any) -> Array | None:
     """Return the prior mean at the mean of the side information; None if the prior does not define it."""
-    mean = learner.prior_.mean_at_centre()
-    return None if mean is None else np.asarray(learner.prior_.scaling.raw_weights(mean))
+    effects = FittedModel.of(learner).fixed_effects
+    return None if np.isnan(effects).any() else effects
 
 
 def most_varying(learner: Any, coefficients: Array) -> list[int]:
@@ -129,15 +130,6 @@ def find_column(column: Any, names: list[str], argument: str = "column") -> int:
     elif str(column) in names:
         return names.index(str(column))
     raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
-
-
-def find_task(tasks: TaskSet, task: Any) -> int:
-    """Return the position of the task with this label; None stands for the first task."""
-    if task is None:
-        return 0
-    if task not in (labels := native(tasks.labels)):
-        raise ValueError(f"task: there is no task {task!r}. The tasks are {name_some(labels, 3)}.")
-    return labels.index(task)
 
 
 def table_name(learner: Any, role: str) -> str:

@@ -1,4 +1,4 @@
-"""Displays of the coefficients of tasks, of mixture components, and of the prior as a function of side information."""
+"""Displays of the coefficients of tasks: with their intervals, next to own fits, and by mixture component."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.validation import check_choice, is_missing
 from ..gaussian.errors import as_one
 from ..gaussian.mixture import Want
-from ..tasks.rows import batches, dense, dense_rows
+from ..tasks.rows import batches, dense_rows
 from ..tasks.task_set import TaskSet
 from .base import (
     LEGEND,
@@ -31,10 +30,6 @@ from .base import (
 
 #: Maximum number of tasks in a caterpillar plot, so that all names are readable.
 MAX_NAMED = 45
-#: Maximum number of coloured lines; the other lines are grey.
-MAX_LINES = 7
-#: Number of grid points along a column of the side information.  Up to MAX_VALUES distinct values are used as the grid.
-N_GRID, MAX_VALUES = 61, 5
 #: Tasks whose most likely component has a smaller probability than this have hollow markers.
 CERTAIN = 0.8
 #: Radius of an ellipse in standard deviations; it contains 86 % of a two-dimensional Gaussian.
@@ -185,63 +180,6 @@ class ShrinkageDisplay(ModelDisplay):
 
 
 @dataclass
-class PriorPathDisplay(ModelDisplay):
-    """Prior mean or standard deviation of the coefficients as a function of one column of the side information.
-
-    Attributes
-    ----------
-    column : str
-    kind : {"mean", "std"}
-        The prior mean b(s) of the coefficients, or the square roots of the diagonal of τ(s).
-    grid : array (m,)
-        Values of the column.
-    names : list of str
-    values : array (m, d)
-        Values for scaled columns, which have typical size one.  The intercept refers to a typical row.
-    """
-
-    column: str
-    kind: str
-    grid: Array
-    names: list[str]
-    values: Array
-
-    @classmethod
-    def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: Any, *, kind: str = "mean", ax: Any = None
-    ) -> Self:
-        """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
-
-        The other columns are fixed at their medians, or at their most frequent categories.
-        """
-        check_choice("kind", kind, ("mean", "std"))
-        names = names_of(learner)
-        side_name, grid, empty = along_side_info(tasks, column)
-        prior = learner.prior_
-        values = prior.mean(empty) if kind == "mean" else np.sqrt(prior.variances_of_weights(empty))
-        return cls(side_name, kind, grid, names, values).plot(ax)
-
-    def _draw(self, ax: Any) -> None:
-        span = np.ptp(self.values, axis=0)
-        order = np.argsort(-span, kind="stable")
-        few = len(self.grid) <= MAX_VALUES
-        ax.plot(self.grid, self.values[:, order[MAX_LINES:]], color="0.8", linewidth=0.7, zorder=1)
-        every = 1 if few else max(len(self.grid) // 6, 1)
-        for i, j in enumerate(order[:MAX_LINES]):
-            style = {"markevery": every, "markersize": 5, "linewidth": 1.5, **line_style(i)}
-            ax.plot(self.grid, self.values[:, j], label=shortened(self.names[j]), **style)
-        if few:
-            ax.set_xticks(self.grid)
-        ax.set_xlabel(shortened(self.column, 40))
-        ax.set_ylabel(f"{'prior mean b(s)' if self.kind == 'mean' else '√diag τ(s)'}, scaled columns")
-        if float(span.max()) <= 1e-9 * max(float(np.abs(self.values).max()), 1e-300):
-            ax.set_title("does not depend on the side information", fontsize=8, color="0.35")
-        n, d = min(MAX_LINES, len(self.names)), len(self.names)
-        title = f"the {n} of {d} that vary most" if n < d else None
-        ax.legend(title=title, title_fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-@dataclass
 class ComponentsDisplay(ModelDisplay):
     """Coefficients of tasks in a plane, marked by their most likely component, with an ellipse for each component.
 
@@ -370,41 +308,3 @@ def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
         identified = np.diagonal(inverse @ (rows / size)) > 1.0 - 1e-8
         fits[t, identified] = (inverse @ task.y / size)[identified]
     return fits
-
-
-def along_side_info(tasks: TaskSet, column: Any) -> tuple[str, Array, TaskSet]:
-    """Return a column's name, a grid over its range among the tasks, and a task without rows for each grid point.
-
-    The other columns of the side information are fixed at their medians, or at their most frequent categories.
-    """
-    if tasks.side_info is None:
-        raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")
-    names = [str(n) for n in tasks.side_names or [f"s{j}" for j in range(tasks.side_info.shape[1])]]
-    j = find_column(column, names)
-    grid, table = _vary(tasks.side_info, j, names[j])
-    n, X = len(grid), dense(tasks.X[:0])
-    empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)
-    return names[j], grid, empty
-
-
-def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:
-    """Return a grid over the range of column j, and side information with these values and other columns constant."""
-    try:
-        known = np.array([value for value in table[:, j] if not is_missing(value)], dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"column: {name!r} is categorical. Choose a numeric column.") from error
-    values = np.unique(known)
-    grid = values if len(values) <= MAX_VALUES else np.linspace(values[0], values[-1], N_GRID)
-    rows = np.empty((len(grid), table.shape[1]), dtype=table.dtype)
-    rows[:] = [_typical(column) for column in table.T]
-    rows[:, j] = grid
-    return grid, rows
-
-
-def _typical(column: Any) -> Any:
-    """Return the median of a numeric column, or the most frequent category."""
-    known = [value for value in column if not is_missing(value)]
-    try:
-        return float(np.median(np.array(known, dtype=float)))
-    except (TypeError, ValueError):
-        return max(known, key=known.count)

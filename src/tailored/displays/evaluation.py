@@ -13,7 +13,6 @@ from ..baselines import class_probabilities
 from ..losses import error_name
 from ..tasks.encoding import target_positions
 from ..tasks.episodes import SupportSampling
-from ..tasks.rows import standard_errors
 from ..tasks.task_set import TaskSet
 from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, shortened
 
@@ -25,52 +24,32 @@ N_BOOTSTRAP = 500
 class RowsDisplay(ModelDisplay):
     """Error and coverage of a learner on new tasks by number of support rows, compared with baselines.
 
-    `from_evaluation` draws the result of `tailored.evaluation.evaluate`.
-
     Attributes
     ----------
-    n_support : array (L,)
-        Numbers of support rows.
-    errors : dict of str to array (L, T)
-        Mean error of each task by method; the learner is the first.
-    covered : array (L,) or None
-        Fraction of targets inside the prediction intervals, averaged over tasks; None for a learner without intervals.
-    coverage : float
-        Nominal coverage.
-    loss : str
-    covered_error : array (L,)
-        Standard errors of ``covered``.
+    evaluation : Evaluation
+        Result of `tailored.evaluation.evaluate`, whose first method is the learner.
     """
 
-    n_support: NDArray[np.int64]
-    errors: dict[str, Array]
-    covered: Array | None
-    coverage: float
-    loss: str
-    covered_error: Array
+    evaluation: Any
 
     @classmethod
     def from_evaluation(cls, evaluation: Any, *, ax: Any = None) -> Self:
         """Draw the result of `tailored.evaluation.evaluate`; the coverage is drawn for its first method."""
-        errors = dict(zip(evaluation.methods, evaluation.errors, strict=True))
-        covered = evaluation.covered[0] if np.isfinite(evaluation.covered[0]).all() else None
-        options = evaluation.coverage, evaluation.loss, evaluation.covered_error[0]
-        return cls(np.array(evaluation.supports), errors, covered, *options).plot(ax)
+        return cls(evaluation).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
-        return 4.4 * self._count_axes(), 3.5
+        return 4.4 * self.n_axes, 3.5
 
-    def _count_axes(self) -> int:
-        return 1 if self.covered is None else 2
+    @property
+    def n_axes(self) -> int:
+        return 1 + self.evaluation.has_intervals
 
     def _draw(self, ax: Any, coverage_ax: Any = None) -> None:
-        if coverage_ax is not None and self.covered is not None:
-            self._draw_coverage(coverage_ax, self.covered)
-        means = {name: values.mean(axis=1) for name, values in self.errors.items()}
-        own, *others = means.values()
-        error = standard_errors(next(iter(self.errors.values())))
-        for i, (name, mean) in enumerate(means.items()):
+        if coverage_ax is not None and self.evaluation.has_intervals:
+            self._draw_coverage(coverage_ax)
+        (own, *others), error = self.evaluation.mean, self.evaluation.standard_error[0]
+        for i, (name, mean) in enumerate(zip(self.evaluation.methods, (own, *others), strict=True)):
             width = 1.3 if i else 2.0
             ax.plot(self._x, mean, label=shortened(name), markersize=5, linewidth=width, **line_style(i))
         ax.fill_between(self._x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0)
@@ -78,17 +57,17 @@ class RowsDisplay(ModelDisplay):
         top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])
         if others:
             top = min(top, 2.5 * np.median([own, *others]))
-        bottom = min((own - error).min(), *(mean.min() for mean in means.values()))
+        bottom = min((own - error).min(), *(mean.min() for mean in (own, *others)))
         ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.08 * (top - bottom))
-        ax.set_ylabel(f"mean {error_name(self.loss)}")
+        ax.set_ylabel(f"mean {error_name(self.evaluation.loss)}")
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
         self._label_counts(ax)
 
-    def _draw_coverage(self, ax: Any, covered: Array) -> None:
-        ax.axhline(self.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
+    def _draw_coverage(self, ax: Any) -> None:
+        ax.axhline(self.evaluation.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
         style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
         style["label"] = "empirical, ± 2 standard errors"
-        ax.errorbar(self._x, covered, 2.0 * self.covered_error, **style)
+        ax.errorbar(self._x, self.evaluation.covered[0], 2.0 * self.evaluation.covered_error[0], **style)
         ticks = np.linspace(0.0, 1.0, 6)
         ax.set_yticks(ticks, [f"{100.0 * tick:.0f}" for tick in ticks])
         ax.set(ylim=(0.0, 1.02), ylabel="coverage of the intervals, %")
@@ -97,11 +76,11 @@ class RowsDisplay(ModelDisplay):
 
     @property
     def _x(self) -> Array:
-        return np.log2(1.0 + self.n_support)
+        return np.log2(1.0 + np.array(self.evaluation.supports))
 
     def _label_counts(self, ax: Any) -> None:
-        ax.set_xticks(self._x, [f"{n:,}" for n in self.n_support])
-        ax.set_xlabel(f"support rows ({next(iter(self.errors.values())).shape[1]:,} tasks)")
+        ax.set_xticks(self._x, [f"{n:,}" for n in self.evaluation.supports])
+        ax.set_xlabel(f"support rows ({len(self.evaluation.labels):,} tasks)")
 
 
 @dataclass

@@ -17,7 +17,6 @@ from .base import (
     ModelDisplay,
     draw_points,
     find_column,
-    find_task,
     names_of,
     shortened,
     table_name,
@@ -79,7 +78,7 @@ class TaskFitDisplay(ModelDisplay):
         By default, the first task is drawn against the column with the largest effect on its predictions.
         """
         names = names_of(learner)[: learner.n_features_in_]
-        position = find_task(tasks, task)
+        position = 0 if task is None else int(tasks.index_of(task)[0])
         one = tasks[[position]]
         X, y = dense(one.X), one.y
         if not len(y):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
 
 import joblib
 import numpy as np
@@ -192,8 +191,14 @@ class TrainingData:
     def prior(self, model: Mixture, shifts: Sequence[MeanShift] = ()) -> MixturePrior:
         """Return the prior of a fitted model and the shifts of its mean; shifts are left out if all are zero."""
         shifts = () if all(shift.B is None for shift in shifts) else tuple(shifts)
-        parts: Any = {"scaling": self.scaling, "response": self.response, "clip": self.settings.clip}
-        return MixturePrior(**parts, model=model, side=self.side, shifts=shifts)
+        return MixturePrior(
+            scaling=self.scaling,
+            response=self.response,
+            clip=self.settings.clip,
+            model=model,
+            side=self.side,
+            shifts=shifts,
+        )
 
     def predict(self, support: Tasks, model: Mixture, query: TaskSet) -> Array:
         """Return the posterior predictive means of the query rows, given the support rows."""

@@ -1,7 +1,8 @@
 """Priors for many columns: selection and fit of a low-rank plus diagonal covariance.
 
 1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold,
-   set the scale of FFᵀ on the held-out tasks, and stop when their log predictive density no longer rises significantly.
+   set the scales of FFᵀ and of the noise on the held-out tasks, and stop at the first number that is not accepted as a richer
+   model (see `rule`).
 2. Let side information shift the scores and the intercept, if held-out tasks accept this proposal (see `rule`).
 3. Fit all tasks.
 
@@ -30,8 +31,6 @@ from .selection import Candidate, mean_of_episodes
 
 #: Candidate numbers of factors.
 RANKS = (0, 2, 4, 8, 16)
-#: Minimum number of tasks per factor.
-TASKS_PER_FACTOR = 4
 #: Initial relevance of a side feature, multiplied by its mean square.
 RELEVANCE = 0.1
 
@@ -48,7 +47,7 @@ class FactorStructure:
 
 
 class FactorSelection:
-    """Select the number of factors by the log predictive density of the held-out tasks of each fold."""
+    """Select the number of factors, and effects of side information, on the held-out tasks of each fold."""
 
     def __init__(self, data: TrainingData, tick: Callable[[int], None]) -> None:
         self.data, self.tick = data, tick
@@ -65,18 +64,20 @@ class FactorSelection:
         return FactorRows.of(tasks, self.data.scaling, side)
 
     def select(self) -> Candidate:
-        """Add factors as long as they raise the density significantly, and effects of side information if they are accepted."""
-        data = self.data
-        most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
-        options: Any = {"has_intercept": data.settings.fit_intercept, "n_side": self.rows.side.shape[1]}
-        start = FactorModel.start(data.tasks.n_features, 0, seed=data.seed(Draw.STRUCTURE_STARTS), **options)
-        best, starts = None, [start] * len(data.folds)
-        for rank in (rank for rank in RANKS if rank <= most):
-            seed = data.seed(Draw.STRUCTURE_STARTS, rank)
-            candidate = self._candidate([start.with_rank(rank, seed) for start in starts])
+        """Add factors as long as they are accepted as a richer model, and effects of side information if they are accepted."""
+        data, best = self.data, None
+        for rank in RANKS:
+            start = FactorModel.start(
+                data.tasks.n_features,
+                rank,
+                has_intercept=data.settings.fit_intercept,
+                n_side=self.rows.side.shape[1],
+                seed=data.seed(Draw.STRUCTURE_STARTS, rank),
+            )
+            candidate = self._candidate([start] * len(data.folds))
             if best is not None and not is_better(candidate, best, best):
                 break
-            best, starts = candidate, candidate.fits
+            best = candidate
         assert best is not None
         if not data.has_side:
             return best

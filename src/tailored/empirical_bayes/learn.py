@@ -1,7 +1,8 @@
 """Empirical Bayes: learn the prior of the coefficients from many tasks.
 
-1. Propose shared effects and effects of side information by the evidence of the training tasks (`shared_fit`).  Select them and
-   the structure of the prior on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for many columns).
+1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks.  Accept
+   or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for
+   many columns).
 2. Fit the selected structure to all tasks by EM.
 3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error significantly (`query_bias`).
 4. Collect the scores of held-out tasks for prediction intervals.
@@ -32,7 +33,6 @@ from ..priors.intervals import Calibration, calibrate
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
-from ..summaries.training import MIXED_MODEL, OWN, POOLED, TrainingSummary
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, clipped
 from ..tasks.task_set import TaskSet
@@ -41,8 +41,16 @@ from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, fit_shifts
 from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
-from .shared_fit import FittedEffects, fit_effects
-from .training_summary import basic_summary, compared_structures, training_summary
+from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
+from .training_summary import (
+    MIXED_MODEL,
+    OWN,
+    POOLED,
+    TrainingSummary,
+    basic_summary,
+    compared_structures,
+    training_summary,
+)
 
 SourceIn = Callable[..., Source]
 
@@ -115,8 +123,8 @@ def learn_with_regressor(
     """Learn a prior, fit ``regressors`` to its residuals, and learn the final prior from the residuals of the regressors.
 
     The prior keeps its linear mean.  Regressors are fitted out of fold, and their weights minimise the squared errors of
-    query rows.  ``automatic`` regressors are only used if they lower the error of these rows.  ``source_in`` is as in
-    `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
+    query rows.  ``automatic`` regressors are only used if they lower the error of these rows by two standard errors.  The first
+    prior was fitted to the tasks of these rows, so they are not held out.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
     """
     first = learn(data, progress=progress, source_in=source_in)
     if automatic and (data.tasks.sizes > 0).sum() < LEAST_COMPARED:
@@ -190,14 +198,12 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     """Return the shared effects; curves and products only if held-out tasks confirm them (see `rule`)."""
-    proposed = fit_effects(data)
-    if (
-        proposed is None
-        or not data.settings.curved
-        or len(proposed.effects.levels) == len(proposed.effects.effects)
-    ):
-        return proposed
     plain = replace(data, settings=replace(data.settings, curved=False))
+    if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
+        return fit_effects(plain)
+    proposed = fit_effects(data)
+    if proposed is None or len(proposed.effects.levels) == len(proposed.effects.effects):
+        return proposed
 
     def score(each: TrainingData) -> Score:
         def subtract(train: TrainingData) -> TrainingData:

@@ -6,7 +6,8 @@ Let w be the posterior mean of a task under the mixture, and R its `tailored.gau
 model because they use the user's loss, such as the absolute loss, which predicts medians of skewed targets.
 
 The effect of a shift depends on the number of support rows, so one B is learned for each of a few support sizes
-(`tailored.priors.mixture.mean_shifts` interpolates).  The penalty on B is selected on held-out tasks.
+(`tailored.priors.mixture.mean_shifts` interpolates).  The penalty on each B is selected on held-out tasks.  All shifts are then
+accepted or rejected together by the rule of `rule`, on the same tasks.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class QueryBias:
 
 @dataclass(frozen=True)
 class FittedShift:
-    """B (d, 1 + m) for tasks with about ``rows`` support rows; None if it does not lower the held-out error.
+    """B (d, 1 + m) for tasks with about ``rows`` support rows; None if no penalty lowers the held-out error, or if all are rejected.
 
     B is in the scaling of the training tasks.  ``errors`` are the errors of the held-out tasks with this B.
     """

@@ -1,22 +1,34 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
 Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
-of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of shrinkage), the one
-with the highest density is selected.  Its total error must not be higher than that of the simplest covariance.  The total error
-is the held-out error in the user's loss given support rows plus the one without support rows.  The simplest covariance is the
-random intercept; for classes and counts it is pooled regression.
+of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of shrinkage), the one with
+the highest density is selected.  Its total error must not be higher than that of the simplest covariance.  The total error is
+the held-out error in the user's loss given support rows plus the one without support rows.  The simplest covariance is the
+random intercept; for classes and counts it is pooled regression.  With ``varying``, or for numbers without an intercept, it is
+that of uncorrelated random effects.
 
 A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a guard:
-neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  A dispersion of counts
-has to raise the density by two paired standard errors, and neither error may rise by two paired standard errors.
+neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The number of
+components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the highest density
+is compared.  A dispersion of counts has to raise the density by two paired standard errors, and neither error may rise by two
+paired standard errors.
 
-Effects of side information, shared curves and shared products are proposed by the evidence of the training tasks.  Held-out
-tasks accept or reject each of these proposals as a whole: the density must not fall, and neither error may rise by two paired
-standard errors.  The same holds for a low-rank covariance.  Shifts of the prior mean and a common regressor
-(``common="auto"``) have no density.  They have to lower the held-out error by two paired standard errors.
+Effects of side information, shared curves and shared products are proposed by their evidence in all tasks: the gain in log
+evidence has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves
+and products are another one.  Held-out tasks accept or reject each proposal as a whole: the density must not fall, and neither
+error may rise by two paired standard errors.  For this comparison, the proposed effects of side information are fitted to the
+training tasks of each fold.  Curves and products are also selected again there.  A low-rank covariance is accepted like a
+proposal, after its number of factors and its scales were set on the held-out tasks.
 
-With hundreds of columns, more factors are a richer model, and effects of side information are a proposal.  A single task is
-fitted by ridge regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
+Shifts of the prior mean and a common regressor (``common="auto"``) have no density.  Shifts have to lower the held-out error,
+averaged over several numbers of support rows, by two paired standard errors.  The regressor has to lower the error of query
+rows by two paired standard errors.  These rows are not held out: the prior was fitted to their tasks, and only the regressor
+was not.
+
+Shared curves and products are decided first, and all other models are compared on the residuals.  The dispersion of counts is
+next, then side information with the covariance, low rank, components, atoms and shifts.  With hundreds of columns, more
+factors are a richer model, and effects of side information are proposed without a test.  A single task is fitted by ridge
+regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
 """
 
 from __future__ import annotations
@@ -27,6 +39,20 @@ import numpy as np
 
 from ..tasks.rows import Array
 
+#: Short forms of this rule for the table of the selection in `summary`.
+RULE = (
+    "Of the covariances of one Gaussian (random intercept, uncorrelated or correlated random effects), the one with the "
+    "highest density is selected. Its total error (given support rows plus without) must not be higher than that of the "
+    "simplest. A richer model (more components, atoms) has to raise the density by two paired standard errors. Neither its "
+    "error given support rows nor its total error may be higher than that of the selected Gaussian. With a low-rank "
+    "covariance, the density must not fall, and neither error may rise by two paired standard errors. Mixtures are listed if "
+    "short fits accept more than one component."
+)
+RULE_OF_FACTORS = (
+    "More factors have to raise the density by two paired standard errors. Neither their error given support rows nor their "
+    "total error may be higher. With effects of side information, the density must not fall, and neither error may rise by "
+    "two paired standard errors."
+)
 #: A richer model needs a gain of this many paired standard errors.
 RICHER = 2.0
 

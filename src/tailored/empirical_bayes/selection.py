@@ -16,7 +16,7 @@ import numpy as np
 
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
-from ..gaussian.low_rank import LowRankSearch, RotatedTasks
+from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
@@ -37,13 +37,14 @@ from ..gaussian.structures import (
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from .data import LARGEST_WORK, Draw, Fold, TrainingData
+from .low_rank_search import LowRankSearch
 from .rule import Score, is_as_good, is_better, significant
 
 #: Number of held-out tasks used to select the number of components, from as many folds as needed.
 COUNTED_TASKS = 100
 #: Candidate numbers of components; the search stops after two in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
-#: Maximum number of training tasks for selecting their number.
+#: Maximum number of training tasks for selecting the number of components.
 COUNTING_TASKS = 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
@@ -117,7 +118,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
                 folds, tried, single = _select_covariance(data, side, state_of, stage)
         best = single
         if data.may_have_low_rank and data.settings.varying is None:
-            # The first has one component and is proposed by its evidence.
+            # The first has one component; its number of factors and its scales were set by the evidence on held-out tasks.
             first, *others = _low_rank(data, folds)
             best = first if is_as_good(first, best) else best
             best = _richest(others, best, single)
@@ -255,24 +256,25 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     If the maximum number of factors is selected, more may be needed, so an unrestricted covariance is a candidate too.
     """
     has_intercept, d = data.settings.fit_intercept, data.statistics.n_features
-    train, held_out = [], []
+    train, held_out, seed = [], [], data.seed(Draw.COMPONENT_STARTS)
     for fold in folds:
         rest, side = fold.held_out, fold.fitter.side
         if side is not None:
             assert rest.side is not None
             rest = rest.shifted(rest.side @ side.T)
-        train.append(RotatedTasks.of(fold.fitter.tasks, has_intercept))
+        train.append(LowRankFitter(RotatedTasks.of(fold.fitter.tasks, has_intercept), seed))
         held_out.append(RotatedTasks.of(rest, has_intercept))
-    most = min(MOST_FACTORS, len(train[0]) // TASKS_PER_FACTOR, d // 2)
+    T = len(train[0].tasks)
+    most = min(MOST_FACTORS, T // TASKS_PER_FACTOR, d // 2)
     out = []
     with single_threaded_blas():
-        for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
-            numbers = selected.n_factors, selected.rank, selected.calibration
-            structure = LowRank(*numbers, n_components=selected.n_components)
+        for selected in LowRankSearch(train, held_out)(most):
+            n_factors, n_components, rank = selected.numbers
+            structure = LowRank(n_factors, rank, selected.calibration, n_components=n_components)
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
             out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
-        T, full = len(train[0]), MixedModel()
+        full = MixedModel()
         if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
             out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out
@@ -296,9 +298,9 @@ def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: 
 
 
 def _propose_side(data: TrainingData) -> SideStructure | None:
-    """Propose effects of side information by their evidence in a plain mixed model, on a sample if there are many tasks.
+    """Propose effects of side information by their evidence in a plain mixed model of all tasks, or of a sample.
 
-    Features of the rows are not used, because Γ would fit the noise of the rows.
+    The tasks that are held out in a fold are among them; only the fit in a fold does not use them.  Features of the rows are not used, because Γ would fit the noise of the rows.
     """
     if not data.has_side:
         return None

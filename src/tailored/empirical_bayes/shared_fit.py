@@ -2,8 +2,9 @@
 
 With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
 variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence at its best γ, with b and the
-kept effects integrated out, by more than the logarithm of the number of effects of its kind.  γ of the kept effects
-is estimated by MacKay's update, and W by EM on the residuals.
+kept effects integrated out, by more than the logarithm of the number of effects of its kind.  The effects of the
+values of a column need any gain; without it, they are zero.  γ of the kept effects is estimated by MacKay's update, and W by EM on
+the residuals.
 
 The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
 and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
@@ -34,7 +35,7 @@ from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import TrainingData
 
-#: Minimum number of tasks to fit curves and products, and minimum number of distinct values to fit a curve.
+#: Minimum number of training tasks in a fold for curves and products, and minimum number of distinct values of a curve.
 LEAST_TASKS, LEAST_VALUES = 5, 3
 #: Maximum numbers of tasks and of entries of Z used to select and fit effects, and number of tasks per batch.
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
@@ -82,7 +83,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
     if sizes and isinstance(data.response, Poisson):
         # Otherwise the effects of categories with few rows would explain the overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
+    curved = data.settings.curved and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
     width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
@@ -205,7 +206,8 @@ def _fit(
             if term.effect is not None and (i in kept or term.kind == "levels")
         ]
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
-        effects = SharedEffects(tuple(made), encoder if reads_side else None)
+        used_encoder = encoder if reads_side else None
+        effects = SharedEffects(tuple(made), used_encoder, statistics.skewness(model))
     if not effects.effects:
         return None
     covariance = _posterior(projected[:-1, :-1], projected[:-1, -1], parts, kept_effects)[1]

@@ -1,33 +1,89 @@
-"""Build the `TrainingSummary` of the tasks that a prior was learned from."""
+"""`TrainingSummary`: statistics of the training tasks that a prior was learned from, for summaries, without the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
-from ..gaussian.errors import mean_covariance
-from ..gaussian.mixture import Mixture
+from .._utils.records import MAY_BE_NAN, Record
+from .._utils.validation import check_shape
+from ..gaussian.errors import MeanCovariance, mean_covariance
+from ..gaussian.mixture import Mixture, log_gates
 from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
-from ..summaries.training import (
-    MIXED_MODEL,
-    OWN,
-    POOLED,
-    RIDGE,
-    TASK_MEAN,
-    ComparedStructure,
-    SideSummary,
-    TrainingSummary,
-    summarise_side,
-)
 from ..tasks.rows import Array, overall_mean
 from .data import Draw, TrainingData
 from .selection import Candidate, Selection
 
+#: Names of the fitted learner and of the baselines in tables of errors.
+OWN = "this learner"
+TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
 #: Maximum number of operations for standard errors; with more, a random sample of the tasks is used.
 MAX_WORK = 1e8
+
+
+@dataclass(frozen=True)
+class SideSummary(Record):
+    """Contribution of the side information.  Row 0 is for all m columns together, row 1 + j for column j alone."""
+
+    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units; that of the
+    #: intercept is at the feature means.  Variances could overflow.
+    coefficient_std: Array
+    #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in squared target units.
+    row_variance: Array
+    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns at their means.
+    entropy_reduction: Array
+    #: (K, m): mean of each column in each component; None if a column is not numeric.
+    component_means: Array | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.row_variance)
+        check_shape("row_variance", self.row_variance, n)
+        check_shape("coefficient_std", self.coefficient_std, n, None)
+        check_shape("entropy_reduction", self.entropy_reduction, n)
+        if self.component_means is not None:
+            check_shape("component_means", self.component_means, None, n - 1)
+
+
+@dataclass(frozen=True)
+class ComparedStructure(Record):
+    """Results of a structure of the prior on the held-out tasks."""
+
+    difference: float  # log predictive density minus that of the selected structure, in nats per task
+    std_error: Annotated[float, MAY_BE_NAN]  # paired; NaN with one held-out task
+    error: float  # error given support rows, in the user's loss
+
+
+@dataclass(frozen=True)
+class TrainingSummary(Record):
+    """Statistics of the training tasks of a prior."""
+
+    n_tasks: int
+    n_rows: int
+    target_mean: float
+    loss: str
+    #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
+    errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
+    row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
+    mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
+    mixed_model: Mixture | None = None  # mixed model with full covariance, fitted to the same tasks
+    ridge: float | None = None  # the best ridge regression per task has τ = ridge · I
+    side: SideSummary | None = None
+    #: The best structure of each kind by name, the selected one first.
+    compared: dict[str, ComparedStructure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len({errors.shape for errors in self.errors.values()}) > 1:
+            raise ValueError("errors: must have the same tasks for all methods")
+        if self.row_moment is not None:
+            d = len(self.row_moment)
+            check_shape("row_moment", self.row_moment, d, d)
+            if self.mean is not None and (self.mean.row >= d).any():
+                raise ValueError(f"mean.row: must be positions below {d}")
 
 
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
@@ -147,11 +203,29 @@ def _sample(data: TrainingData) -> NDArray[np.intp] | None:
     return np.sort(np.random.default_rng(data.seed(Draw.SUMMARY_TASKS)).permutation(len(data))[:most])
 
 
-def _side_summary(data: TrainingData, model: Mixture, moment: Array) -> SideSummary | None:
+def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:
+    """Summarise the contribution of the side information; None if the model does not use it."""
     if not data.has_side or (model.side is None and model.gates is None):
         return None
     assert data.side is not None
     assert data.statistics.side is not None
-    table = data.tasks.side_info
+    columns, side, units = np.asarray(data.side.origins), data.statistics.side, data.scaling
+    d, m = model.means.shape[1], int(columns.max(initial=-1)) + 1
+    coefficient_std, row_variance, reduction = np.zeros((1 + m, d)), np.zeros(1 + m), np.zeros(1 + m)
+    for i in range(1 + m):
+        chosen = columns >= 0 if i == 0 else columns == i - 1
+        if model.side is not None:
+            added = side[:, chosen] @ model.side[:, chosen].T
+            covariance = np.atleast_2d(np.cov(added.T, bias=True))
+            row_variance[i] = units.target**2 * float(np.sum(covariance * row_moment))
+            coefficient_std[i] = units.centred_deviations(covariance)
+        if model.gates is not None:
+            weights = np.exp(log_gates(model.gates[:, np.append(True, chosen)], side[:, chosen]))
+            entropy = entr(weights.mean(axis=0)).sum()
+            reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
+    means, table = None, data.tasks.side_info
     numeric = None if table is None or table.dtype == object else table.astype(float)
-    return summarise_side(model, data.scaling, data.side, data.statistics.side, moment, numeric)
+    if numeric is not None and model.n_components > 1 and model.gates is not None:
+        r = np.exp(log_gates(model.gates, side))
+        means = (r.T @ np.nan_to_num(numeric)) / np.maximum(r.T @ ~np.isnan(numeric), 1e-300)
+    return SideSummary(coefficient_std, row_variance, reduction, means)

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from .._utils.validation import (
 )
 from ..exceptions import UnknownCategoryWarning
 from ..tasks.rows import Array, Scaling, dense, dense_rows
-from ..tasks.task_set import Task, TaskSet
+from ..tasks.task_set import TaskSet
 
 
 class FeatureMap(Fitted, ABC):
@@ -331,43 +331,59 @@ class Transformer(FeatureMap):
 
 
 class CallableMap(FeatureMap):
-    """``φ = function(task)`` where the task has ``X``, ``y``, ``side_info`` and ``label``."""
+    """``φ = function(s)``, a 1-D array, where s is the side information of a task.
+
+    s is a 1-D array in the order of the columns, of objects if there are categories.  Where tasks have no side information,
+    s is the task itself, with ``X``, ``y`` and ``label``, as in the paper's experiments.  For a function of both, derive
+    a class from `FeatureMap`.
+    """
 
     needs_rows = False
+    _argument: ClassVar[str] = "feature_map"
 
-    def __init__(self, function: Callable[[Task], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
+        self._reads_side_info = False
+
+    def fit(self, tasks: TaskSet) -> Self:
+        self._reads_side_info = tasks.side_info is not None
+        return self
 
     def transform(self, tasks: TaskSet) -> Array:
+        if self._reads_side_info and tasks.side_info is None:
+            reason = "is a function of the side information and none was given; pass it"
+            raise ValueError(f"side_info: {self._argument} {reason}")
+        return self._checked(
+            [self.function(task if task.side_info is None else task.side_info) for task in tasks], tasks
+        )
+
+    def _checked(self, values: list[Any], tasks: TaskSet) -> Array:
         rows: list[Array] = []
-        for task in tasks:
-            phi = np.atleast_1d(np.asarray(self.function(task), dtype=float))
+        for value, label in zip(values, native(tasks.labels), strict=True):
+            phi = np.atleast_1d(np.asarray(value, dtype=float))
             if phi.ndim != 1 or (rows and len(phi) != len(rows[0])):
                 expected = f" of length {len(rows[0])}, as for the first task" if rows else ""
                 raise ValueError(
-                    f"feature_map: the callable must return a 1-D vector{expected}; for task {task.label!r} it returned "
+                    f"feature_map: the callable must return a 1-D vector{expected}; for task {label!r} it returned "
                     f"shape {phi.shape}"
                 )
             rows.append(phi)
         return check_features(np.array(rows), tasks)
 
 
-class GivenMap(FeatureMap):
-    """The entries of ``τ = function(side_info)``, row by row: φ for `representation.conditioning.Given`."""
+class GivenMap(CallableMap):
+    """The entries of ``τ = function(s)``, row by row: φ for `representation.conditioning.Given`."""
 
-    needs_rows, needs_side_info = False, True
+    _argument = "tau"
 
     def __init__(self, function: Callable[[Any], Any], n_features: int) -> None:
-        self.function, self.n_features = function, n_features
+        super().__init__(function)
+        self.n_features = n_features
 
-    def transform(self, tasks: TaskSet) -> Array:
-        if tasks.side_info is None:
-            raise ValueError(
-                "side_info: tau is a function of the side information and none was given; pass it"
-            )
+    def _checked(self, values: list[Any], tasks: TaskSet) -> Array:
         d, taus = self.n_features, []
-        for task in tasks:
-            tau, name = np.asarray(self.function(task.side_info)), f"tau of task {task.label!r}"
+        for value, label in zip(values, native(tasks.labels), strict=True):
+            tau, name = np.asarray(value), f"tau of task {label!r}"
             if tau.shape != (d, d):
                 raise ValueError(f"{name} must be a ({d}, {d}) matrix; got shape {tau.shape}.")
             taus.append(check_psd(tau, name, d))

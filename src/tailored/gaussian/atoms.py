@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .mixture import Mixture, Want
+from .mixture import AtomMixture, Mixture, Want
 from .moments import Moments
 
 #: Maximum number of atoms, and maximum number of tasks used to estimate their proportions and covariance.
@@ -26,7 +26,7 @@ STEPS, PSEUDO_TASKS = 10, 0.5
 LEAST_SHARE = 0.01
 
 
-def first_atoms(tasks: Moments, start: Mixture) -> Mixture:
+def first_atoms(tasks: Moments, start: Mixture) -> AtomMixture:
     """Return atoms with equal proportions, centred at the posterior means of the first tasks under ``start``.
 
     Mixing weights of an atom are those of the components of ``start``, averaged with the responsibilities for its task.
@@ -40,11 +40,20 @@ def first_atoms(tasks: Moments, start: Mixture) -> Mixture:
         gates[:, 0] -= np.log(K)
     means, covariance = expected.mean[:K], expected.mixture_covariance().mean(axis=0, keepdims=True)
     covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
-    parents = {"parents": start.covariances, "parent_shares": expected.shares[:K]}
-    return Mixture(np.full(K, 1.0 / K), means, covariance, start.noise, gates=gates, **parents)
+    proportions, shares = np.full(K, 1.0 / K), expected.shares[:K]
+    return AtomMixture(
+        proportions,
+        means,
+        covariance,
+        start.noise,
+        None,
+        gates,
+        parents=start.covariances,
+        parent_shares=shares,
+    )
 
 
-def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:
+def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> AtomMixture:
     """Fit atoms to a random sample of the tasks."""
     tasks = tasks.take(np.random.default_rng(seed).permutation(len(tasks))[:MOST_TASKS])
     model = first_atoms(tasks, start)
@@ -59,7 +68,6 @@ def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:
         counts = (1.0 / current.sum(axis=1)) @ current
         proportions = (counts + PSEUDO_TASKS) / (T + K * PSEUDO_TASKS)
     kept = counts >= LEAST_SHARE * T / K
-    assert model.parent_shares is not None
     gates = model.gates
     if gates is not None:
         gates = np.column_stack([gates[:, 0] + np.log(K * proportions), gates[:, 1:]])[kept]

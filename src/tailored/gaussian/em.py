@@ -17,7 +17,7 @@ from ..tasks.rows import Array
 from .mixture import Mixture, Want, log_gates
 from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence
 from .rows import Tasks
-from .scoring import LARGEST_START, SAMPLE, Scoring
+from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
@@ -26,6 +26,8 @@ NOISE_FLOOR = 1e-8
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
+#: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts can differ by many decades.
+LARGEST_MEAN = 1e12
 #: Number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
 #: Ridge penalty in the normal equations of Anderson acceleration, relative to their trace.
@@ -92,6 +94,7 @@ def em(
     is zero at the start keeps zero variance.
 
     EM stops after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
+    ``learn_mean=False`` keeps the means of Gaussian tasks.
     ``pseudo_tasks`` are added to the count of each component, so that no component vanishes.  With a ``gate_penalty`` (a
     number or (q,)), mixing weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is
     applied to the covariances after each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all
@@ -99,8 +102,8 @@ def em(
     """
     if isinstance(source, ResponseRows):
         source, n_directions = replace(source, sites={}), max(root.shape[1] for root in start.factors)
-        options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage, "restrict": restrict}
-        options.update(pseudo_tasks=pseudo_tasks, gate_penalty=gate_penalty, accelerate=accelerate)
+        options: dict[str, Any] = {"shrinkage": shrinkage, "restrict": restrict, "pseudo_tasks": pseudo_tasks}
+        options.update(gate_penalty=gate_penalty, accelerate=accelerate)
         if len(source) > 2 * SAMPLE and n_directions <= MOST_DIRECTIONS:
             some = source.take(slice(None, None, len(source) // SAMPLE))
             fit = em(some, start, max_iter=max_iter, **options)
@@ -112,7 +115,7 @@ def em(
         if start.n_components == 1:
             ones = np.ones_like(start.covariances)
             diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
-            return EMResult(*Scoring(source, learn_mean, diagonal, shrinkage)(start, max_iter))
+            return EMResult(*Scoring(source, diagonal, shrinkage)(start, max_iter))
     totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
@@ -131,6 +134,8 @@ def em(
             step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, gates))
         if restrict is not None:
             step = replace(step, covariances=restrict(step.covariances))
+        if not np.abs(step.means).max() < LARGEST_MEAN:
+            return EMResult(mixture, current, n_iter)
         previous, n_iter = current, n_iter + 1
         # After a few steps, most tasks have non-negligible responsibilities for only a few components.
         skip = n_iter % FULL_EVERY != 0 and mixture.n_components > 1
@@ -148,7 +153,9 @@ def em(
 
 def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]) -> EMResult:
     """Alternate between expectation propagation and EM on its Gaussian sites, until the evidence is stable."""
+    # A pooled fit that has not converged can have coefficients of any size.
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
+    model = replace(model, means=np.clip(model.means, -LARGEST_SCALE, LARGEST_SCALE))
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
     before = model
     for _ in range(SITE_ROUNDS):
@@ -166,7 +173,7 @@ def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dic
         fit = em(sites, replace(model, noise=1.0), max_iter=min(max_iter, SITE_STEPS), **options)
         mixture, n_iter = fit.mixture, n_iter + fit.n_iter
         is_fixed = mixture.covariances[0].diagonal() == 0.0
-        if options["learn_mean"] and mixture.n_components == 1 and is_fixed.any():
+        if mixture.n_components == 1 and is_fixed.any():
             mixture = most_likely_mean(sites, mixture)
         model = replace(mixture, noise=source.dispersion(replace(mixture, noise=model.noise)))
     return EMResult(model, evidence, n_iter)
@@ -291,7 +298,6 @@ def fit_mixed_model(
     *,
     max_iter: int = 300,
     tol: float = 1e-7,
-    learn_mean: bool = True,
     covariance: str = "full",
     varying: Sequence[int] | None = None,
     start: Mixture | None = None,
@@ -299,19 +305,18 @@ def fit_mixed_model(
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
     ``covariance`` is "full", "diagonal", "intercept" (W is zero except for the last coefficient) or "none" (W = 0).
-    ``learn_mean=False`` keeps b at zero.  Coefficients that are not in ``varying`` have zero
-    variance (None: all vary); EM does not change their means from the pooled fit (see `settle`).
+    Coefficients that are not in ``varying`` have zero variance (None: all vary); EM does not change their means from the
+    pooled fit (see `settle`).
     """
-    options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
-    options.update(restrict=None if covariance == "full" else keep_diagonal, accelerate=True)
+    options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "accelerate": True}
+    options["restrict"] = None if covariance == "full" else keep_diagonal
     if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
     n_rows = max(totals.n_rows, 1.0)
     energy = float(np.trace(totals.gram)) or 1.0
-    b = np.zeros(d)
-    if learn_mean:
-        b[:] = np.linalg.solve(totals.gram + 1e-6 * energy / d * np.eye(d), totals.cross)
+    left = totals.gram + 1e-6 * energy / d * np.eye(d)
+    b = np.asarray(np.linalg.solve(left, totals.cross), dtype=np.float64)
     residual = totals.squared_residuals(b) / n_rows
     if covariance == "none":
         noise = max(residual, noise_floor(totals))

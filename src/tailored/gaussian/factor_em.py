@@ -12,14 +12,12 @@ for one-hot rows, otherwise by a step that cannot overshoot.  The effects of sid
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.compiling import njit
 from ..tasks.rows import BATCH_FLOATS, Array
-from .factors import FactorRows, Factors, Systems, add_rows
+from .factors import FactorRows, Factors, RowModel, Systems, add_rows
 
 #: The noise variance of a column is shrunk to the typical noise variance with the weight of this many pseudo-tasks.
 NOISE_TASKS = 20.0
@@ -69,23 +67,6 @@ class FactorModel:
         S = np.diag(np.concatenate([np.ones(rank), np.full(q - rank, 0.5)]))
         scores = np.zeros(q), S, np.zeros((n_side, q)), np.zeros(n_side)
         return cls(columns, covariances, np.zeros(1 + rank), covariance, *noises, *scores)
-
-    def with_rank(self, rank: int, seed: list[int]) -> FactorModel:
-        """Return the model with small random factors added, up to ``rank``."""
-        r, n_side = self.rank, len(self.effect)
-        options: Any = {"has_intercept": self.has_intercept, "n_side": n_side, "seed": seed}
-        new = FactorModel.start(len(self.columns), rank, **options)
-        old = np.concatenate([np.arange(r), np.arange(rank, len(new.score_mean))])
-        # `new` owns its arrays, so they are filled in place.
-        new.columns[:, 1 + r :] *= np.sqrt(self.variances.mean() + self.noise)
-        new.columns[:, : 1 + r] = self.columns
-        new.column_covariances[:, : 1 + r, : 1 + r] = self.column_covariances
-        new.column_mean[: 1 + r] = self.column_mean
-        new.column_covariance[: 1 + r, : 1 + r] = self.column_covariance
-        new.score_mean[old], new.effect[:, old] = self.score_mean, self.effect
-        new.score_covariance[np.ix_(old, old)] = self.score_covariance
-        new.relevance[:] = self.relevance
-        return replace(new, variances=self.variances, noise=self.noise, typical_noise=self.typical_noise)
 
     def whitened(self) -> FactorModel:
         """Return the same model in coordinates with ``S_zz = I``."""
@@ -190,13 +171,11 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
     right = means @ inverse
     constant = np.einsum("tq,tq->t", right, means) + np.linalg.slogdet(model.score_covariance)[1]
     systems = Systems(np.repeat(inverse[None], T, axis=0), right, constant)
-    loadings = np.zeros((len(model.columns), q))
-    loadings[:, : model.rank] = model.columns[:, 1:]
-    intercept = np.zeros(q)
-    intercept[model.rank :] = 1.0
+    loadings, intercept = np.zeros((len(model.columns), q)), np.zeros(q)
+    loadings[:, : model.rank], intercept[model.rank :] = model.columns[:, 1:], 1.0
     left = rows.y - rows.X @ model.columns[:, 0]
-    parts = loadings, intercept, model.variances, model.noise, model.column_covariances
-    blocks = add_rows(systems, rows, left, *parts)
+    of_rows = RowModel(loadings, intercept, model.variances, model.noise, model.column_covariances)
+    blocks = add_rows(systems, rows, left, of_rows)
     scores, covariances, log_evidence = systems.solve()
     sums.log_evidence += float(log_evidence.sum())
     deviations = scores - model.score_mean
@@ -205,9 +184,7 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
     sums.side_score += known.T @ deviations
     sums.side_square += known.T @ known
     if rows.one_hot:
-        x = rows.X.indices, rows.X.data, left, rows.starts
-        total = sums.precision, sums.gradient, sums.count, sums.square
-        _add_columns(x, loadings, intercept, model.variances + model.noise, scores, covariances, total)
+        _add_columns(sums, rows, left, of_rows, scores, covariances)
     r = model.rank
     for t, (used, X, B, G, e) in enumerate(blocks):
         z, C, D = scores[t], covariances[t], model.variances[used]
@@ -235,42 +212,32 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
         sums.n_rows += len(X)
 
 
-@njit(cache=True)
 def _add_columns(
-    rows: Any, loadings: Any, intercept: Any, noises: Any, scores: Any, covariances: Any, sums: Any
+    sums: FactorSums, rows: FactorRows, left: Array, model: RowModel, scores: Array, covariances: Array
 ) -> None:
     """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
 
     The sums of squared residuals do not include the uncertainty of the columns.
     """
-    (column, value, left, starts), (precision, gradient, count, square) = rows, sums
-    q, r = loadings.shape[1], gradient.shape[1] - 1
-    g, image = np.empty(q), np.empty(q)
-    for t in range(len(starts) - 1):
-        z, C = scores[t], covariances[t]
-        for i in range(starts[t], starts[t + 1]):
-            j, x, e = column[i], value[i], left[i]
-            for a in range(q):
-                g[a] = x * loadings[j, a] + intercept[a]
-                e -= g[a] * z[a]
-            variance = 0.0
-            for a in range(q):
-                total = 0.0
-                for k in range(q):
-                    total += g[k] * C[a, k]
-                image[a] = total
-                variance += total * g[a]
-            scaled = x / noises[j]
-            count[j] += 1.0
-            square[j] += e * e + variance
-            gradient[j, 0] += scaled * e
-            precision[j, 0, 0] += scaled * x
-            for a in range(r):
-                gradient[j, a + 1] += scaled * (e * z[a] - image[a])
-                precision[j, 0, a + 1] += scaled * x * z[a]
-                precision[j, a + 1, 0] += scaled * x * z[a]
-                for k in range(r):
-                    precision[j, a + 1, k + 1] += scaled * x * (z[a] * z[k] + C[a, k])
+    loadings, intercept, noises = model.loadings, model.constant, model.diagonal + model.noise
+    column, x = rows.X.indices, rows.X.data
+    (d, q), r = loadings.shape, sums.gradient.shape[1] - 1
+    fitted = x * np.einsum("na,na->n", loadings[column], scores[rows.task]) + (scores @ intercept)[rows.task]
+    rest, h = left - fitted, np.hstack([np.ones((len(rows), 1)), scores[:, :r]])
+    uses, signed = rows.table(np.ones(len(x))).T, rows.table(x).T
+    # The image of ``g = x f_j + intercept`` under the covariances of the scores, multiplied by x and summed over rows.
+    images = covariances @ intercept
+    C = (uses @ covariances.reshape(-1, q * q)).reshape(d, q, q)
+    of_factors, of_intercept = np.einsum("jab,jb->ja", C, loadings), signed @ images
+    second = (uses @ (h[:, :, None] * h[:, None, :]).reshape(len(h), -1)).reshape(d, 1 + r, 1 + r)
+    second[:, 1:, 1:] += C[:, :r, :r]
+    gradient = rows.table(x * rest).T @ h
+    gradient[:, 1:] -= (of_factors + of_intercept)[:, :r]
+    sums.count += np.bincount(column, minlength=d)
+    sums.precision += second / noises[:, None, None]
+    sums.gradient += gradient / noises[:, None]
+    sums.square += np.bincount(column, weights=rest**2, minlength=d) + uses @ (images @ intercept)
+    sums.square += np.einsum("ja,ja->j", loadings, of_factors + 2.0 * of_intercept)
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
-from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
-from ..tasks.rows import Array, Scaling, dense, sparse_products
+from ..tasks.rows import Array, Scaling, dense, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .mixture import EVIDENCE, Want
 from .moments import NO_SUMS, Expected
@@ -84,6 +83,10 @@ class FactorRows:
             out.append((used.astype(np.intp), X))
         return out
 
+    def table(self, values: Array) -> sparse.csr_array:
+        """Return a value for each of the one-hot rows as an array of tasks and columns, (T, d)."""
+        return sparse.csr_array((values, self.X.indices, self.starts), shape=(len(self), self.X.shape[1]))
+
     @cached_property
     def one_hot(self) -> bool:
         """Whether each row has one entry, 1 or -1, in a column that no other row of its task uses."""
@@ -140,6 +143,18 @@ class Systems(NamedTuple):
         return scores, covariances, 0.5 * (fitted - log_determinants - self.constant)
 
 
+class RowModel(NamedTuple):
+    """The model of a row: ``y − <x, b> = <xF + constant, z> + <x, δ> + noise``, given the scores z of its task."""
+
+    loadings: Array  # (d, q) F
+    constant: Array  # (q,)
+    diagonal: Array  # (d,) D, the variances of δ
+    noise: float  # σ²
+    column_covariances: (
+        Array  # (d, 1 + r, 1 + r) posterior covariances of b_j and of the first r loadings of each column
+    )
+
+
 class Block(NamedTuple):
     """Rows of a task that are not one-hot."""
 
@@ -150,41 +165,42 @@ class Block(NamedTuple):
     left: Array  # (n,) y − X b
 
 
-def add_rows(
-    systems: Systems,
-    rows: FactorRows,
-    left: Array,
-    loadings: Array,
-    constant: Array,
-    diagonal: Array,
-    noise: float,
-    column_covariances: Array,
-) -> list[Block]:
-    """Add rows to the systems of their tasks, in place; return the blocks of rows that are not one-hot.
-
-    The residual of row i is ``left_i = <x_i F + constant, z> + <x_i, δ> + noise`` with the ``loadings`` F (d, q).  If the
-    columns are uncertain, ``column_covariances`` (d, 1 + r, 1 + r) are the covariances of b_j and of the first r loadings of
-    each column; otherwise their length is 0.
-    """
+def add_rows(systems: Systems, rows: FactorRows, left: Array, model: RowModel) -> list[Block]:
+    """Add rows to the systems of their tasks, in place, where ``left`` is y − <x, b>; return the blocks that are not one-hot."""
     if rows.one_hot:
-        x = rows.X.indices, rows.X.data, left, rows.starts
-        _add_one_hot(x, loadings, constant, diagonal + noise, column_covariances, tuple(systems))
+        _add_one_hot(systems, rows, left, model)
         return []
-    blocks, r = [], column_covariances.shape[1] - 1
+    blocks, r = [], model.column_covariances.shape[1] - 1
     for t, (used, X) in enumerate(rows.blocks):
-        A = (X * diagonal[used]) @ X.T + noise * np.eye(len(X))
+        A = (X * model.diagonal[used]) @ X.T + model.noise * np.eye(len(X))
         B = np.asarray(np.linalg.inv(A), dtype=np.float64)
-        G, e = X @ loadings[used] + constant, left[rows.starts[t] : rows.starts[t + 1]]
+        G, e = X @ model.loadings[used] + model.constant, left[rows.starts[t] : rows.starts[t + 1]]
+        weights, C = np.einsum("ij,ij->j", X, B @ X), model.column_covariances[used]
         systems.precision[t] += G.T @ B @ G
+        systems.precision[t, :r, :r] += np.tensordot(weights, C[:, 1:, 1:], 1)
         systems.right[t] += G.T @ B @ e
-        systems.constant[t] += e @ B @ e + float(np.linalg.slogdet(2.0 * np.pi * A)[1])
-        if len(column_covariances):
-            weights, C = np.einsum("ij,ij->j", X, B @ X), column_covariances[used]
-            systems.precision[t, :r, :r] += np.tensordot(weights, C[:, 1:, 1:], 1)
-            systems.right[t, :r] -= weights @ C[:, 0, 1:]
-            systems.constant[t] += weights @ C[:, 0, 0]
+        systems.right[t, :r] -= weights @ C[:, 0, 1:]
+        systems.constant[t] += e @ B @ e + weights @ C[:, 0, 0] + float(np.linalg.slogdet(2.0 * np.pi * A)[1])
         blocks.append(Block(used, X, B, G, e))
     return blocks
+
+
+def _add_one_hot(systems: Systems, rows: FactorRows, left: Array, model: RowModel) -> None:
+    (precision, right, total), (d, q) = systems, model.loadings.shape
+    x, C, weights = rows.X.data, model.column_covariances, 1.0 / (model.diagonal + model.noise)
+    of_rows, uses, r = weights[rows.X.indices], rows.table(np.ones(len(x))), C.shape[1] - 1
+    # Products of ``xF + constant``, summed over the rows of each task; x² = 1.
+    second = model.loadings[:, :, None] * model.loadings[:, None, :]
+    second[:, :r, :r] += C[:, 1:, 1:]
+    second *= weights[:, None, None]
+    mixed = (rows.table(of_rows * x) @ model.loadings)[:, :, None] * model.constant
+    precision += (uses @ second.reshape(d, q * q)).reshape(-1, q, q) + mixed + mixed.transpose(0, 2, 1)
+    precision += (uses @ weights)[:, None, None] * np.outer(model.constant, model.constant)
+    right += rows.table(of_rows * x * left) @ model.loadings
+    right += segment_sums(of_rows * left, rows.starts)[:, None] * model.constant
+    right[:, :r] -= uses @ (weights[:, None] * C[:, 0, 1:])
+    total += segment_sums(of_rows * left**2 - np.log(of_rows / (2.0 * np.pi)), rows.starts)
+    total += uses @ (weights * C[:, 0, 0])
 
 
 def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Expected:
@@ -199,7 +215,8 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
     products = sparse_products(rows.X, means, rows.task)
     left = rows.y - (products + means[rows.task, -1] if has_intercept else products)
     systems = Systems(np.repeat(np.eye(q)[None], T, axis=0), np.zeros((T, q)), np.zeros(T))
-    blocks = add_rows(systems, rows, left, loadings, constant, diagonal, model.noise, np.zeros((0, 1, 1)))
+    of_rows = RowModel(loadings, constant, diagonal, model.noise, np.zeros((n_columns, 1, 1)))
+    blocks = add_rows(systems, rows, left, of_rows)
     scores, covariances, log_evidence = systems.solve()
     if want.means:
         means += scores @ model.factors.T
@@ -226,34 +243,3 @@ def recalibrate(held_out: Sequence[FactorRows], models: Sequence[Factors]) -> tu
     options = {"maxiter": 40, "xatol": 0.01, "initial_simplex": [[0.0, 0.0], [0.3, 0.0], [0.0, 0.2]]}
     c, e = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead", options=options).x)
     return float(c), float(e)
-
-
-@njit(cache=True)
-def _add_one_hot(
-    rows: Any, loadings: Any, constant: Any, noises: Any, column_covariances: Any, systems: Any
-) -> None:
-    """Add one-hot rows with noise variances (d,) to the systems of their tasks, in place."""
-    (column, value, left, starts), (precision, right, total) = rows, systems
-    q = loadings.shape[1]
-    r = column_covariances.shape[1] - 1 if len(column_covariances) else 0
-    g = np.empty(q)
-    for t in range(len(starts) - 1):
-        P, h, added = precision[t], right[t], 0.0
-        for i in range(starts[t], starts[t + 1]):
-            j, x, e = column[i], value[i], left[i]
-            weight = 1.0 / noises[j]
-            for a in range(q):
-                g[a] = x * loadings[j, a] + constant[a]
-            for a in range(q):
-                h[a] += weight * g[a] * e
-                for k in range(q):
-                    P[a, k] += weight * g[a] * g[k]
-            added += weight * e * e - np.log(weight / (2.0 * np.pi))
-            if len(column_covariances):
-                C, squared = column_covariances[j], weight * x * x
-                added += squared * C[0, 0]
-                for a in range(r):
-                    h[a] -= squared * C[0, a + 1]
-                    for k in range(r):
-                        P[a, k] += squared * C[a + 1, k + 1]
-        total[t] += added

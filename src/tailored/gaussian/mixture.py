@@ -8,9 +8,9 @@ tasks.  With one component (K = 1), this is the linear mixed model with a full c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,8 +88,6 @@ class Mixture(Record):
     noise: float  # σ²
     side: Array | None = None  # (d, q) Γ
     gates: Array | None = None  # (K, 1 + q) coefficients of the mixing weights, intercepts first
-    parents: Array | None = None  # (J, d, d) covariances of the components that atoms were derived from
-    parent_shares: Array | None = None  # (K, J) responsibilities of these components for each atom
 
     def __post_init__(self) -> None:
         K, d = self.means.shape
@@ -99,14 +97,9 @@ class Mixture(Record):
             check_shape("side", self.side, d, None)
         if self.gates is not None:
             check_shape("gates", self.gates, K, None)
-        if self.parents is not None and self.parent_shares is not None:
-            check_shape("parents", self.parents, None, d, d)
-            check_shape("parent_shares", self.parent_shares, K, len(self.parents))
 
     def restore(self) -> None:
         check_cone("covariances", self.covariances)
-        if self.parents is not None:
-            check_cone("parents", self.parents)
         check_divisor("noise", self.noise)
         if (self.proportions < 0).any() or abs(float(self.proportions.sum()) - 1.0) > 1e-6:
             raise ValueError("proportions: must be positive and add up to one")
@@ -205,14 +198,12 @@ class Mixture(Record):
         return np.asarray(side @ self.side.T)
 
     def mean_covariance(self, shares: Array) -> Array:
-        """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K); atoms use the W of their parents."""
-        if self.parents is not None and self.parent_shares is not None:
-            return np.asarray(np.tensordot(shares @ self.parent_shares, self.parents, 1))
+        """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K)."""
         if len(self.covariances) == 1:
             shares = shares.sum(axis=1, keepdims=True)
         return np.asarray(np.tensordot(shares, self.covariances, 1))
 
-    def scaled(self, factor: float) -> Mixture:
+    def scaled(self, factor: float) -> Self:
         """Return the model with ``factor`` times the covariances."""
         return self if factor == 1.0 else replace(self, covariances=factor * self.covariances)
 
@@ -222,3 +213,24 @@ class Mixture(Record):
         centred = self.means - mean
         covariances = self.covariances + np.einsum("ki,kj->kij", centred, centred)
         return mean, np.tensordot(self.proportions, covariances, 1)
+
+
+@dataclass(frozen=True)
+class AtomMixture(Mixture):
+    """Atoms, and the components that they were derived from; representations use the covariances of these components."""
+
+    parents: Array = field(kw_only=True)  # (J, d, d) covariances of the components
+    parent_shares: Array = field(kw_only=True)  # (K, J) responsibilities of the components for each atom
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        K, d = self.means.shape
+        check_shape("parents", self.parents, None, d, d)
+        check_shape("parent_shares", self.parent_shares, K, len(self.parents))
+
+    def restore(self) -> None:
+        super().restore()
+        check_cone("parents", self.parents)
+
+    def mean_covariance(self, shares: Array) -> Array:
+        return np.asarray(np.tensordot(shares @ self.parent_shares, self.parents, 1))

@@ -150,6 +150,10 @@ class TaskStatistics(ABC):
         """The mean of xxᵀ over all rows, (d, d)."""
         return self.totals().gram / self.n_rows
 
+    def skewness(self, model: Mixture) -> float:
+        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows; 0 for Gaussian targets."""
+        return 0.0
+
     @abstractmethod
     def totals(self) -> Totals:
         """Return the statistics of all rows that do not depend on a model."""
@@ -388,11 +392,11 @@ def _sums(
 
 def _within(components: Components, covariances: Array) -> Array:
     """Convert covariances (T, J, d, d) from the coordinates of each component to those of the coefficients; add over J."""
-    total: Any = 0.0
+    total = np.zeros_like(covariances[:, 0])
     for j, (L, p) in enumerate(zip(components.roots, components.ranks, strict=True)):
         C = covariances[:, j]
-        total = total + (C if p == len(L) else L[:p].T @ (C[:, :p, :p] @ L[:p]))
-    return np.asarray(total)
+        total += C if p == len(L) else L[:p].T @ (C[:, :p, :p] @ L[:p])
+    return total
 
 
 #: Each thread keeps a workspace of up to this many vectors (4 MB) for reuse, because allocation takes time.

@@ -63,8 +63,11 @@ class Response(Stored, ABC):
         """Return the statistics of scaled tasks; ``side`` (T, q) are features of the side information."""
 
     @abstractmethod
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
-        """Remove a known part (n,) of the linear predictors from tasks; ``variances`` (n,) are those of its errors."""
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
+        """Remove a part (n,) of the linear predictors from tasks.
+
+        ``variances`` (n,) are those of its errors, and ``skewness`` is that of `TaskStatistics`.
+        """
 
     @abstractmethod
     def noise(self, noise: float) -> float:
@@ -87,7 +90,7 @@ class Gaussian(Response):
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
         return statistics_of(tasks, scaling, side)
 
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
         return tasks.replace(y=tasks.y - part, encoding=None)
 
     def noise(self, noise: float) -> float:
@@ -118,8 +121,9 @@ class Likelihood(Loss, Response):
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
         return ResponseRows.of(tasks, scaling, self, side)
 
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
-        factor = np.exp(np.clip(part, -LARGEST, LARGEST))
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
+        # With an error of variance v, E h′(f) is about h′ at f + ½ v h‴/h″.
+        factor = np.exp(np.clip(part + 0.5 * skewness * variances, -LARGEST, LARGEST))
         exposure = factor if tasks.exposure is None else tasks.exposure * factor
         return tasks.replace(exposure=exposure, encoding=None)
 
@@ -152,9 +156,13 @@ class Likelihood(Loss, Response):
         mean = self.mean(f)
         return y - mean, mean
 
+    def skewness(self, f: Array, noise: float) -> Array:
+        """Return h‴(f) / h″(f)."""
+        return np.ones(len(f))
+
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
-        """Return log p(y | f)."""
-        return np.asarray(y * f - self.mean(f) + self.constants(y, noise))
+        """Return log p(y | f); −inf where the mean overflows, because y f alone would grow without limit."""
+        return np.where(f > LARGEST, -np.inf, y * f - self.mean(f) + self.constants(y, noise))
 
     def mean(self, f: Array, variance: Array | float = 0.0) -> Array:
         """Return E(y) for a normal linear predictor with mean f and the given variance."""
@@ -259,6 +267,9 @@ class Bernoulli(Likelihood):
         p = expit(f)
         return y - p, p * (1.0 - p)
 
+    def skewness(self, f: Array, noise: float) -> Array:
+        return 1.0 - 2.0 * expit(f)
+
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
         return np.asarray(y * f - np.logaddexp(0.0, f))
 
@@ -291,9 +302,9 @@ class Poisson(Likelihood):
     name = "poisson"
     code = POISSON
 
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array) -> TaskSet:
-        # The mean contains E exp(u) of the error u; a dispersion nearly cancels this.
-        return super().without_part(tasks, part + 0.5 * variances, variances)
+    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
+        # This is exact, even if the skewness was estimated with a dispersion.
+        return super().without_part(tasks, part, variances, 1.0)
 
 
 class NegativeBinomial(Likelihood):
@@ -311,6 +322,9 @@ class NegativeBinomial(Likelihood):
         r = 1.0 / noise
         p = expit(f - np.log(r))
         return y - (y + r) * p, (y + r) * p * (1.0 - p)
+
+    def skewness(self, f: Array, noise: float) -> Array:
+        return 1.0 - 2.0 * expit(f + np.log(noise))
 
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
         r = 1.0 / noise

@@ -51,7 +51,6 @@ class Scoring:
     """
 
     tasks: ResponseRows
-    learn_mean: bool = True
     diagonal: bool = False
     shrinkage: Any = None
 
@@ -75,11 +74,11 @@ class Scoring:
 
     def _evaluate(self, model: Mixture, root: Array) -> _Point:
         tasks, (d, p) = self.tasks, root.shape
-        fixed = self.learn_mean and p < d
+        fixed = p < d
         found = tasks.directions(model.means[0], root, model.noise, slopes=fixed)
         i, j = self._entries(p)
         squares = found.covariances[:, i, j] + found.means[:, i] * found.means[:, j] - (i == j)
-        scores = [found.means[:, : p if self.learn_mean and not fixed else 0], squares]
+        scores = [found.means[:, : 0 if fixed else p], squares]
         if fixed:
             scores[0] = segment_sums(found.slopes[:, None] * tasks.X, tasks.starts)
         if tasks.response.has_dispersion:

@@ -121,7 +121,8 @@ def select_side(
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
-        # A group affects either the intercept or all coefficients; both are the same if slopes hardly vary between tasks.
+        # In one round, a group affects the intercept or all coefficients.  Both are the same if slopes hardly vary between tasks,
+        # so all coefficients need a gain that is larger by the cost of naming one of two.
         for _, term in sorted(
             found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
         ):

@@ -61,8 +61,8 @@ PLACING = 7, 0.1, 10
 FINAL = 9, 0.05, 100
 #: Step of the finite differences in the log dispersion, and maximum change of the log dispersion in one update.
 DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
-#: Exponents are clipped, so that products of a few exponentials are finite.
-LARGEST_EXPONENT, LARGEST_FACTOR = 690.0, 170.0
+#: Exponents are clipped, so that products of a few exponentials, and squares of moments of sites, are finite.
+LARGEST_EXPONENT, LARGEST_FACTOR = 150.0, 170.0
 #: Likelihood ratios are clipped, so that logarithms are only needed every few rows.
 LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
 #: Number of tasks that one thread processes at a time.
@@ -141,6 +141,11 @@ class ResponseRows(TaskStatistics):
     @property
     def row_moment(self) -> Array:
         return np.asarray(self.X.T @ self.X / self.n_rows)
+
+    def skewness(self, model: Mixture) -> float:
+        f = self.X @ model.means[0] + self.offset
+        weights = self.weights * self.response.derivatives(self.y, f, model.noise)[1]
+        return float(weights @ self.response.skewness(f, model.noise) / max(weights.sum(), 1e-300))
 
     def totals(self) -> Totals:
         """Return the totals of the weighted least squares problem whose solution is the pooled fit to all rows."""
@@ -274,6 +279,11 @@ class ResponseRows(TaskStatistics):
 
         blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
         in_threads(run, blocks, self.n_threads)
+        if not np.isfinite(tau.sum() + linear.sum()):
+            # A model that overflows has no evidence.
+            failed = ~(np.isfinite(tau) & np.isfinite(linear))
+            tau[failed] = linear[failed] = 0.0
+            found.log_evidence[segment_sums(failed.astype(float), self.starts) > 0] = np.nan
         if self.sites is not None:
             self.sites[k] = tau, linear + tau * f
         if self.response.code != BERNOULLI:

@@ -24,7 +24,7 @@ from .em import (
     settle,
     truncate,
 )
-from .low_rank import Calibration, RotatedTasks, fit_low_rank
+from .low_rank import Calibration, LowRankFitter, RotatedTasks
 from .mixture import Mixture
 from .moments import Moments, Sums, Totals
 from .rows import Tasks
@@ -223,7 +223,7 @@ class LowRank(Structure):
 
     def fit(self, fitter: StructureFitter) -> Mixture:
         tasks = RotatedTasks.of(fitter.tasks, fitter.has_intercept)
-        model = fit_low_rank(tasks, self.n_factors, self.n_components, self.rank, seed=fitter.seed)
+        model = LowRankFitter(tasks, fitter.seed).fit(self.n_factors, self.n_components, self.rank)
         return model.scaled(self.calibration).mixture()
 
 

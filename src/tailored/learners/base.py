@@ -26,15 +26,14 @@ from .._utils.validation import (
     is_integer,
     warn,
 )
+from ..empirical_bayes.training_summary import TrainingSummary
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
 from ..priors.intervals import Calibration, calibrate
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.building import build_summary
 from ..summaries.effects import effects_frame
-from ..summaries.tables import Summary
-from ..summaries.training import TrainingSummary
+from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels, side_by_rows
@@ -678,8 +677,21 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         n_support, order
             How many rows of these tasks are support rows, and which; see `task_errors`.
         """
+        names = type(self).__name__, "the second class"
+        return self.named_summary(*names, tasks, n_support=n_support, order=order)
+
+    def named_summary(
+        self,
+        name: str,
+        event: str,
+        tasks: TaskSet | None = None,
+        *,
+        n_support: Any = None,
+        order: str | None = None,
+    ) -> Summary:
+        """Return `summary` with a name of the learner, and of the ``event`` that a binary target of 1 stands for."""
         check_is_fitted(self, "prior_")
         if tasks is None:
-            return build_summary(self, self._support_sampling())
+            return summarise(self, name, event, self._support_sampling())
         split = self._split(reading.read(self, tasks), n_support, order, self.random_state)
-        return build_summary(self, self._sampling(n_support, order).typical, split)
+        return summarise(self, name, event, self._sampling(n_support, order), split)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from .._utils.validation import name_some, native, refuse_masked
 from ..files.format import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
+from ..summaries.summary import Summary
 from ..tasks.encoding import class_positions, target_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
@@ -148,8 +149,9 @@ class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
 
     The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
-    coefficients w of a task have the same kinds of prior as in `EmpiricalBayesLearner`, selected on held-out tasks.  With more
-    than two classes, each is fitted against the rest, and probabilities are divided by their sum.
+    coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out tasks.  It is one
+    Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With more than two classes, each is
+    fitted against the rest, and probabilities are divided by their sum.
 
     Parameters
     ----------
@@ -346,10 +348,22 @@ class EmpiricalBayesClassifier(_Classifier):
         """Return the coefficients of each task for the log odds of ``classes_[1]``; see `EmpiricalBayesLearner.effects`."""
         return self._of_two_classes("effects").effects(self._coded(tasks), **options)
 
-    def summary(self, tasks: TaskSet | None = None, **options: Any) -> Any:
+    def summary(self, tasks: TaskSet | None = None, **options: Any) -> Summary:
         """Return the summary of a model for two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
-        learner = self._of_two_classes("summary")
-        found = learner.summary(None if tasks is None else self._coded(tasks), **options)
-        title = found.title.replace(type(learner).__name__, type(self).__name__)
-        text = [part.replace("the second class", repr(native(self.classes_)[1])) for part in found.text]
-        return replace(found, title=title, text=tuple(text))
+        learner, event = self._of_two_classes("summary"), repr(native(self.classes_)[1])
+        coded = None if tasks is None else self._coded(tasks)
+        return learner.named_summary(type(self).__name__, event, coded, **options)
+
+    def summaries(self) -> dict[Any, Summary]:
+        """Return the summary of the model of each class against the others, by class; see `EmpiricalBayesLearner.summary`.
+
+        With two classes, there is only the model of the second class.
+        """
+        check_is_fitted(self, "learners_")
+        classes = native(self.classes_)
+        if len(classes) == 2:
+            return {classes[1]: self.summary()}
+        return {
+            label: learner.named_summary(f"Class {label!r} against the other classes", repr(label))
+            for label, learner in zip(classes, self.learners_, strict=True)
+        }

@@ -52,18 +52,18 @@ COUNTS = ("poisson", "negative_binomial")
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
-    It fits a mixture of linear mixed models to all tasks by EM, and then learns a shift of the prior mean on query rows.
-    The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.
-    With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
+    It fits a linear mixed model, or a mixture of them, to all tasks by EM.  It may then add a shift of the prior mean, which is
+    learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or
+    thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
-    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected,
-    unless the sum of its errors with and without support rows exceeds that of the simplest covariance.  More components,
-    and atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired standard errors,
-    and must not have higher held-out errors.  Effects of side information, shared curves and shared products are proposed by
-    the evidence of the training tasks.  Each proposal is accepted as a whole if, on held-out tasks, the density does not fall
-    and no error rises by two paired standard errors.  `summary` shows the comparison, and the page "Concepts" has the whole
-    rule.
+    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.  Its
+    total error (given support rows plus without) must not be higher than that of the simplest covariance.  More components, and
+    atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired standard errors.
+    Neither their error given support rows nor their total error may be higher than that of the selected Gaussian.  Effects of
+    side information, shared curves and shared products are proposed by their evidence in all tasks.  Each proposal is accepted
+    as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard errors.  `summary`
+    shows the comparison of structures, and the page "Concepts" has the whole rule.
 
     Parameters
     ----------
@@ -74,19 +74,20 @@ class EmpiricalBayesLearner(MetaLearner):
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
         learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
-        standard errors, or with fewer than 50 tasks.  "poisson" gives means of counts, with the log link; a dispersion
-        parameter is added if held-out tasks confirm it, as for more components, and "negative_binomial" always has one.
+        standard errors, with at least as many coefficients as tasks, or with more than 41 coefficients.  "poisson" gives
+        means of counts, with the log link.  A dispersion parameter is added if it raises the density of held-out tasks by
+        two standard errors and no error rises by as much; "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
-        raise the evidence and held-out tasks confirm them, with at least five tasks (20 for classes and counts), at most
-        12 columns and without a ``device``; "linear" does not.  Each category of a column with more than 20 categories
-        always has a shared effect, shrunken with one variance per column.
+        raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
+        ``device``; "linear" does not.  Each category of a column with more than 20 categories always has a shared effect,
+        shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
-        on query rows.  The prior is then refitted to the residuals of the weighted regressor, with the same structure or
-        a simple one.  Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto"
-        combines gradient boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it
-        does not lower the error of query rows by two standard errors.  A regressor that is passed is always used.
+        on query rows.  The model of the residuals of the weighted regressor is then selected and fitted like any other.
+        Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto" combines gradient
+        boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it does not lower the
+        error of query rows by two standard errors.  A regressor that is passed is always used; its weight may be zero.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
@@ -97,7 +98,8 @@ class EmpiricalBayesLearner(MetaLearner):
         Clip predictions to this range, or to the range of the training targets.
     n_support : int, float, pair of these or None, default=None
         Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
-        are optimised for such tasks, and `score` and `task_errors` use it by default.  None means any number of rows.
+        are optimised for such tasks: models are compared by the density of the other rows given these.  `score` and
+        `task_errors` use it by default.  None means any number of rows; models are then compared by the density of all rows.
     order : {"random", "first"}, default="random"
         Whether the observed rows of a new task are random or the first rows.
     n_jobs : int, optional
@@ -130,9 +132,10 @@ class EmpiricalBayesLearner(MetaLearner):
     common_ : list of (weight, regressor) or None
         The shared regressors, fitted to all tasks; the shared part of a prediction is their weighted sum.
     search_results_ : list of dict
-        Results of every candidate on the held-out tasks: "error" (for the squared loss, the mean squared error) given support
-        rows and, for structures, "density" (mean log predictive density, by which they are compared).  Other entries are the
-        attributes of the structure, or describe a shift of the prior mean or a common regressor.
+        Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
+        support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
+        the structure.  Shifts of the prior mean and common regressors have an "error" only.  That of a common regressor is the
+        error of query rows of the training tasks.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary
@@ -158,7 +161,7 @@ class EmpiricalBayesLearner(MetaLearner):
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
     _stream: Stream = field(init=False)
-    #: Number of folds for selection, and number of repetitions; tests use fewer to be faster.
+    #: Number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
     @property
@@ -208,7 +211,8 @@ class EmpiricalBayesLearner(MetaLearner):
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks for model selection; by default, cross-validation over the training tasks is used.
+            Tasks on which models are compared.  With at most 5,000 tasks, the selected model is fitted to them, too.  By default,
+            cross-validation over the training tasks is used; from 500 tasks on, it is a single split.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional

@@ -37,7 +37,7 @@ from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory,
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
 from ..summaries.paper import summarise_paper_learner
-from ..summaries.tables import Summary
+from ..summaries.summary import Summary
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
@@ -151,9 +151,8 @@ class IndependentLearner(PaperLearner):
     ----------
     tau : float, array (d, d) or callable, optional
         The representation: a number is a multiple of the identity, the default is 1.  A callable gets the side
-        information of a task, a 1-D array in the order of the columns (of objects if there are categories), and returns
-        τ(s), a positive semidefinite (d, d) array.  Use it to evaluate an oracle
-        (`tailored.theory.oracle_representation`) or a representation of your own.
+        information s of a task, as for `feature_maps.CallableMap`, and returns τ(s), a positive semidefinite (d, d) array.
+        Use it to evaluate an oracle (`tailored.theory.oracle_representation`) or a representation of your own.
     loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
         See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
@@ -184,7 +183,7 @@ class IndependentLearner(PaperLearner):
             tasks = read(self, X, y, groups, side_info, reset=reset)
             d, clip = self._n_weights, self._clip(tasks.y)
             if callable(self.tau):
-                prior = self._prior(clip, Given(d), GivenMap(self.tau, d))
+                prior = self._prior(clip, Given(d), GivenMap(self.tau, d).fit(tasks))
             else:
                 prior = self._prior(clip, Constant(self._constant(self.tau, "tau")))
             self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
@@ -354,7 +353,9 @@ class ObjectiveLearner(PaperLearner):
 
     def _learning_curve(self, problem: Problem, test: HeldOutTasks) -> Array:
         """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
-        means, given, curve = MeanAtTasks(test.phis), Given(self._n_weights), list[float]()
+        means = MeanAtTasks(test.phis)
+        given = Given(self._n_weights)
+        curve: list[float] = []
 
         def record(one: Trajectory) -> None:
             if isinstance(one.iterate, Factored) and one.iterate.rank is None:
@@ -486,7 +487,8 @@ class ConditionalLearner(ObjectiveLearner):
     ----------
     feature_map : str, callable, transformer or FeatureMap, default="auto"
         Φ.  "mean", "ridge" and "angle" read the task's own rows.  "vector" reads its side information.  "auto" is
-        "vector" if there is side information and "ridge" otherwise.
+        "vector" if there is side information and "ridge" otherwise.  A callable gets the side information of a task, or
+        the task itself if it has none, and returns φ (k,).
     loss : str or Loss, default="absolute"
         Loss of the within-task problem and of the errors on query rows and held-out tasks.  "logistic" and "hinge" take
         any two labels; predictions are decision values.  For probabilities, use `EmpiricalBayesClassifier`.

@@ -22,7 +22,17 @@ from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Gaussian, Likelihood, Response
 from ..losses import Squared
-from ..tasks.rows import Array, Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
+from ..tasks.rows import (
+    Array,
+    Matrix,
+    Scaling,
+    clipped,
+    column_range,
+    dense,
+    frozen,
+    segment_sums,
+    sparse_products,
+)
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, noise_variances
 from .shared_effects import SharedEffects
@@ -175,7 +185,7 @@ class Prior(Record, ABC):
         margin = np.where(high > low, high - low, np.inf)
         return low - margin, high + margin
 
-    def warn_far_rows(self, X: Any, names: Any = None) -> None:
+    def warn_far_rows(self, X: Matrix, names: Sequence[str] | NDArray[np.object_] | None = None) -> None:
         """Warn if a feature is outside the training range by more than the width of that range."""
         if self._far_limits is None:
             return
@@ -294,7 +304,7 @@ class Prior(Record, ABC):
             return task
         return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
 
-    def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
+    def extend(self, support: Support, X: Matrix, y: Array, exposure: Array | None = None) -> Support:
         """Return the support with rows added, which are in the user's units."""
         assert isinstance(support, TaskSet)
         rows = sparse.csr_array(X, copy=True) if support.is_sparse else dense(X).copy()
@@ -307,11 +317,13 @@ class Prior(Record, ABC):
         assert isinstance(support, TaskSet)
         return self.posterior(support, covariances=covariances)
 
-    def representation(self, tasks: Support, columns: Any = None, *, raw: bool = False) -> Array:
+    def representation(
+        self, tasks: Support, columns: Index | slice | list[int] | None = None, *, raw: bool = False
+    ) -> Array:
         """Return τ(s) of each task for some of the weights, (T, c, c); in the user's units if ``raw``."""
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
 
-    def _change(self, columns: Any, raw: bool) -> Array:
+    def _change(self, columns: Index | slice | list[int] | None, raw: bool) -> Array:
         """Return A (c, d) such that ``A τ Aᵀ`` is τ for some of the weights, in the user's units if ``raw``."""
         every = np.arange(self.n_weights)
         at = every if columns is None else every[columns]
@@ -351,7 +363,7 @@ class Prior(Record, ABC):
         parts = [part.encode(tasks) for part in (self.shared, self.regressor) if part is not None]
         return np.hstack(parts) if parts else np.zeros((len(tasks), 0))
 
-    def shared_part(self, X: Any, inputs: Array, folds: Index | None = None) -> tuple[Any, Array]:
+    def shared_part(self, X: Matrix, inputs: Array, folds: Index | None = None) -> tuple[Matrix, Array]:
         """Return the rows that the prior uses, and the sum of shared effects and regressors, (n,)."""
         part = np.zeros(X.shape[0])
         k = 0 if self.shared is None else self.shared.n_inputs
@@ -362,7 +374,7 @@ class Prior(Record, ABC):
             X = self.shared.own_columns(X)
         return X, part
 
-    def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
+    def variances(self, posterior: Posterior, X: Matrix, task: Index) -> Array:
         """Return the variance of ``<x, w>`` of each row, in units of the noise variance; ``task`` (n,) are task positions."""
         out, scratch = np.empty(X.shape[0]), np.ones(self.n_weights)
         rows = frozen(dense(X)), frozen(task, np.intp)
@@ -461,7 +473,7 @@ def needs_covariances(prior: Prior, coverage: float | None) -> bool:
 def predict(
     prior: Prior,
     posterior: Posterior,
-    X: Any,
+    X: Matrix,
     task: Index,
     coverage: float | None = None,
     multiples: Array | None = None,
@@ -524,7 +536,7 @@ def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -
     return table[which.ravel()]
 
 
-def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:
+def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:
     """Return ``<x, w>`` of dense or sparse rows, plus the intercept, for the weights (T, d) of their tasks."""
     n = X.shape[1]
     if len(weights) == 1:

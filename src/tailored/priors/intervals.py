@@ -32,9 +32,9 @@ NOISE_ROWS = (1e6, 80.0, 20.0, 5.0, 1.5)
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
-def noise_variances(squares: Any, n_rows: Any, noise: float, noise_rows: float) -> Any:
+def noise_variances(squares: Array, n_rows: NDArray[np.int64], noise: float, noise_rows: float) -> Array:
     """Estimate the noise variance of each task from its squared residuals, shrunk towards the average ``noise``."""
-    return (squares + noise_rows * noise) / (n_rows + noise_rows)
+    return np.asarray((squares + noise_rows * noise) / (n_rows + noise_rows))
 
 
 @dataclass(frozen=True)

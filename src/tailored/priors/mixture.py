@@ -18,7 +18,7 @@ from ..gaussian.kernels import adapt_to_atoms
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import COMPILED_COLUMNS, Moments, influence, times
 from ..gaussian.rows import Tasks
-from ..tasks.rows import frozen
+from ..tasks.rows import Matrix, frozen
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
 
@@ -169,7 +169,7 @@ class MixturePrior(Prior):
         rows = _triangle(*self.scaling.weighted_rows(residual))
         return ReducedRows(*rows, n, np.zeros((1, 0)) if side is None else side, self.shared_inputs(task))
 
-    def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
+    def extend(self, support: Support, X: Matrix, y: Array, exposure: Array | None = None) -> Support:
         if self.needs_rows:
             return super().extend(support, X, y, exposure)
         if isinstance(support, TaskSet):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from .._utils.validation import check_real, check_shape
 from ..feature_maps import SideVector
 from ..feature_maps.side_features import Curve
 from ..gaussian.responses import Response
-from ..tasks.rows import Array, dense
+from ..tasks.rows import Array, Matrix, dense
 from ..tasks.task_set import TaskSet
 
 
@@ -112,6 +111,7 @@ class SharedEffects(Record):
 
     effects: tuple[SharedEffect, ...]
     encoder: SideVector | None = None  # encodes the side information; None if it is not used
+    skewness: float = 0.0  # of the responses of the training tasks, see `Likelihood.skewness`
 
     @property
     def n_inputs(self) -> int:
@@ -139,19 +139,19 @@ class SharedEffects(Record):
             if isinstance(effect, SharedCurve) and effect.by >= self.n_inputs:
                 raise ValueError(f"shared: by must be below {self.n_inputs}")
 
-    def predict(self, X: Any, inputs: Array) -> Array:
+    def predict(self, X: Matrix, inputs: Array) -> Array:
         """Return the sum of the effects for each row, (n,); ``inputs`` (n, k) are encoded side information."""
         total, rows = np.zeros(X.shape[0]), dense(X)
         for effect in self.effects:
             total += effect(rows, inputs)
         return total
 
-    def error_variances(self, X: Any) -> Array:
+    def error_variances(self, X: Matrix) -> Array:
         """Return the error variance of the category effects of each row, (n,)."""
         rows = dense(X)
         return sum((one.error_variances(rows) for one in self.levels), np.zeros(len(rows)))
 
-    def own_columns(self, X: Any) -> Any:
+    def own_columns(self, X: Matrix) -> Matrix:
         """Return the rows with category codes replaced by zeros."""
         if not self.levels:
             return X
@@ -162,5 +162,5 @@ class SharedEffects(Record):
     def residual_tasks(self, tasks: TaskSet, response: Response) -> TaskSet:
         """Remove the effects from tasks: subtract them from targets, or for classes and counts add them to log exposure."""
         part = self.predict(tasks.X, np.repeat(self.encode(tasks), tasks.sizes, axis=0))
-        rest = response.without_part(tasks, part, self.error_variances(tasks.X))
+        rest = response.without_part(tasks, part, self.error_variances(tasks.X), self.skewness)
         return rest.replace(X=self.own_columns(tasks.X))

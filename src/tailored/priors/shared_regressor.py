@@ -21,7 +21,7 @@ from sklearn.utils import get_tags
 from .._utils.records import Record
 from .._utils.threads import single_threaded_openmp
 from ..feature_maps import SideVector
-from ..tasks.rows import Array, dense
+from ..tasks.rows import Array, Matrix, dense
 from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
@@ -47,11 +47,11 @@ class SharedRegressor(Record):
         """Return the encoded side information of each task, (T, k); k is 0 if it is not used."""
         return np.zeros((len(tasks), 0)) if self.encoder is None else self.encoder.transform(tasks)
 
-    def predict(self, X: Any, inputs: Array, folds: Index | None = None) -> Array:
+    def predict(self, X: Matrix, inputs: Array, folds: Index | None = None) -> Array:
         """Predict rows X (n, ..) with encoded side information (n, k), using the regressors of each row's fold."""
         return self.predict_parts(X, inputs, folds) @ np.array(self.weights)
 
-    def predict_parts(self, X: Any, inputs: Array, folds: Index | None = None) -> Array:
+    def predict_parts(self, X: Matrix, inputs: Array, folds: Index | None = None) -> Array:
         """Return the predictions of each part, (n, p), without its weight."""
         folds = np.full(X.shape[0], -1) if folds is None else folds
         out = np.empty((X.shape[0], len(self.weights)))
@@ -148,7 +148,7 @@ def _fitted(regressor: Any, tasks: TaskSet, encoder: SideVector | None) -> Any:
     return fresh
 
 
-def _predicted(regressor: Any, X: Any, inputs: Array) -> Array:
+def _predicted(regressor: Any, X: Matrix, inputs: Array) -> Array:
     """Return finite predictions of shape (n,), or raise ValueError."""
     n, name = X.shape[0], type(regressor).__name__
     if n == 0:
@@ -162,7 +162,7 @@ def _predicted(regressor: Any, X: Any, inputs: Array) -> Array:
     return out
 
 
-def _columns(regressor: Any, X: Any, inputs: Array) -> Any:
+def _columns(regressor: Any, X: Matrix, inputs: Array) -> Matrix:
     """Join the columns of rows and side information; sparse rows stay sparse if the regressor accepts them."""
     if not sparse.issparse(X):
         return np.hstack([X, inputs])

@@ -69,7 +69,7 @@ class Conditioning(Stored, ABC):
 
     @property
     def n_features(self) -> int:
-        return self.C.shape[0]
+        return len(self.C)
 
     @abstractmethod
     def __call__(self, phi: Array) -> Array:
@@ -198,7 +198,7 @@ class Dense(Conditioning):
             block = phis[start : start + 64]
             half = (block @ self.H.reshape(d * k * d, k).T).reshape(len(block), d, k, d)
             taus[start : start + 64] = np.einsum("tihj,th->tij", half, block)
-        return taus + self.C
+        return np.asarray(taus + self.C)
 
     def scale(self, factor: float) -> Dense:
         return Dense(factor * self.H, factor * self.C)

@@ -87,7 +87,9 @@ class _Range:
         else:
             values, vectors = np.linalg.eigh(M)
             first = max(int(np.searchsorted(values, noise, side="right")), n - rank)
-            E, P, change = dgemm(1.0, _joined(E, new), vectors[:, first:]), np.diag(values[first:]), None
+            E = dgemm(1.0, _joined(E, new), vectors[:, first:])
+            P = np.diag(values[first:])
+            change = None
         if (self.n_steps + 1) % CLEANING == 0:
             # Move the basis towards the nearest orthonormal one.
             E -= 0.5 * E @ (E.T @ E - np.eye(len(P)))
@@ -174,15 +176,15 @@ class Factored(Iterate):
         check_cone("P", self.P)
 
     def __call__(self, phi: Array) -> Array:
-        return self._unit * self._range.at(phi)[1] + self.C
+        return np.asarray(self._unit * self._range.at(phi)[1] + self.C)
 
     def evaluate(self, phis: Array) -> Array:
         V = slices(self.basis, phis, self.n_features)
-        return np.matmul(V.transpose(0, 2, 1), self.P @ V) + self.C
+        return np.asarray(V.transpose(0, 2, 1) @ (self.P @ V) + self.C)
 
     def columns(self, phi: Array, columns: Index) -> Array:
         V = slices(self.basis, phi[None], self.n_features)[0]
-        return V.T @ (self.P @ V[:, columns]) + self.C[:, columns]
+        return np.asarray(V.T @ (self.P @ V[:, columns]) + self.C[:, columns])
 
     def scale(self, factor: float) -> Factored:
         return Factored(factor * self.C, self.n_side, self.rank, self.basis, factor * self.P)
@@ -225,7 +227,8 @@ class Factored(Iterate):
         if self.rank is not None:
             first = max(first, len(values) - self.rank)
         values, vectors = finite(values[first:], "H"), vectors[:, first:]
-        self._range, self._unit = _Range(dgemm(1.0, root, vectors / np.sqrt(values)), np.diag(values)), 1.0
+        self._range = _Range(dgemm(1.0, root, vectors / np.sqrt(values)), np.diag(values))
+        self._unit = 1.0
 
 
 def slices(directions: Array, phis: Array, n_features: int) -> Array:
@@ -288,8 +291,9 @@ def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
         return values[:first], vectors[:, :first]
     # Blocks of 12 columns: LAPACK's default of 32 takes 7 to 25 % longer for n = 100 to 650.
     reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=12 * n)
-    chosen: Any = {"select": "v", "select_range": (-np.inf, bound), "lapack_driver": "stemr"}
-    values, vectors = eigh_tridiagonal(diagonal, beside, **chosen, check_finite=False)
+    values, vectors = eigh_tridiagonal(
+        diagonal, beside, select="v", select_range=(-np.inf, bound), lapack_driver="stemr", check_finite=False
+    )
     # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
     vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(values)) - 0.5 * vectors.T @ vectors))
     vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=32 * len(values) + 4160)[0]

@@ -15,16 +15,7 @@ from ..priors.base import Prior, adapt_tasks
 from ..priors.mixture import MixturePrior
 from ..tasks.rows import Array, batches
 from ..tasks.task_set import TaskSet
-
-#: Name of the intercept in tables.
-INTERCEPT = "(intercept)"
-
-
-def coefficient_names(learner: Any) -> list[str]:
-    """Return the names of a fitted learner's coefficients, the intercept last; unnamed features are x0, x1, ..."""
-    names = getattr(learner, "feature_names_in_", None)
-    names = [f"x{j}" for j in range(learner.n_features_in_)] if names is None else map(str, names)
-    return [*names, INTERCEPT] if learner.prior_.fit_intercept else list(names)
+from .model import coefficient_names
 
 
 def task_effects(

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from .._utils.tables import Table, plural
 from ..losses import error_name
 from ..representation.conditioning import RANK_TOLERANCE, Given
-from .tables import Summary, Table
+from .summary import Summary
 
 
 def summarise_paper_learner(learner: Any, errors: Mapping[str, float]) -> Summary:
     """Summarise a fitted learner of the paper; ``errors`` are those on tasks of the user, if any were passed."""
     conditioning, name = learner.prior_.conditioning, type(learner).__name__
-    n_features = learner.n_features_in_
     sentences, tables = [], dict[str, Table]()
     if isinstance(conditioning, Given):
         sentences.append("τ(s) is a function of the user.")
@@ -51,16 +51,13 @@ def summarise_paper_learner(learner: Any, errors: Mapping[str, float]) -> Summar
             caption += " independent: θ = C₀; unconditional: H = 0, with its best step."
         table = {"method": list(shown), "error": list(shown.values())}
         tables["errors"] = Table("Error on held-out tasks", table, caption)
-    features = f"{n_features:,} feature" + "s" * (n_features != 1)
-    return Summary(f"{name}: {features}", tuple(sentences), tables)
+    return Summary(f"{name}: {plural(learner.n_features_in_, 'feature')}", tuple(sentences), tables)
 
 
 def _describe_steps(learner: Any) -> str:
     """Describe the step sizes of Algorithm 1 in one sentence."""
-    steps, n_tried = (
-        learner.step_size_,
-        len({(row["step_C"], row["step_H"]) for row in learner.search_results_}),
-    )
+    steps = learner.step_size_
+    n_tried = len({(row["step_C"], row["step_H"]) for row in learner.search_results_})
     text = f"Algorithm 1 with step size {steps.C:.4g} for C"
     if learner.conditioning_.n_side:
         text += f" and {steps.H:.4g} for H"

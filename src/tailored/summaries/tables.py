@@ -1,193 +1,312 @@
-"""`Table` and `Summary`, which print as text in 80 columns, show as HTML in a notebook, and convert to frames."""
+"""Tables of a fitted mixture prior: numbers of a `FittedModel` with captions that define them."""
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .._utils.frames import as_frame
-from .._utils.progress import printable
-from .._utils.validation import check_choice
+from .._utils.tables import MAX_ROWS, Table
+from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
+from ..feature_maps import SideVector
+from ..losses import error_name
+from ..tasks.encoding import list_some
+from ..tasks.rows import Array
+from .model import INTERCEPT, FittedModel
 
-#: Maximum width, in characters, of printed text, of a name, and of a table cell that contains a sentence.
-WIDTH, NAME_WIDTH, SENTENCE_WIDTH = 80, 24, 55
-#: Maximum number of printed rows; frames have all rows.
-MAX_ROWS = 15
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a caption that defines its numbers."""
-
-    title: str
-    columns: Mapping[str, Sequence[Any]]  # strings or numbers
-    caption: str = ""
-    percent: Sequence[str] = ()  # columns of fractions that are printed as percentages
-    n_printed: int = MAX_ROWS  # maximum number of printed rows; 0 leaves out the table
-    order: Sequence[int] | None = None  # rows by decreasing importance, to select those that are printed
-    sentences: Sequence[str] = ()  # columns that contain sentences, which may be wider than names
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
-
-    @property
-    def frame(self) -> Any:
-        """Return all rows as a frame."""
-        # Strings are stored as objects so that a frame does not truncate them.
-        has_strings = {name: any(isinstance(v, str) for v in values) for name, values in self.columns.items()}
-        return as_frame(
-            {name: np.array(v, object if has_strings[name] else None) for name, v in self.columns.items()}
-        )
-
-    def _printed(self) -> tuple[list[list[str]], str]:
-        """Return the printed cells by column, and the text below the table."""
-        rows = sorted((range(len(self)) if self.order is None else self.order)[: self.n_printed])
-        cells = [[_cell(v[i], name in self.percent) for i in rows] for name, v in self.columns.items()]
-        hidden, text = len(self) - len(rows), self.caption
-        if hidden > 0:
-            text += f" {hidden:,} more rows are in the frame" + ("." if self.order is None else "; the largest are shown.")  # fmt: skip
-        return cells, text.strip()
-
-    def __str__(self) -> str:
-        cells, text = self._printed()
-        columns: list[list[str]] = []
-        for name, values in zip(self.columns, cells, strict=True):
-            width = SENTENCE_WIDTH if name in self.sentences else NAME_WIDTH
-            columns.append(_padded(name, [shorten(cell, width) for cell in values], first=not columns))
-        lines = [self.title, ""]
-        for block in _blocks(columns):
-            lines += ["  " + "  ".join(row).rstrip() for row in zip(*block, strict=True)]
-            lines.append("")
-        return "\n".join([*lines, *wrap(text, "  ")] if text else lines[:-1])
-
-    @property
-    def html(self) -> str:
-        """Return the printed rows as HTML."""
-        cells, text = self._printed()
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in zip(*cells, strict=True))
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        below = f"<p><small>{escape(text)}</small></p>" if text else ""
-        return f"<h4>{escape(self.title)}</h4>{table}{below}"
+#: Maximum number of columns of a printed correlation matrix; with more, the N_CORRELATIONS largest are printed.
+MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
+#: Minimum difference of means (in random-effect std) and minimum ratio of std to mention in the text on a component.
+MIN_SHIFT, MIN_RATIO = 0.5, 1.5
+#: Maximum number of columns that a sentence lists, and of printed rows of the selection.
+MAX_NAMED, MAX_STRUCTURES = 10, 6
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Summary of a fitted learner.  ``print(summary)`` shows text, and a notebook shows HTML tables.
-
-    ``tables`` contains, where available: "effects" (fixed effects with standard errors, random-effect standard deviations,
-    and the R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise",
-    "levels" (effects of the values of categorical columns with more than 20 values), "components", "component_effects",
-    "side_information", "side_effects", "selection" (the best structure of each kind) and "errors".  The caption of a
-    table defines its numbers.
-    """
-
-    title: str  # the learner, and the number of tasks, rows and features it was fitted to
-    text: tuple[str, ...]  # sentences about the selected model
-    tables: Mapping[str, Table]
-
-    @property
-    def frames(self) -> dict[str, Any]:
-        """Return all tables with all rows, as data frames if pandas is installed, else as structured arrays."""
-        return {name: table.frame for name, table in self.tables.items()}
-
-    def to_frame(self, table: str = "effects") -> Any:
-        """Return one of the ``frames``."""
-        return self.tables[check_choice("table", table, self.tables)].frame
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return text and numbers for JSON; unknown numbers are None."""
+def model_tables(model: FittedModel, learner: Any) -> dict[str, Table]:
+    """Return all tables of the model by name, without errors; tables without content are left out."""
+    if model.prior.mixture is None:
+        columns = {"column": model.columns, "fixed effect": model.fixed_effects.tolist()}
+        tables = {"effects": Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")}
+    else:
         tables = {
-            name: {column: [json_value(v) for v in values] for column, values in table.columns.items()}
-            for name, table in self.tables.items()
+            "effects": effects_table(model),
+            "ratios": ratios_table(model),
+            "correlations": correlations_table(model),
+            "noise": noise_table(model),
+            "levels": levels_table(model, learner.encoding_),
+            "components": components_table(model),
+            "component_effects": component_effects_table(model),
+            "side_information": side_table(model),
+            "side_effects": side_effects_table(model),
         }
-        captions = {name: table.caption for name, table in self.tables.items() if table.caption}
-        return {"title": self.title, "text": list(self.text), **tables, "captions": captions}
-
-    @property
-    def printed_tables(self) -> list[Table]:
-        """Return the tables that are part of the printed summary."""
-        return [table for table in self.tables.values() if table.n_printed]
-
-    def __str__(self) -> str:
-        parts = ["\n".join(wrap(self.title))]
-        parts.append("\n".join(line for sentence in self.text for line in wrap(sentence, "  ")))
-        parts += [str(table) for table in self.printed_tables]
-        return printable("\n\n".join(part for part in parts if part))
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        text = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.text)
-        tables = "".join(table.html for table in self.printed_tables)
-        return f"<div><h3>{escape(self.title)}</h3><ul>{text}</ul>{tables}</div>"
+    if getattr(learner, "structure_", None) is not None:
+        tables["selection"] = selection_table(model, learner)
+    return {name: table for name, table in tables.items() if len(table)}
 
 
-def wrap(text: str, indent: str = "") -> list[str]:
-    """Break text into lines of at most 80 characters."""
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+def _shown(model: FittedModel) -> NDArray[np.intp]:
+    """Return the positions of the coefficients in tables: categorical columns with an effect for each value have none."""
+    shared = model.prior.shared
+    return np.setdiff1d(
+        np.arange(len(model.columns)), [] if shared is None else [one.column for one in shared.levels]
+    )
 
 
-def shorten(name: str, longest: int = NAME_WIDTH) -> str:
-    """Replace the middle of a long name by an ellipsis, because similar names often differ at their ends."""
-    if len(name) <= longest:
-        return name
-    tail = (longest - 1) // 2
-    return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
+def _order(model: FittedModel) -> list[int] | None:
+    """Return the rows by decreasing size of the coefficients of scaled columns, which are comparable; None for few rows."""
+    sizes = model.mixture.moments()[0] ** 2 + np.diagonal(model.covariance)
+    order = np.argsort(-sizes[_shown(model)], kind="stable").tolist()
+    return order if len(model.columns) > MAX_ROWS else None
 
 
-def format_number(value: float) -> str:
-    """Format a number with four significant digits, without an exponent between 1e-4 and 1e6."""
-    if math.isnan(value):
-        return ""
-    if value != 0 and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.3g}"
-    text = f"{value + 0.0:.4g}"  # adding 0.0 turns -0.0 into 0.0
-    return text if "e" not in text else f"{value:,.0f}"
+def effects_table(model: FittedModel) -> Table:
+    """Tabulate fixed effects and random-effect standard deviations."""
+    shown, has_shift = _shown(model), bool(model.prior.scaling.shift.any())
+    columns: dict[str, Any] = {
+        "column": [model.columns[j] for j in shown],
+        "fixed effect": model.fixed_effects[shown].tolist(),
+        "std. error": model.standard_errors[shown].tolist(),
+        "random-effect std": model.random_effect_std[shown].tolist(),
+    }
+    scale = f"All coefficients are {model.scale.coefficients}. " if model.scale.coefficients else ""
+    at_mean = ", at the mean of the side information" if model.side_columns else ""
+    caption = (
+        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the "
+        "estimated covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
+    )
+    if (r2 := model.r2_of_side_info) is not None:
+        columns["R² of side info"] = r2[shown].tolist()
+        caption += (
+            ", given the side information. R² of side info: fraction of the coefficient's variance between tasks that the "
+            "side information explains"
+        )
+        caption += " (of the intercept: at the feature means)" * has_shift
+        if (r2 == 1.0).any():
+            caption += "; it is 100 % where tasks with equal side information have the same coefficient"
+    shared = model.prior.shared
+    curved = (
+        set() if shared is None else {j for one in shared.effects for j in one.columns} & {*shown.tolist()}
+    )
+    if curved:
+        names = list_some((model.columns[j] for j in sorted(curved)), MAX_NAMED)
+        caption += f". Shared curves or products, named above, add to the effects of {names}"
+    if not model.has_estimated_mean:
+        caption += ". There are no standard errors because the selected prior mean is the overall mean of the targets"
+    elif np.isnan(columns["std. error"]).any():
+        caption += ". No std. error: the rows identify the fixed effect only jointly with other columns"
+    title = "Fixed effects and random-effect std"
+    return Table(title, columns, f"{caption}.", ["R² of side info"], order=_order(model))
 
 
-def _cell(value: Any, percent: bool) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | np.integer):
-        return f"{value:,}"
-    if not percent:
-        return format_number(float(value))
-    if math.isnan(value) or value == 0:
-        return "not used" if value == 0 else ""
-    return f"{100.0 * value:.1f} %" if abs(value) < 0.0995 else f"{100.0 * value:.0f} %"
+def ratios_table(model: FittedModel) -> Table:
+    """Tabulate exponentials of the fixed effects on log odds or log rates; empty for Gaussian targets."""
+    ratio, shown = model.scale.ratio, _shown(model)[: None if model.scale.ratio else 0]
+    margin = NormalDist().inv_cdf(0.975) * model.standard_errors
+    columns: dict[str, Any] = {"column": [model.columns[j] for j in shown]}
+    with np.errstate(over="ignore"):
+        for name, sign in ((ratio, 0.0), ("lower", -1.0), ("upper", 1.0)):
+            columns[name] = np.exp(model.fixed_effects + sign * margin)[shown].tolist()
+    caption = f"{ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval."
+    return Table(f"{ratio.capitalize()}s", columns, caption, order=_order(model))
 
 
-def json_value(value: Any) -> Any:
-    """Return a number for JSON, None if it is not finite."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def correlations_table(model: FittedModel) -> Table:
+    """Tabulate the correlations of the random effects, as a matrix or as a list of the largest ones; empty without any."""
+    title, names = "Correlations of the random effects", [model.columns[j] for j in model.varying]
+    correlations = model.correlations
+    if not (np.abs(correlations - np.eye(len(names))) > 1e-9).any():
+        return Table(title, {})
+    is_matrix, far = len(names) <= MATRIX_COLUMNS, ""
+    if INTERCEPT in names and model.prior.scaling.shift.any():
+        far = "; the intercept is the linear predictor where all features are zero, which may be far from the data"
+    first = "" if is_matrix else ", largest first"
+    caption = f"Correlations of the tasks' coefficients around their mean{first}{far}."
+    if is_matrix:
+        matrix = dict(zip(names, correlations.T.round(4).tolist(), strict=True))
+        return Table(title, {"column": names, **matrix}, caption)
+    rows, others = np.tril_indices(len(names), -1)
+    values = correlations[rows, others]
+    order = np.argsort(-np.abs(values), kind="stable")
+    pairs = {
+        "column": [names[j] for j in others[order]],
+        "and": [names[j] for j in rows[order]],
+        "correlation": values[order].tolist(),
+    }
+    return Table(title, pairs, caption, n_printed=N_CORRELATIONS)
 
 
-def _padded(name: str, cells: list[str], *, first: bool) -> list[str]:
-    """Return the header and cells padded to equal width; text is left-aligned and numbers are right-aligned."""
-    is_text = first or any(c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell)
-    lines = [shorten(name), *cells]
-    width = max(map(len, lines))
-    return [line.ljust(width) if is_text else line.rjust(width) for line in lines]
+def noise_table(model: FittedModel) -> Table:
+    """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
+    response, values, captions = model.prior.response, {}, []
+    if response.is_gaussian:
+        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise))
+        captions.append("noise: residuals of the rows around the model of their task")
+    elif response.has_dispersion:
+        values["dispersion"] = model.mixture.noise
+        captions.append("dispersion: a count with mean m has the variance m + dispersion m²")
+    if model.std_between_tasks is not None:
+        values["between tasks"] = model.std_between_tasks
+        captions.append(
+            "between tasks: difference of the tasks' models to the prior mean, root mean square over rows"
+        )
+    name = "value" if "dispersion" in values else "standard deviation"
+    title = "Noise and differences between tasks" if response.is_gaussian else "Differences between tasks"
+    return Table(title, {"source": list(values), name: list(values.values())}, "; ".join(captions) + ".")
 
 
-def _blocks(columns: list[list[str]]) -> list[list[list[str]]]:
-    """Break a wide table into blocks of columns that fit the width; every block starts with the first column."""
-    blocks: list[list[list[str]]] = []
-    space = 0
-    for column in columns[1:]:
-        width = len(column[0]) + 2
-        if not blocks or width > space:
-            blocks.append([columns[0]])
-            space = WIDTH - 2 - len(columns[0][0])
-        blocks[-1].append(column)
-        space -= width
-    return blocks or [columns[:1]]
+def levels_table(model: FittedModel, encoding: Any) -> Table:
+    """Tabulate the effect of each value of the categorical columns that have many values."""
+    shared, rows = model.prior.shared, []
+    values = {} if encoding is None else {column.name: column.categories for column in encoding.features}
+    for one in () if shared is None or encoding is None else shared.levels:
+        name, errors = model.columns[one.column], np.sqrt(one.variances).tolist()
+        rows += [(name, *row) for row in zip(values[name], one.effects.tolist(), errors, strict=True)]
+    caption = "effect: shrunk towards zero, the same in every task. std. error: its posterior std."
+    names = "column", "value", "effect", "std. error"
+    return Table.of_rows("Effects of the values of categories", names, rows, caption, n_printed=0)
+
+
+def components_table(model: FittedModel) -> Table:
+    """Tabulate the proportions and the main differences of the components; empty for one component and for atoms."""
+    mixture, units = model.mixture, model.prior.scaling
+    if mixture.n_components == 1 or mixture.has_atoms:
+        return Table("Components", {})
+    total = np.maximum(units.raw_deviations(model.covariance), 1e-300)
+    means, deviations = units.raw_weights(mixture.means.copy()), units.raw_deviations(mixture.covariances)
+    columns: dict[str, Any] = {
+        "component": list(range(1, mixture.n_components + 1)),
+        "proportion": mixture.proportions.tolist(),
+    }
+    side = None if model.training is None else model.training.side
+    if side is not None and side.component_means is not None:
+        side_means = zip(model.side_columns, side.component_means.T.tolist(), strict=False)
+        columns |= {f"mean of {name}": values for name, values in side_means}
+    columns["main differences"] = [
+        _differences(model.columns, (mean - model.fixed_effects) / total, std / total)
+        for mean, std in zip(means, deviations, strict=True)
+    ]
+    caption = (
+        "proportion: fraction of all tasks. higher, lower: mean coefficient of the component minus that of all tasks, in "
+        "random-effect std; wider, narrower: random-effect std of the component, divided by that of all tasks."
+    )
+    return Table("Components", columns, caption, ["proportion"], sentences="main differences")
+
+
+def component_effects_table(model: FittedModel) -> Table:
+    """Tabulate the coefficients of the components; empty for one component and for atoms."""
+    mixture, units = model.mixture, model.prior.scaling
+    K, d = (0, 0) if mixture.n_components == 1 or mixture.has_atoms else mixture.means.shape
+    columns = {
+        "component": np.repeat(np.arange(1, K + 1), d).tolist(),
+        "column": list(model.columns) * K,
+        "mean coefficient": units.raw_weights(mixture.means[:K].copy()).ravel().tolist(),
+        "random-effect std": units.raw_deviations(mixture.covariances[:K]).ravel().tolist(),
+    }
+    caption = "mean coefficient: of the component's tasks; random-effect std: their std around it."
+    n_printed = 0 if K * d > MAX_ROWS else K * d
+    return Table("Coefficients by component", columns, caption, n_printed=n_printed)
+
+
+def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
+    """Name up to three coefficients in which a component differs most from the average over all tasks."""
+    candidates = []
+    for name, z, ratio in zip(names, shifts, ratios, strict=True):
+        if abs(z) > MIN_SHIFT:
+            candidates.append((abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})"))
+        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO:
+            text = f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)"
+            candidates.append((abs(np.log(ratio)), text))
+    largest = sorted(candidates, key=lambda pair: -pair[0])[:3]
+    return ", ".join(text for _, text in largest) or "like all tasks"
+
+
+def side_table(model: FittedModel) -> Table:
+    """Tabulate how much each column of the side information explains; empty if it is not used."""
+    side = None if model.training is None else model.training.side
+    if side is None or model.std_between_tasks is None:
+        return Table("Side information", {})
+    r2 = side.row_variance / max(model.std_between_tasks**2 + side.row_variance[0], 1e-300)
+    columns: dict[str, Any] = {"side information": ["all", *_side_names(model)]}
+    captions = []
+    if model.mixture.side is not None:
+        columns["R²"] = r2.tolist()
+        captions.append(
+            "R²: fraction of the variance between the tasks' predictions that the side information explains, averaged over "
+            "rows; for correlated columns the fractions need not add up."
+        )
+    if model.mixture.gates is not None:
+        columns["entropy reduction"] = side.entropy_reduction.tolist()
+        captions.append(
+            "entropy reduction: fraction of the uncertainty about a task's component that it removes before any row is observed."
+        )
+    order = [0, *(1 + np.argsort(-np.maximum(r2, side.entropy_reduction)[1:], kind="stable")).tolist()]
+    percent = "R²", "entropy reduction"
+    return Table("Side information", columns, " ".join(captions), percent, order=order)
+
+
+def _side_names(model: FittedModel) -> list[str]:
+    """Return the names of the columns of the side information; s0, s1, ... if a feature map computes them."""
+    assert model.training is not None
+    assert model.training.side is not None
+    n = len(model.training.side.row_variance) - 1
+    return model.side_columns if len(model.side_columns) == n else [f"s{j}" for j in range(n)]
+
+
+def side_effects_table(model: FittedModel) -> Table:
+    """Tabulate the effects of side information on the coefficients, except columns with splines; empty if there are none."""
+    title, features, effects = "Effects of the side information", model.prior.side, model.mixture.side
+    training, units = model.training, model.prior.scaling
+    if (
+        training is None
+        or training.mean is None
+        or training.side is None
+        or features is None
+        or effects is None
+    ):
+        return Table(title, {})
+    mean, encoder = training.mean, features.encoder
+    used = np.unique(mean.column[mean.column > 0]) - 1
+    curved = {features.origins[f] for f in used[used >= features.n_linear]}
+    rows: list[tuple[str, str, float, float]] = []
+    for column, category, change in encoder.contrasts() if isinstance(encoder, SideVector) else ():
+        if column in curved:
+            continue
+        scaled = {f: value / features.deviation[f] for f, value in change.items()}
+        effect = units.raw_differences(effects[:, list(scaled)] @ list(scaled.values()))
+        covariance = mean.of(len(model.columns), {1 + f: value for f, value in scaled.items()})
+        error = units.raw_deviations(covariance)
+        name = _side_names(model)[column] + (f"={category}" if category else "")
+        rows += [
+            (name, model.columns[j], float(effect[j]), float(error[j])) for j in np.flatnonzero(error > 0)
+        ]
+    caption = (
+        "effect: change of the coefficient per unit of the side information, or from its first category to another; "
+        "std. error: as above, with the penalty as a Gaussian prior."
+    )
+    caption += " Columns with a nonlinear effect are not listed." * bool(curved)
+    order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / max(rows[i][3], 1e-300))
+    names = "side information", "coefficient", "effect", "std. error"
+    return Table.of_rows(title, names, rows, caption, order=order)
+
+
+def selection_table(model: FittedModel, learner: Any) -> Table:
+    """Tabulate the best structure of each kind, the selected one first; empty if only one was a candidate."""
+    title, training = "Selection on held-out tasks", model.training
+    if training is None or len(training.compared) < 2:
+        return Table(title, {})
+    rows = list(training.compared.values())
+    columns: dict[str, list[Any]] = {
+        "structure": list(training.compared),
+        "density difference": [row.difference for row in rows],
+        "std. error": [np.nan, *(row.std_error for row in rows[1:])],
+        "held-out error": [row.error for row in rows],
+    }
+    shift = "" if learner.bias_penalty_ is None else ", before the shift of the prior mean"
+    rule = RULE_OF_FACTORS if learner.structure_["kind"] == "factors plus diagonal" else RULE
+    caption = (
+        "density difference: held-out log predictive density minus that of the selected structure, in nats per task, with "
+        f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows{shift}. {rule}"
+    )
+    return Table(title, columns, caption, n_printed=MAX_STRUCTURES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._utils.frames import as_frame
 from .._utils.progress import printable
+from .._utils.tables import Table, plural, wrap
 from .._utils.validation import is_missing
 from .encoding import ColumnEncoding, list_some
 
-#: Maximum number of characters in a line, and in a column's name in the table.
-WIDTH, NAME_WIDTH = 80, 24
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
-
 #: Minimum fraction of zeros for a hint that integer targets are binary or counts.
 MANY_ZEROS = 0.1
 #: Number of rows that are searched first for columns that vary within tasks.
@@ -56,9 +52,15 @@ class Description:
             notes=[*data_notes(tasks), *_notes(tasks)],
         )
 
+    @property
+    def table(self) -> Table:
+        """Return the columns as a table."""
+        columns = {name: [column[name] for column in self.columns] for name in _HEADER}
+        return Table("", columns, n_printed=MAX_LISTED, sentences=_HEADER[-1])
+
     def to_frame(self) -> Any:
         """Return the columns as a pandas DataFrame, or as a structured array without pandas."""
-        return as_frame({name: [column[name] for column in self.columns] for name in _HEADER})
+        return self.table.frame
 
     def __str__(self) -> str:
         task = f" ({self.task})" if self.task else ""
@@ -69,24 +71,14 @@ class Description:
         head = [
             f"{self.n_tasks:,} tasks{task}, {self.n_rows:,} rows{target}",
             f"rows per task: {low} to {high}, median {median}",
-            f"columns: {n_features} feature{'s' * (n_features != 1)}, {len(self.columns) - n_features} of side information",
+            f"columns: {plural(n_features, 'feature')}, {len(self.columns) - n_features} of side information",
             f"dropped: {dropped or 'nothing'}",
         ]
-        lines = [line for part in head for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
-        shown = self.columns[:MAX_LISTED]
-        if shown:
-            width = min(max(len(column["column"]) for column in (*shown, {"column": "column"})), NAME_WIDTH)
-            lines += ["", f"{'column':{width}}  {'role':9}  {'kind':11}  read as"]
-            for column in shown:
-                name = column["column"]
-                name = name if len(name) <= width else name[: width - 1] + "…"
-                start = f"{name:{width}}  {column['role']:9}  {column['kind']:11}  "
-                text = column["read as"] or "-"
-                lines += textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
-        if len(self.columns) > MAX_LISTED:
-            lines.append(f"... and {len(self.columns) - MAX_LISTED} more")
+        lines = [line for part in head for line in wrap(part, further="  ")]
+        if self.columns:
+            lines += ["", str(self.table)]
         for note in self.notes:
-            lines += ["", *textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")]
+            lines += ["", *wrap(f"note: {note}", further="  ")]
         return printable("\n".join(lines))
 
     __repr__ = __str__

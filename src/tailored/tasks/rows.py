@@ -17,6 +17,7 @@ from .task_set import TaskSet
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+Matrix = NDArray[np.float64] | sparse.csr_array
 
 #: Largest number of floats in an array over a batch of tasks (64 MB).
 BATCH_FLOATS = 8_000_000

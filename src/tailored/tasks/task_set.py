@@ -407,6 +407,14 @@ class TaskSet(Fitted):
         sizes.flags.writeable = False
         return sizes
 
+    @property
+    def copies(self) -> np.ndarray:
+        """Number of copies (n,) of each row in `single_rows`."""
+        if (n := self.frequency_weight) is None:
+            return np.ones(len(self.y), dtype=np.int64)
+        most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
+        return np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
+
     def single_rows(self) -> Self:
         """Return the tasks with each row repeated according to its frequency, so that a split can divide the copies.
 
@@ -414,8 +422,7 @@ class TaskSet(Fitted):
         """
         if (n := self.frequency_weight) is None:
             return self
-        most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
-        copies = np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
+        copies = self.copies
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
         # The floors of the copies of a row sum to its frequency n.
@@ -587,6 +594,13 @@ class TaskSet(Fitted):
             If False, the first rows are the support.
         """
         self = self.single_rows()
+        chosen, n_support = self.support_rows(support, random_state, shuffle)
+        return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
+
+    def support_rows(
+        self, support: float, random_state: Any, shuffle: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return a mask of the support rows of `support_query`, for rows without frequencies, and their number per task."""
         n_support = row_counts(check_share("support", support), self.sizes)
         task = np.repeat(np.arange(len(self)), self.sizes)
         rank = row = np.arange(len(task)) - self.offsets[task]
@@ -595,8 +609,7 @@ class TaskSet(Fitted):
             order = np.lexsort((row_keys(seed, task, row), task))
             rank = np.empty_like(row)
             rank[order] = row
-        chosen = np.asarray(rank < n_support[task])
-        return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
+        return np.asarray(rank < n_support[task]), n_support
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:

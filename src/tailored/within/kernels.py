@@ -14,6 +14,7 @@ the digits that a certificate needs. BLAS is only used for products of matrices,
 small task. All kernels are in one file, because Numba's cache only detects changes in the file of the cached function.
 """
 
+from collections.abc import Callable
 from math import exp, isfinite, log, log1p, sqrt
 from typing import Any, NamedTuple
 
@@ -25,14 +26,19 @@ from .._utils.compiling import njit
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
+Parameters = tuple[bool, Floats, Floats, Floats, float, float]  # the fields of `Losses`
+Problem = tuple[Floats, Floats, Integers, Floats]  # X, offset, starts, thetas
+Output = tuple[
+    Floats, Floats, Floats, Floats, Integers, NDArray[np.bool_]
+]  # the fields of `solving.WithinSolution`
 
 # Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to keep NaN and infinity.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
-_ENTRY: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
+_ENTRY: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
 # Only entry points are called from Python and cached; wrappers for the rest would take half of the compile time.
-_INNER: Any = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INNER: dict[str, Any] = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Functions that allocate nothing need no reference counting, which would take a fifth of their compile time.
-_LEAF: Any = {**_INNER, "_nrt": False}
+_LEAF: dict[str, Any] = {**_INNER, "_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
 _PATIENCE = 30  # stop after this many iterations without a smaller gap: only rounding errors are left
@@ -89,7 +95,8 @@ def _box_terms(box: Losses, i: int, z: float, a: float) -> tuple[float, float, f
 def _terms(loss: Losses, i: int, z: float, a: float) -> tuple[float, float, float, float]:
     """Return the same as `_box_terms`, for any loss."""
     if not loss.logistic:
-        return _box_terms(loss, i, z, a)
+        terms: tuple[float, float, float, float] = _box_terms(loss, i, z, a)
+        return terms
     m = loss.linear[i] * z
     e = exp(-abs(m))
     value = max(-m, 0.0) + log1p(e)
@@ -376,7 +383,7 @@ def _append(task: Task, i: int, free: Integers, m: int, L: Floats) -> bool:
         L[m, j] = _dot(task.Z, free[j], task.Z[i]) / len(norms)
     pivot = _eliminate(L, m, norms[i])
     free[m] = i
-    independent = pivot > 0.1 * _RIDGE * norms[i]
+    independent: bool = pivot > 0.1 * _RIDGE * norms[i]
     L[m, m] = sqrt(pivot if independent else _RIDGE * norms[i])
     return independent
 
@@ -404,7 +411,9 @@ def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float,
 
 
 @njit(**_LEAF)
-def _descend(task: Task, enough: float, w: Any, a: Any, sides: Any, space: Any) -> tuple[float, float]:
+def _descend(
+    task: Task, enough: float, w: Floats, a: Floats, sides: Floats, space: tuple[Floats, Floats, Integers]
+) -> tuple[float, float]:
     """Take active-set steps from the given free variables; return the sums of losses and gaps over the rows.
 
     Newton steps lead to the minimum over the free variables, and a variable that reaches a bound becomes fixed. Then the
@@ -514,7 +523,9 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 
 
 @njit(**_INNER)
-def _one_pass(loss: Any, X: Any, images: Any, offset: Any, v: Any, a: Any, certify: bool) -> Outcome:
+def _one_pass(
+    loss: Losses, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool
+) -> Outcome:
     """Add the mean of w_2 .. w_{n+1} to v = 0, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
 
     images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
@@ -551,8 +562,8 @@ def _one_pass(loss: Any, X: Any, images: Any, offset: Any, v: Any, a: Any, certi
 
 
 @njit(**_INNER)
-def _part(parameters: Any, offset: Floats, start: int, stop: int) -> tuple[Losses, Floats]:
-    """Return the losses and the offset of the rows start:stop; parameters are the fields of `Losses`."""
+def _part(parameters: Parameters, offset: Floats, start: int, stop: int) -> tuple[Losses, Floats]:
+    """Return the losses and the offset of the rows start:stop."""
     logistic, linear, lower, upper, quadratic, kink = parameters
     loss = Losses(logistic, linear[start:stop], lower[start:stop], upper[start:stop], quadratic, kink)
     return loss, offset[start:stop].copy() if offset.shape[0] else np.zeros(stop - start)
@@ -564,7 +575,14 @@ def _part(parameters: Any, offset: Floats, start: int, stop: int) -> tuple[Losse
 
 
 @njit(inline="always", **_INNER)
-def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+def _exact_tasks(
+    solve: Callable[[Task, float, int, Floats, Floats], Outcome],
+    parameters: Parameters,
+    tol: float,
+    max_iter: int,
+    problem: Problem,
+    out: Output,
+) -> None:
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
@@ -606,19 +624,19 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
 
 
 @njit(**_ENTRY)
-def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+def exact_piecewise(parameters: Parameters, tol: float, max_iter: int, problem: Problem, out: Output) -> None:
     """Solve tasks with a piecewise-linear loss exactly."""
     _exact_tasks(_active_set, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
-def exact_smooth(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+def exact_smooth(parameters: Parameters, tol: float, max_iter: int, problem: Problem, out: Output) -> None:
     """Solve tasks with a smooth loss exactly."""
     _exact_tasks(_newton, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
-def online(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
+def online(parameters: Parameters, certify: bool, problem: Problem, out: Output) -> None:
     """Make one pass over each task; value and gap are 0 unless certify is True."""
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out

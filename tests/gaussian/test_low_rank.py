@@ -1,4 +1,4 @@
-"""Low-rank covariances: against dense algebra, and on environments with a known subspace."""
+"""Low-rank covariances, against dense algebra."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.empirical_bayes import data, selection
 from tailored.gaussian import low_rank
 from tailored.gaussian.em import restrict_rank
-from tailored.gaussian.low_rank import LowRank, LowRankSearch, RotatedTasks
+from tailored.gaussian.low_rank import LowRankModel, RotatedTasks
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows
 from tests.reference import mixture_posterior
@@ -32,7 +30,7 @@ def unequal_tasks(n_tasks=14, n_features=5, seed=0):
 def two_components(n_features=5, seed=1):
     rng = np.random.default_rng(seed)
     F = rng.standard_normal((2, n_features, 2))
-    return LowRank(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
+    return LowRankModel(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
 
 
 @pytest.mark.parametrize("layout", [0, 1])
@@ -102,71 +100,3 @@ def test_restricting_the_rank_is_most_likely():
         other = F + 0.05 * rng.standard_normal(F.shape)
         other_delta = delta * np.exp(0.1 * rng.standard_normal())
         assert loss(other @ other.T + other_delta * np.eye(6)) > loss(W[0])
-
-
-def subspace_tasks(n_tasks, n_features, bases, n_rows, seed, noise=0.3):
-    """Return tasks whose weights lie in the span of one of the bases."""
-    rng = np.random.default_rng(seed)
-    label = rng.integers(len(bases), size=n_tasks)
-    weights = np.stack([bases[k] @ rng.standard_normal(bases[k].shape[1]) for k in label])
-    X = rng.standard_normal((n_tasks, n_rows, n_features))
-    y = np.einsum("tnd,td->tn", X, weights) + noise * rng.standard_normal((n_tasks, n_rows))
-    return X, y, weights
-
-
-def rotated(X, y):
-    T, n, d = X.shape
-    return RotatedTasks.of(TaskRows(X.reshape(-1, d), y.ravel(), np.arange(T + 1) * n), False)
-
-
-def test_the_rank_and_the_subspace_are_found():
-    basis = np.linalg.qr(np.random.default_rng(4).standard_normal((20, 2)))[0]
-    X, y, _ = subspace_tasks(120, 20, [basis], 8, 5)
-    selected = LowRankSearch([rotated(X[:90], y[:90])], [rotated(X[90:], y[90:])], [0])(6)
-    assert len(selected) == 1
-    assert selected[0].n_factors == 2
-    directions = np.linalg.qr(selected[0].models[0].factors[0])[0]
-    assert np.linalg.svd(basis.T @ directions)[1].min() > 0.98
-
-
-def test_clusters_of_subspaces_are_found():
-    Q = np.linalg.qr(np.random.default_rng(6).standard_normal((16, 4)))[0]
-    bases = [Q[:, :2], Q[:, 2:]]
-    X, y, _ = subspace_tasks(300, 16, bases, 10, 7)
-    single, mixture = LowRankSearch([rotated(X[:220], y[:220])], [rotated(X[220:], y[220:])], [0])(8)
-    assert single.n_factors == 4
-    assert (mixture.n_components, mixture.rank) == (2, 2)
-    spans = [np.linalg.qr(F)[0] for F in mixture.models[0].factors]
-    overlap = [[np.linalg.svd(basis.T @ span)[1].min() for span in spans] for basis in bases]
-    assert np.max(overlap, axis=1).min() > 0.95
-    assert np.min(overlap, axis=1).max() < 0.5
-
-
-def test_many_columns_are_learned_by_the_default_learner():
-    d, rng = 45, np.random.default_rng(8)
-    basis = np.linalg.qr(rng.standard_normal((d, 2)))[0]
-    X, y, weights = subspace_tasks(110, d, [basis], 12, 9)
-    train = TaskSet.from_tasks(zip(X[:80], y[:80] + 5.0, strict=True))
-    new = TaskSet.from_tasks(zip(X[80:], y[80:] + 5.0, strict=True))
-    learner = EmpiricalBayesLearner(random_state=0).fit(train)
-    assert learner.structure_["kind"] == "low rank"
-    assert "of the coefficients plus independent variation (low rank)." in " ".join(learner.summary().text)
-    assert learner.structure_["n_factors"] == 2
-    error = np.linalg.norm(learner.adapt_many(new).coef_ - weights[80:], axis=1).mean()
-    # The posterior mean with a known subspace.
-    exact = [basis @ np.linalg.solve(basis.T @ x.T @ x @ basis + 0.09 * np.eye(2), basis.T @ x.T @ v)
-             for x, v in zip(X[80:], y[80:], strict=True)]  # fmt: skip
-    assert error < 1.5 * np.linalg.norm(exact - weights[80:], axis=1).mean()
-
-
-def test_more_directions_than_low_rank_allows(few_steps, monkeypatch):
-    """With two factors at most and weights in five directions, an unrestricted covariance is selected."""
-    for name in ("LOW_RANK", "WIDE"):
-        monkeypatch.setattr(data, name, 6)
-    monkeypatch.setattr(selection, "MOST_FACTORS", 2)
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((8, 5)))[0]
-    X, y, _ = subspace_tasks(150, 8, [basis], 8, seed=1)
-    learner = EmpiricalBayesLearner().fit(TaskSet.from_tasks(list(zip(X, y, strict=True))))
-    assert {entry.get("n_factors") for entry in learner.search_results_} >= {2}
-    assert learner.structure_["kind"] == "mixed model"
-    assert "structure" not in learner.structure_

@@ -210,9 +210,15 @@ def test_transformer_and_callable():
     assert isinstance(mapped, Transformer)
     np.testing.assert_allclose(mapped.fit(tasks).transform(tasks), [[1, 2, 4], [1, 3, 9]])
     assert not hasattr(spec, "n_features_in_")  # the user's transformer is cloned, not fitted
-    function = get_feature_map(lambda task: [task.y.sum(), task.side_info[0]], has_side_info=True)
+    function = get_feature_map(lambda s: [1.0, s[0]], has_side_info=True).fit(tasks)
     assert isinstance(function, CallableMap)
-    np.testing.assert_allclose(function.transform(tasks), [[5, 2], [6, 3]])
+    np.testing.assert_allclose(function.transform(tasks), [[1, 2], [1, 3]])
+    bare = TaskSet(tasks.X, tasks.y, [7, 8])
+    with pytest.raises(ValueError, match="side_info: feature_map is a function of the side information"):
+        function.transform(bare)
+    # the rows are the side information of tasks without any
+    rows = CallableMap(lambda task: [task.y.sum(), task.label]).fit(bare)
+    np.testing.assert_allclose(rows.transform(bare), [[5, 7], [6, 8]])
 
 
 def test_transformer_keeps_its_argument():

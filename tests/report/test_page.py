@@ -122,9 +122,9 @@ def test_headline_says_how_good_on_what_and_compared_with_what(evaluation, page)
 def test_headline_advises_a_shared_regressor(factor, loss, common, evaluation):
     errors = evaluation.errors.copy()
     errors[evaluation.methods.index("pooled boosting")] = factor * errors[0]
-    axes = report_page._axes(1)
     found = replace(evaluation, errors=errors, loss=loss)
-    opening = report_page._opening(found, "score", "", axes[0], common is None)
+    sections = report_page.EvaluationSections(found, "score", (",", ".", "utf-8"))
+    opening = sections.opening("", common is None)
     advice = "Pooled boosting is better: try <code>--common</code> (<code>common='auto'</code> in Python)."
     assert (advice in opening) == (common is None and factor < 1 and loss == "squared")
 
@@ -139,7 +139,7 @@ def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
     assert len(tables) == page.read_text().count("<table>") + 1
     errors = {
         (row["method"], row["rows"]): float(row["error"])
-        for row in tables["mean-squared-error-by-number-of-support-rows.csv"]
+        for row in tables["mean-squared-error-on-40-new-tasks-by-number-of-support-rows.csv"]
     }
     assert errors["tailored", "5"] == evaluation.mean[0, -1]
     residuals = [float(row["observed"]) - float(row["predicted"]) for row in tables["predictions.csv"]]
@@ -173,7 +173,7 @@ def test_errors_are_those_of_one_set_of_tasks(tasks, learner, evaluation, page, 
 
 
 def test_one_figure_of_each_kind_is_shown_without_a_script(page):
-    for kind, n in (("effect", 3), ("task", 5)):
+    for kind, n in (("coefficient", 3), ("task", 5)):
         panels = re.findall(rf'<figure data-{kind}="\d+"( hidden)?>', page.read_text())
         assert len(panels) == n
         assert panels.count("") == 1
@@ -256,9 +256,9 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
     reader.feed(text)
     assert not reader.open
     assert not reader.closed_wrongly
-    assert ("effects" in reader.ids) == ("tasks" in reader.ids) == (n_classes != 3)
+    assert ("fixed-effects" in reader.ids) == ("single-tasks" in reader.ids) == (n_classes != 3)
     for name, values in found.by_name.items():
-        assert f"Mean {name} by number of support rows" in text
+        assert f"Mean {name} on 20 new tasks, by number of support rows" in text
         for value in values.mean(axis=2).ravel():
             assert f"<td>{value:.4g} ± " in text
     if n_classes:
@@ -277,7 +277,7 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
 def test_choosing_a_figure_in_a_browser(page, tmp_path):
     script = """
         const shown = kind => [...document.querySelectorAll(`[data-${kind}]`)].filter(p => !p.hidden);
-        for (const [kind, value] of [['task', '3'], ['effect', '1']]) {
+        for (const [kind, value] of [['task', '3'], ['coefficient', '1']]) {
             const list = document.getElementById(kind);
             list.value = value; list.dispatchEvent(new Event('change'));
             document.body.setAttribute('data-seen-' + kind, shown(kind).map(p => p.getAttribute('data-' + kind)).join());
@@ -305,4 +305,4 @@ def test_choosing_a_figure_in_a_browser(page, tmp_path):
     command = [CHROMIUM, *options, profile, "--virtual-time-budget=5000", "--dump-dom", changed.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     data = dict(re.findall(r'data-([\w-]+)="([^"]*)"', dom[dom.index("<body") : dom.index("<h1")]))
-    assert data == {"seen-task": "3", "seen-effect": "1", "wide": "true", "broken": "0", "failed": "0"}
+    assert data == {"seen-task": "3", "seen-coefficient": "1", "wide": "true", "broken": "0", "failed": "0"}

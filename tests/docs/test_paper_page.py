@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 #: The LaTeX source of the paper is not part of the project.
 SOURCE = ROOT.parent / "shared" / "paper.tex"

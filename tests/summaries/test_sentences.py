@@ -1,12 +1,12 @@
-"""The table of the selection, the sentence about it, and the formula of lme4."""
+"""Sentences of a summary: the structure, its selection with the table of it, and the formula of lme4."""
 
 import numpy as np
 import pytest
 
 import tailored
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
-from tailored.summaries.selection import describe_selection, lme4_formula
-from tailored.summaries.training import ComparedStructure
+from tailored.empirical_bayes.training_summary import ComparedStructure
+from tailored.summaries.sentences import describe_selection, describe_structure, lme4_formula
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 pd = pytest.importorskip("pandas")
@@ -41,7 +41,6 @@ def test_differences_of_densities_are_those_of_the_search(learner):
     ]
     best = {kind: max(value for other, value in densities if other == kind) for kind, _ in densities}
     names = {"intercept": "random intercept", "diagonal": "uncorrelated", "full": "correlated"}
-    assert len(table) == 3
     assert table["density difference"][0] == 0.0
     for kind, value in best.items():
         [row] = [i for i, name in enumerate(table["structure"]) if name.startswith(names[kind])]
@@ -53,10 +52,9 @@ def test_differences_of_densities_are_those_of_the_search(learner):
 
 def test_summary_names_the_runner_up_and_its_error(learner):
     summary = learner.summary()
-    [sentence] = [
-        text for text in summary.text if text.startswith("Selected on held-out tasks among 3 kinds")
-    ]
     table = summary.to_frame("selection")
+    start = f"Selected on held-out tasks among {len(table)} kinds"
+    [sentence] = [text for text in summary.text if text.startswith(start)]
     assert f"({table['structure'][1]}; error {table['held-out error'][1]:.4g})" in sentence
     assert "nats per task" in sentence
     printed = str(summary.tables["selection"]).split("\n\n")[1]
@@ -70,7 +68,6 @@ def test_a_rejected_structure_with_a_higher_density_is_explained():
         "The log predictive density of the runner-up (mixture of 2; error 1.1) is higher by 0.3 ± 0.2" in text
     )
     assert "because the gain is below two standard errors" in text
-    assert describe_selection({"correlated": rows["correlated"]}) == ""
 
 
 def test_comparison_is_stored_in_model_files(learner, tmp_path):
@@ -119,3 +116,30 @@ def test_pooled_regression_of_classes_is_compared():
     )
     assert "pooled regression" in list(classes.summary().to_frame("selection")["structure"])
     assert "pooled regression" not in list(fit(frame()).summary().to_frame("selection")["structure"])
+
+
+@pytest.mark.parametrize(
+    ("structure", "text"),
+    [
+        ({"structure": "intercept"}, "Logistic mixed model with a random intercept."),
+        ({"structure": "none"}, "One logistic regression for all tasks."),
+        ({"varying": [0]}, "Logistic mixed model with a random effect on linear."),
+        ({"varying": [0, 2]}, "Logistic mixed model with correlated random effects on these coefficients only: linear, (intercept)."),
+        ({"structure": "diagonal"}, "Logistic mixed model with uncorrelated (at the means) random effects on every coefficient."),
+        ({"kind": "low rank"}, "Logistic mixed model with 0 common factors of the coefficients plus independent variation (low rank)."),
+        (
+            {"kind": "low rank", "n_components": 2, "rank": 1},
+            "Mixture of 2 logistic mixed models, each with 1 common factor of the coefficients plus independent variation (low rank).",
+        ),
+        (
+            {"kind": "mixture", "n_components": 3, "gate_penalty": 1.0, "truncation": 0.05},
+            "Mixture of 3 logistic mixed models whose mixing weights depend on the side information; directions with less than 5 % "
+            "of the largest variance are dropped.",
+        ),
+        ({"kind": "factors plus diagonal", "rank": 4}, "Low-rank plus diagonal prior (for many columns): 4 factors."),
+    ],
+)  # fmt: skip
+def test_structures_are_described_in_one_sentence(structure, text):
+    """A column may have the name of the model."""
+    names = ["linear", "x", "(intercept)"]
+    assert describe_structure({"kind": "mixed model", **structure}, names, "logistic", "means") == text

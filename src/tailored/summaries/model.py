@@ -1,0 +1,140 @@
+"""`FittedModel`: the numbers of a fitted learner in the user's units, with the names of its columns.
+
+Tables, sentences and figures read these numbers and do not compute them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..empirical_bayes.training_summary import TrainingSummary
+from ..gaussian.mixture import Mixture
+from ..priors.base import Prior
+from ..tasks.rows import Array
+
+#: Name of the intercept in tables.
+INTERCEPT = "(intercept)"
+
+
+def coefficient_names(learner: Any) -> list[str]:
+    """Return the names of a fitted learner's coefficients, the intercept last; unnamed features are x0, x1, ..."""
+    names = getattr(learner, "feature_names_in_", None)
+    names = [f"x{j}" for j in range(learner.n_features_in_)] if names is None else map(str, names)
+    return [*names, INTERCEPT] if learner.prior_.fit_intercept else list(names)
+
+
+class Scale(NamedTuple):
+    """What the coefficients of a response are: the name of the regression, their scale, and the name of exp(coefficient)."""
+
+    regression: str
+    coefficients: str = ""
+    ratio: str = ""
+
+
+#: Scales of the responses other than Gaussian.
+SCALES = {
+    "bernoulli": Scale("logistic", "log odds", "odds ratio"),
+    "poisson": Scale("Poisson", "log rates", "rate ratio"),
+    "negative_binomial": Scale("negative binomial", "log rates", "rate ratio"),
+}
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A fitted prior with the names of its coefficients and of its side information.  Arrays have one entry per coefficient."""
+
+    prior: Prior
+    training: TrainingSummary | None
+    columns: list[str]
+    side_columns: list[str]
+
+    @classmethod
+    def of(cls, learner: Any) -> FittedModel:
+        side = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
+        training = getattr(learner, "training_summary_", None)
+        return cls(learner.prior_, training, coefficient_names(learner), [str(name) for name in side])
+
+    @property
+    def scale(self) -> Scale:
+        """Scale of the coefficients."""
+        return SCALES.get(self.prior.response.name, Scale("linear"))
+
+    @property
+    def mixture(self) -> Mixture:
+        """Gaussian mixture of the coefficients, for scaled columns and targets."""
+        assert self.prior.mixture is not None
+        return self.prior.mixture
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of the random effects, for scaled columns and targets."""
+        return self.mixture.moments()[1]
+
+    @cached_property
+    def fixed_effects(self) -> Array:
+        """Prior mean at the mean of the side information; NaN if the prior does not define it."""
+        mean = self.prior.mean_at_centre()
+        return self.prior.scaling.raw_weights(np.full(len(self.columns), np.nan) if mean is None else mean)
+
+    @property
+    def has_estimated_mean(self) -> bool:
+        """Whether the prior mean was estimated.  A mean that was fixed at zero has no standard error."""
+        mean = None if self.training is None else self.training.mean
+        return mean is not None and bool((mean.column == 0).any())
+
+    @cached_property
+    def standard_errors(self) -> Array:
+        """Standard errors of the fixed effects; NaN where they are unknown."""
+        d = len(self.columns)
+        if self.training is None or self.training.mean is None or not self.has_estimated_mean:
+            return np.full(d, np.nan)
+        return self.prior.scaling.raw_deviations(self.training.mean.of(d, {0: 1.0}))
+
+    @cached_property
+    def random_effect_std(self) -> Array:
+        """Standard deviations of the random effects; NaN with one task, which does not identify them."""
+        if self.training is not None and self.training.n_tasks == 1:
+            return np.full(len(self.columns), np.nan)
+        return self.prior.scaling.raw_deviations(self.covariance)
+
+    @cached_property
+    def r2_of_side_info(self) -> Array | None:
+        """Fraction of the variance of each coefficient that the side information explains; None if it explains none.
+
+        The fraction of the intercept is at the feature means.
+        """
+        if self.training is None or self.training.side is None or self.mixture.side is None:
+            return None
+        explained = self.training.side.coefficient_std[0]
+        total = np.hypot(explained, self.prior.scaling.centred_deviations(self.covariance))
+        return np.divide(explained, total, np.zeros(len(total)), where=total > 0) ** 2
+
+    @cached_property
+    def varying(self) -> NDArray[np.intp]:
+        """Positions of the coefficients with random effects; none with one task, where their std is NaN."""
+        # Multiply by the scales of the columns: whether a coefficient varies must not depend on the unit of its column.
+        relevance = self.random_effect_std * self.prior.scaling.columns
+        return np.flatnonzero(relevance > 1e-9 * max(float(relevance.max(initial=0.0)), 1e-300))
+
+    @cached_property
+    def correlations(self) -> Array:
+        """Correlations of the random effects of the ``varying`` coefficients."""
+        at = np.ix_(self.varying, self.varying)
+        covariance = self.prior.scaling.raw_representation(self.covariance)[at]
+        deviation = np.sqrt(np.diagonal(covariance))
+        correlations = covariance / np.outer(deviation, deviation)
+        np.fill_diagonal(correlations, 1.0)
+        return correlations
+
+    @cached_property
+    def std_between_tasks(self) -> float | None:
+        """Standard deviation of the random effects at a row (root mean square over rows); None if it is unknown."""
+        if self.training is None or self.training.row_moment is None:
+            return None
+        variance = max(float(np.sum(self.covariance * self.training.row_moment)), 0.0)
+        return self.prior.scaling.target * float(np.sqrt(variance))

@@ -1,0 +1,202 @@
+"""Sentences about a fitted `EmpiricalBayesLearner`: the selected structure, its formula, the selection, the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._utils.tables import format_number, plural
+from ..empirical_bayes.training_summary import ComparedStructure
+from ..losses import Loss, Pinball, error_name
+from ..tasks.encoding import list_some
+from .model import INTERCEPT, FittedModel, coefficient_names
+from .tables import MAX_NAMED
+
+#: Maximum number of columns in a formula.
+MAX_TERMS = 6
+
+
+def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
+    """Yield sentences about the selected model; ``event`` is what a binary target of 1 stands for."""
+    prior, training = model.prior, model.training
+    if getattr(learner, "structure_", None) is None:
+        yield f"The documentation of {type(learner).__name__} describes its prior."
+        return
+    if learner.common_ is not None:
+        names = " + ".join(f"{weight:.2g} {type(part).__name__}" for weight, part in learner.common_)
+        yield f"{names} is the shared regressor; the numbers below describe the residuals."
+    centre = ""
+    if prior.scaling.shift.any():
+        centre = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
+    yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
+    if (formula := lme4_formula(learner)) is not None:
+        yield formula
+    if training is not None and len(training.compared) > 1:
+        yield describe_selection(training.compared)
+    if prior.shared is not None:
+        parts = prior.shared.describe(model.columns, model.side_columns)
+        where = " Effects of values are in summary().to_frame('levels')." * bool(prior.shared.levels)
+        yield f"Effects that all tasks share, not in the printed tables: {parts}.{where}"
+    if prior.reads_side_info and learner.n_side_info_in_:
+        yield _describe_side(model, learner)
+    if learner.bias_penalty_ is not None:
+        yield "Part of the prior mean was learned on query rows, not in the tables of summary()."
+    yield describe_prediction(learner.loss_, event)
+    n_seen = getattr(learner, "n_tasks_seen_", 0)
+    if training is not None and n_seen > training.n_tasks:
+        errors = "standard errors and held-out errors are those of the last selection"
+        yield f"The stream has {n_seen:,} tasks so far; {errors}, on {training.n_tasks:,} tasks."
+
+
+def describe_structure(
+    structure: Mapping[str, Any], names: Sequence[str], regression: str = "linear", centre: str = ""
+) -> str:
+    """Describe ``structure_`` of `EmpiricalBayesLearner` in one sentence.
+
+    ``names`` are the names of the coefficients, and ``regression`` is that of the response.  ``centre`` are the values of the
+    features at which uncorrelated effects are uncorrelated, if not at zero.
+    """
+    kind, n = structure["kind"], structure.get("n_components", 1)
+    several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
+    gated = " whose mixing weights depend on the side information" if structure.get("gate_penalty") else ""
+    varying = [names[j] for j in structure.get("varying", range(len(names)))]
+    if kind == "independent":
+        text = "ridge regression: there is one task, so nothing is pooled"
+    elif kind == "factors plus diagonal":
+        text = f"low-rank plus diagonal prior (for many columns): {plural(structure['rank'], 'factor')}"
+    elif kind == "low rank":
+        factors = plural(structure.get("rank") or structure.get("n_factors", 0), "common factor")
+        each = ", each" * (n > 1)
+        text = f"{several}{each} with {factors} of the coefficients plus independent variation (low rank)"
+    elif kind == "atoms":
+        atoms = (
+            f"{n} narrow Gaussians with the same covariance, centred at the coefficients of training tasks"
+        )
+        text = f"mixture of {atoms} (atoms)" + ("," + gated if gated else "")
+    elif kind == "mixture":
+        text = f"{several}{gated}"
+    elif structure.get("structure") == "none":
+        text = f"one {regression} regression for all tasks"
+    else:
+        is_diagonal = structure.get("structure") == "diagonal"
+        text = f"{several} with {_random_effects(structure, varying, len(names), centre * is_diagonal)}"
+    if structure.get("truncation"):
+        least = f"{100.0 * structure['truncation']:g} % of the largest variance"
+        text += f"; directions with less than {least} are dropped"
+    if structure.get("pseudo_tasks") and len(varying) > 1:
+        weight = f"weight: {structure['pseudo_tasks']:g} pseudo-tasks"
+        text += f"; random-effect correlations are shrunk towards zero ({weight})"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _random_effects(structure: Mapping[str, Any], varying: Sequence[str], d: int, centre: str) -> str:
+    """Name the random effects of a mixed model with ``d`` coefficients."""
+    if structure.get("structure") == "intercept" or varying == [INTERCEPT]:
+        return "a random intercept"
+    if len(varying) == 1:
+        return f"a random effect on {varying[0]}"
+    which = "every coefficient" if len(varying) == d else f"these coefficients only: {', '.join(varying)}"
+    if structure.get("structure", "full") == "full":
+        return f"correlated random effects on {which}"
+    at = f" (at the {centre})" if centre else ""
+    return f"uncorrelated{at} random effects on {which}"
+
+
+def lme4_formula(learner: Any) -> str | None:
+    """Return a sentence with lme4's formula of the selected model; None if lme4 does not have this model."""
+    structure, prior, task_columns = learner.structure_, learner.prior_, learner.columns_in_
+    levels = [] if prior.shared is None else [one.column for one in prior.shared.levels]
+    is_curved = prior.shared is not None and len(levels) < len(prior.shared.effects)
+    if structure["kind"] != "mixed model" or is_curved or prior.regressor is not None:
+        return None
+    covariance, names = structure.get("structure", "full"), coefficient_names(learner)
+    if covariance == "none":
+        return None
+    has_intercept = names[-1:] == [INTERCEPT]
+    fixed = [j for j in range(learner.n_features_in_) if j not in levels]
+    varying = [] if covariance == "intercept" else structure.get("varying", fixed)
+    slopes = [j for j in varying if j < learner.n_features_in_]
+    is_diagonal = covariance == "diagonal" and len(slopes) + has_intercept > 1
+    sources, encoding = names, learner.encoding_
+    if encoding is not None and not is_diagonal:
+        sources = [c.name if c.kind == "categorical" else name for c in encoding.features for name in c.names]
+    task, target = task_columns["task"], task_columns["target"]
+    group = "g" if task is None else ":".join(map(_quoted, [task] if isinstance(task, str) else task))
+    operator = "||" if is_diagonal else "|"
+    effects = f"({_terms(slopes, names, sources, has_intercept)} {operator} {group})"
+    if structure.get("pseudo_tasks") and len(slopes) + has_intercept > 1:
+        return f"As {effects} of lme4, with the correlations shrunk."
+    effects = " + ".join([effects, *(f"(1 | {_quoted(names[j])})" for j in levels)])
+    if prior.has_exposure:
+        effects = f"offset(log(exposure)) + {effects}"
+    text = f"{_quoted(target or 'y')} ~ {_terms(fixed, names, sources, has_intercept)} + {effects}"
+    notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any())
+    notes += ", with the effects of the side information" * (learner.side_structure_ is not None)
+    return f"Formula of lme4: {text}{notes}."
+
+
+def _terms(
+    positions: Sequence[int], names: Sequence[str], sources: Sequence[str], has_intercept: bool
+) -> str:
+    """Return the sum of columns; a category is one term if all its indicators are in ``positions``."""
+    all_of = {source: {j for j in range(len(sources)) if sources[j] == source} for source in sources}
+    terms = [sources[j] if all_of[sources[j]] <= {*positions} else names[j] for j in positions]
+    terms = [_quoted(term) for term in dict.fromkeys(terms)]
+    if len(terms) > MAX_TERMS:
+        terms = [*terms[: MAX_TERMS - 1], "…"]
+    if not terms:
+        return "1" if has_intercept else "0"
+    return " + ".join(terms if has_intercept else ["0", *terms])
+
+
+def _quoted(name: Any) -> str:
+    """Return a column name as R writes it."""
+    text = str(name)
+    is_name = text.replace(".", "_").isidentifier() and not text.startswith("_")
+    return text if is_name else f"`{text}`"
+
+
+def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
+    """Describe the difference of the selected structure, which is the first, to the runner-up."""
+    name, runner_up = max(list(compared.items())[1:], key=lambda item: item[1].difference)
+    text = f"Selected on held-out tasks among {len(compared)} kinds of structures"
+    other = f"the runner-up ({name}; error {format_number(runner_up.error)})"
+    gain = f"{abs(runner_up.difference):.2g} ± {runner_up.std_error:.1g} nats per task"
+    if runner_up.difference <= 0.0:
+        return f"{text}: the log predictive density exceeds that of {other} by {gain}."
+    reason = "It is not selected because of its errors, or because the gain is below two standard errors"
+    return f"{text}. The log predictive density of {other} is higher by {gain}. {reason}."
+
+
+def _describe_side(model: FittedModel, learner: Any) -> str:
+    """Describe the use of the side information in one sentence."""
+    structure, names, columns = learner.side_structure_, model.side_columns, model.columns
+    if structure is None:
+        if model.prior.shared is not None and model.prior.shared.encoder is not None:
+            return "Side information affects shared curves only."
+        if learner.structure_.get("gate_penalty"):
+            return "Side information affects the mixing weights only."
+        return (
+            "Side information is not used: its evidence in all tasks proposed no effect, or held-out tasks rejected the "
+            "effects."
+        )
+    effects = model.prior.mixture.side if model.prior.mixture is not None else None
+    shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
+    text = f"coefficients of {list_some(shifted, MAX_NAMED)}"
+    if shifted in ([INTERCEPT], columns):
+        text = "the intercept" if shifted == [INTERCEPT] else "all coefficients"
+    curved = dict.fromkeys(structure["curved"], " (nonlinear)")
+    chosen = [(names[j] if j < len(names) else f"s{j}") + curved.get(j, "") for j in structure["columns"]]
+    return f"Columns of the side information that shift {text}: {list_some(chosen, MAX_NAMED)}."
+
+
+def describe_prediction(loss: Loss, event: str) -> str:
+    """Describe in one sentence what `EmpiricalBayesLearner` predicts with this loss."""
+    if isinstance(loss, Pinball):
+        return f"Predictions are {100.0 * loss.quantile:g} % quantiles of the target."
+    if loss.name in ("squared", "poisson", "negative_binomial"):
+        return "Predictions are means of the target."
+    kinds = {"absolute": "are medians of the target", "bernoulli": f"are probabilities of {event}"}
+    return f"Predictions {kinds.get(loss.name, f'minimise the {error_name(loss.name)}')}."

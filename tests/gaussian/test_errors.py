@@ -1,0 +1,124 @@
+"""Standard errors of fixed effects and of coefficients of tasks, compared with equations written out in NumPy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tailored import TaskSet
+from tailored.gaussian.errors import mean_covariance, task_estimates
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.side import Effect, SideFit, Term
+from tailored.tasks.rows import Scaling
+
+
+def draw(n_tasks, side=0):
+    """Return tasks with one column, four to eight rows, and ``side`` columns of side information."""
+    rng = np.random.default_rng(0)
+    task = np.repeat(np.arange(n_tasks), rng.integers(4, 9, n_tasks))
+    x, w = 3.0 + 2.0 * rng.normal(size=len(task)), rng.normal([2.0, -1.0], 1.0, (n_tasks, 2))
+    y = w[task, 0] * x + w[task, 1] + 0.7 * rng.normal(size=len(task))
+    return TaskSet(x[:, None], y, task, rng.normal(size=(n_tasks, side))[task] if side else None)
+
+
+def blocks(tasks):
+    return [(np.column_stack([task.X, np.ones(len(task.y))]), task.y) for task in tasks]
+
+
+MODEL = Mixture(np.ones(1), np.array([[0.3, -0.2]]), np.array([[[0.5, 0.2], [0.2, 0.8]]]), 0.4)
+
+
+def test_mean_covariance_is_that_of_generalised_least_squares():
+    tasks = draw(30)
+    found = mean_covariance(MODEL, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
+    W, information = MODEL.covariances[0], 0.0
+    for X, _ in blocks(tasks):
+        information = information + X.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ X
+    np.testing.assert_allclose(found.of(2, {0: 1.0}), np.linalg.inv(information), rtol=1e-8)
+
+
+@pytest.mark.parametrize("intercept_only", [False, True])
+def test_covariance_of_side_effects_with_their_prior(intercept_only):
+    """Γ is random: the mixed model's equations for b and Γ together, written out."""
+    tasks = draw(25, side=2)
+    S = tasks.side_info.astype(float)
+    statistics = Moments.of(tasks, Scaling.raw(1, True), S)
+    model, L = replace(MODEL, side=np.zeros((2, 2))), np.array([[0.8, 0.0], [0.3, 0.5]])
+    L = L[:, :1] * [[0.0], [1.0]] if intercept_only else L
+    terms = [Term(Effect(j, False, intercept_only, 0.2), np.array([j]), L, 0.5 * np.eye(1)) for j in range(2)]
+    found = mean_covariance(model, statistics, learn_mean=True, side=SideFit(model.side, model, terms))
+    W, information = MODEL.covariances[0], 0.0
+    for (X, _), s in zip(blocks(tasks), S, strict=True):
+        D = X @ np.hstack([np.eye(2), s[0] * np.eye(2), s[1] * np.eye(2)])
+        information = information + D.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ D
+    prior = np.zeros((6, 6))
+    if intercept_only:
+        prior[3, 3] = prior[5, 5] = 1.0 / (0.2 * 0.25 * L[1, 0] ** 2)
+    else:
+        prior[2:4, 2:4] = prior[4:, 4:] = np.linalg.inv(0.2 * 0.25 * L @ L.T)
+    kept = [0, 1, 3, 5] if intercept_only else range(6)
+    want = np.linalg.inv((information + prior)[np.ix_(kept, kept)])
+    np.testing.assert_allclose(found.covariance, want, rtol=1e-6)
+    # The variance of a difference of two effects.
+    difference = np.zeros((6, 6))
+    difference[np.ix_(kept, kept)] = want
+    D = np.hstack([np.zeros((2, 2)), -0.5 * np.eye(2), 2.0 * np.eye(2)])
+    np.testing.assert_allclose(found.of(2, {1: -0.5, 2: 2.0}), D @ difference @ D.T, rtol=1e-6, atol=1e-12)
+
+
+def test_no_standard_error_for_an_unidentified_column():
+    tasks = draw(20)
+    X = np.hstack([tasks.X, np.zeros_like(tasks.X)])
+    wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
+    model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
+    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(3, {0: 1.0})
+    assert np.isnan(found[1]).all()
+    assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
+
+
+def test_task_standard_errors_are_those_of_hendersons_equations():
+    """Var(ŵ − w) from the inverse of the mixed model's equations for b and all tasks' deviations."""
+    tasks = draw(6)
+    statistics = Moments.of(tasks, Scaling.raw(1, True))
+    mean = mean_covariance(MODEL, statistics, learn_mean=True)
+    found = task_estimates(MODEL, statistics, mean)[1]
+    T, W, s2 = 6, MODEL.covariances[0], MODEL.noise
+    equations = np.zeros((2 + 2 * T, 2 + 2 * T))
+    for t, (X, _) in enumerate(blocks(tasks)):
+        own = slice(2 + 2 * t, 4 + 2 * t)
+        gram = X.T @ X / s2
+        equations[:2, :2] += gram
+        equations[:2, own], equations[own, :2] = gram, gram
+        equations[own, own] = gram + np.linalg.inv(W)
+    inverse = np.linalg.inv(equations)
+    for t in range(T):
+        pick = np.zeros((2, 2 + 2 * T))
+        pick[:, :2] = np.eye(2)
+        pick[:, 2 + 2 * t : 4 + 2 * t] = np.eye(2)
+        np.testing.assert_allclose(found[t], pick @ inverse @ pick.T, rtol=1e-8)
+
+
+def test_standard_errors_of_a_mixture():
+    tasks = draw(4)
+    means, W = (
+        np.array([[2.0, -1.0], [0.0, 1.0]]),
+        np.array([[[0.5, 0.1], [0.1, 0.4]], [[0.1, 0.0], [0.0, 2.0]]]),
+    )
+    model = Mixture(np.array([0.3, 0.7]), means, W, 0.5)
+    found = task_estimates(model, Moments.of(tasks, Scaling.raw(1, True)), None)[1]
+    for t, (X, y) in enumerate(blocks(tasks)):
+        parts = []
+        for p, b, C in zip(model.proportions, means, W, strict=True):
+            V = X @ C @ X.T + 0.5 * np.eye(len(X))
+            error = y - X @ b
+            density = p * np.exp(-0.5 * error @ np.linalg.solve(V, error)) / np.sqrt(np.linalg.det(V))
+            gain = C @ X.T @ np.linalg.inv(V)
+            parts.append((density, b + gain @ error, C - gain @ X @ C))
+        r = np.array([part[0] for part in parts])
+        r = r / r.sum()
+        centre = sum(share * m for share, (_, m, _) in zip(r, parts, strict=True))
+        want = sum(
+            share * (C + np.outer(m - centre, m - centre)) for share, (_, m, C) in zip(r, parts, strict=True)
+        )
+        np.testing.assert_allclose(found[t], want, rtol=1e-6)
