@@ -160,13 +160,12 @@ def as_tasks(
     **row_values: ValuesLike,
 ) -> TaskSet:
     """Return rows as tasks; columns of frames are read like those of the learner's `fit`, if there is one."""
-    if learner is not None and learner.encoding_ is not None:
-        side_info = side_by_rows(side_info, groups, X, y)
-        values = values_of_rows(learner.encoding_, X, **(dict.fromkeys(ROW_VALUES) | row_values))
-        tasks = TaskSet(
-            learner.encoding_.encode_rows(X), y, groups, side_of_rows(learner, X, side_info), **values
-        )
-        return tasks.replace(feature_names=learner.encoding_.feature_names) if is_frame(X) else tasks
+    if learner is not None and (encoding := learner.encoding_) is not None:
+        side_info = side_of_rows(learner, X, side_by_rows(side_info, groups, X, y))
+        row_values = values_of_rows(encoding, X, **(dict.fromkeys(ROW_VALUES) | row_values))
+        rows = encoding.encode_rows(X)
+        tasks = TaskSet(rows, y, groups, side_info, **row_values)
+        return tasks if rows is X else tasks.replace(feature_names=encoding.feature_names)
     if learner is not None:
         return TaskSet(known_columns(learner, X), y, groups, side_info, **row_values)
     columns = columns_to_encode(X)
@@ -184,24 +183,26 @@ def check_tasks(
 
     Return the tasks with side information in the order of `fit`.
     """
-    tasks = tasks if learner.accepts.category_codes else tasks.with_indicators()
+    accepts = learner.accepts
+    tasks = tasks if accepts.category_codes else tasks.with_indicators()
     check_names(learner, tasks, reset=reset)
-    if reset and tasks.n_features < max(learner.accepts.min_features, 1 - learner.fit_intercept):
+    if reset and tasks.n_features < max(accepts.min_features, 1 - learner.fit_intercept):
         found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
         needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
         raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
-    _check_row_values(learner, tasks)
+    _check_row_values(learner, accepts, tasks)
     if has_targets:
-        _check_targets(learner, tasks)
+        _check_targets(learner, accepts, tasks)
     if hasattr(learner, "prior_"):
         y = tasks.y if has_targets else None
         learner.prior_.scaling.check(tasks.X, y, feature_names(learner))
-    elif not learner.accepts.any_unit:
+    elif not accepts.any_unit:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
             raise ValueError(f"y: targets are below {SMALLEST_TARGET:g}, so squares are zero; rescale")
     # Names are those of `fit`, so that tasks of several calls can be joined.
-    tasks = tasks.replace(feature_names=feature_names(learner))
+    if tasks.feature_names is not feature_names(learner):
+        tasks = tasks.replace(feature_names=feature_names(learner))
     if not reset:
         return _align_side_info(learner, tasks)
     if not len(tasks.y):
@@ -397,21 +398,21 @@ def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
     return tasks.replace(side_info=tasks.side_info[:, order], side_names=known)
 
 
-def _check_row_values(learner: Learner, tasks: TaskSet) -> None:
+def _check_row_values(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
     """Raise ValueError for values per row that the learner cannot use, and for missing exposures."""
     for name in ROW_VALUES:
-        if getattr(tasks, name) is not None and name not in learner.accepts.row_values:
+        if getattr(tasks, name) is not None and name not in accepts.row_values:
             use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
             raise ValueError(f"{name}: {learner!r} cannot use it; leave it out, or use {use}")
     if len(tasks.y) and tasks.exposure is None and hasattr(learner, "prior_") and learner.prior_.has_exposure:
         raise missing_exposure(learner.encoding_)
 
 
-def _check_targets(learner: Learner, tasks: TaskSet) -> None:
-    if tasks.encoding is not None and tasks.encoding.classes and not learner.accepts.classes:
+def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
+    if tasks.encoding is not None and tasks.encoding.classes and not accepts.classes:
         target = repr(tasks.encoding.target)
         raise ValueError(f"y: {target} has classes, not numbers; use EmpiricalBayesClassifier")
-    if learner.accepts.any_number:
+    if accepts.any_number:
         return
     try:
         learner.loss_.check_targets(tasks.y)
@@ -472,8 +473,7 @@ def _valid_task(learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInf
         return None
     if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
         return None
-    if not learner.accepts.any_number:
-        learner.loss_.check_targets(y)
+    learner.loss_.check_targets(y)
     # Copy, because a TaskSet makes its arrays read-only, and these belong to the user.
     side = None if side_info is None else side_info[None].copy()
     return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), ONE_LABEL, side)
