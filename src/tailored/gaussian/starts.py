@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
 from .em import EMResult, Shrinkage, em, maximise
@@ -84,41 +86,16 @@ def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
     return Sums(common.log_evidence, counts, shares.T @ deviations, second, common.residual)
 
 
-def _group(points: Array, n_groups: int, rng: np.random.Generator, n_tries: int = 3) -> NDArray[np.intp]:
-    """Cluster points by the best of several runs of k-means on a sample, and return the cluster of each point."""
+def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Cluster points by k-means on a sample, and return the cluster of each point."""
+    # Only mixtures need this import, which takes as long as a small fit.
+    from sklearn.cluster import KMeans
+
     some = points
     if len(points) > GROUPED_TASKS:
         some = points[np.sort(rng.choice(len(points), GROUPED_TASKS, replace=False))]
-    runs = [_kmeans(some, n_groups, rng) for _ in range(n_tries)]
-    centres = min(runs, key=lambda run: run[1])[0]
-    squares = np.einsum("ij,ij->i", points, points)
-    return np.asarray(_squared_distances(points, squares, centres).argmin(axis=1))
-
-
-def _kmeans(points: Array, n_groups: int, rng: np.random.Generator, n_iter: int = 30) -> tuple[Array, float]:
-    """Run k-means from a k-means++ start; return the centres and the sum of squared distances to them."""
-    squares = np.einsum("ij,ij->i", points, points)
-    centres = points[rng.integers(len(points), size=1)]
-    nearest = _squared_distances(points, squares, centres)[:, 0]
-    while len(centres) < n_groups:
-        total = nearest.sum()
-        chosen = rng.choice(len(points), p=nearest / total if total > 0 else None)
-        centres = np.vstack([centres, points[chosen]])
-        nearest = np.minimum(nearest, _squared_distances(points, squares, centres[-1:])[:, 0])
-    previous = None
-    for _ in range(n_iter):
-        distances = _squared_distances(points, squares, centres)
-        labels = distances.argmin(axis=1)
-        if previous is not None and np.array_equal(labels, previous):
-            break
-        previous = labels
-        members = (labels == np.arange(n_groups)[:, None]).astype(float)
-        counts = members.sum(axis=1)
-        centres = members @ points / np.maximum(counts, 1.0)[:, None]
-        for k in np.flatnonzero(counts == 0):
-            centres[k] = points[rng.integers(len(points))]
-    return centres, float(distances.min(axis=1).sum())
-
-
-def _squared_distances(points: Array, squares: Array, centres: Array) -> Array:
-    return np.maximum(squares[:, None] + (centres * centres).sum(axis=1) - 2.0 * points @ centres.T, 0.0)
+    with warnings.catch_warnings():
+        # Side information may have fewer distinct values than there are clusters.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters = KMeans(n_groups, n_init=3, random_state=int(rng.integers(2**31))).fit(some)
+    return np.asarray(clusters.predict(points), dtype=np.intp)
