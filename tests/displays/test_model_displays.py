@@ -250,8 +250,8 @@ def test_path_is_the_prior_along_side_information(schools):
 # ---------------------------------------------------------------- the representation
 
 
-def on_a_circle(task):
-    angle = np.pi * task.side_info[0]
+def on_a_circle(side_info):
+    angle = np.pi * side_info[0]
     return [np.cos(angle), np.sin(angle)]
 
 
