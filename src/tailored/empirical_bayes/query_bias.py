@@ -38,7 +38,8 @@ Tick = Callable[[int], None]
 
 #: Candidate penalties, strongest first; each fit starts from the one before.
 PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
-#: Width of the smoothed kink of the loss, relative to the mean absolute residual without shifts.
+#: Width of the smoothed kink of the loss, relative to the squared mean absolute residual over the risk without shifts: in units
+#: of the targets for the absolute loss, and without a unit for the squared loss.
 SMOOTHING = 0.1
 #: Relative penalty on the first column of B, a shift that is the same for all tasks.
 CONSTANT_PENALTY = 1e-3
@@ -89,7 +90,12 @@ class QueryBias:
     @cached_property
     def risk(self) -> float:
         """Mean loss without shifts, bounded away from zero."""
-        return max(float(self.weight @ self.loss.value(self.prediction, self.target)), 1e-9 * self.unit)
+        of_unit = float(self.loss.value(np.array([self.unit]), np.zeros(1))[0]) or self.unit
+        return max(float(self.weight @ self.loss.value(self.prediction, self.target)), 1e-9 * of_unit)
+
+    @property
+    def _width(self) -> float:
+        return SMOOTHING * self.residual**2 / self.risk
 
     def predict(self, B: Array) -> Array:
         """Predict the query rows with prior means shifted by B (1, ψ)."""
@@ -98,7 +104,7 @@ class QueryBias:
     def value_and_gradient(self, flat: Array, penalty: float) -> tuple[float, Array]:
         """Return the objective and its gradient at B (d, k); B and the gradient are flattened."""
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
-        values, slopes = smoothed(self._box, self.predict(B), SMOOTHING * self.residual)
+        values, slopes = smoothed(self._box, self.predict(B), self._width)
         slopes *= self.weight / self.risk
         penalties = self._penalties(penalty)
         value = self.weight @ values / self.risk + 0.5 * np.sum(penalties * B * B)
@@ -114,7 +120,7 @@ class QueryBias:
     def second_derivatives(self, flat: Array, penalty: float) -> Array:
         """Return the second derivatives of the objective at B (d, k), (dk, dk)."""
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
-        box, width = self._box, SMOOTHING * self.residual
+        box, width = self._box, self._width
         slopes = smoothed(box, self.predict(B), width)[1]
         # The smoothed loss is linear where its slope is at a bound, and constant within a kink, where its slope is zero.
         bent = (slopes > box.lower) & (slopes < box.upper) & ((slopes != 0.0) | (box.kink == 0.0))
