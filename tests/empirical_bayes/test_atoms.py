@@ -8,6 +8,7 @@ from bayes_samples import same_numbers
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle
 from tailored.displays import ComponentsDisplay
+from tailored.empirical_bayes import selection
 from tailored.gaussian.atoms import LEAST_SHARE, MULTIPLES, PSEUDO_TASKS, STEPS, fit_atoms
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
@@ -172,6 +173,7 @@ def test_atoms_are_learned_from_a_sample_of_many_tasks(monkeypatch):
     tasks, truth = make_circle(450, **options, return_truth=True)
     tasks = tasks.replace(side_info=None, side_names=None, encoding=None)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (400, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(selection, "COMPONENTS", ())  # a mixture may be as good
     learner = EmpiricalBayesLearner(common="linear").fit(tasks)
     assert learner.n_tasks_seen_ == 450
     assert learner.structure_["kind"] == "atoms"

@@ -44,7 +44,8 @@ def fitted(request, frame):
     }
     tasks = TaskSet.from_frame(frame, **columns)
     learner = EmpiricalBayesClassifier if is_binary else EmpiricalBayesLearner
-    options = {"varying": []} if is_binary else {"varying": [], "loss": request.param}
+    # Without curves, as the other software.
+    options = {"varying": [], "common": "linear"} | ({} if is_binary else {"loss": request.param})
     return request.param, tasks, learner(**options).fit(tasks)
 
 

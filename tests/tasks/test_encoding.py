@@ -415,7 +415,7 @@ def test_tasks_of_arrays_are_described_too():
     assert "1       side info  categorical  2 categories: a, b" in text
     import scipy.sparse as sp
 
-    assert "0       feature    number       0 to 10" in str(TaskSet(sp.csr_array(X), np.zeros(6)).describe())
+    assert "0       feature  number  0 to 10" in str(TaskSet(sp.csr_array(X), np.zeros(6)).describe())
 
 
 def test_ordered_numbers_are_these_numbers():
