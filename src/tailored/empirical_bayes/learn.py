@@ -198,6 +198,9 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     """Return the shared effects; curves and products only if held-out tasks confirm them (see `rule`)."""
+    if isinstance(data.response, Poisson):
+        # Otherwise the effects would explain overdispersion.
+        data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     plain = replace(data, settings=replace(data.settings, curved=False))
     if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
         return fit_effects(plain)

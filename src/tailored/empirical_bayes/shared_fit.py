@@ -26,7 +26,6 @@ from ..feature_maps import SideVector
 from ..feature_maps.side_features import LARGEST_RANGE, Curve
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.rows import Tasks
 from ..gaussian.side import best_gain, least_gain
 from ..gaussian.sites import ResponseRows
@@ -83,9 +82,6 @@ class GaussianRows(NamedTuple):
 def fit_effects(data: TrainingData) -> FittedEffects | None:
     """Select and fit the shared effects; return None if there are none."""
     tasks, sizes = data.tasks, data.settings.levels
-    if sizes and isinstance(data.response, Poisson):
-        # Otherwise the effects of categories with few rows would explain the overdispersion.
-        data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     curved = data.settings.curved and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
