@@ -72,6 +72,16 @@ def test_a_device_that_is_not_there_is_named():
     assert not hasattr(learner, "prior_")
 
 
+def test_effects_that_all_tasks_share_are_refused_on_a_device():
+    rng = np.random.default_rng(0)
+    x, groups = rng.uniform(-2.0, 2.0, 400), np.repeat(np.arange(40), 10)
+    y = x**2 + rng.normal(size=40)[groups] + 0.3 * rng.normal(size=400)
+    learner = EmpiricalBayesLearner().fit(x[:, None], y, groups=groups)
+    assert learner.prior_.shared is not None
+    with pytest.raises(ValueError, match=r"device: effects that all tasks share are computed on the CPU"):
+        learner.prior_.weights_on_device(None)
+
+
 @pytest.mark.parametrize("device", [0, object(), 1.5])
 def test_a_device_is_a_string(device):
     with pytest.raises(TypeError, match="device"):
@@ -177,7 +187,7 @@ def test_tensors_in_give_tensors_out(side):
     import torch
 
     tasks = ragged(200, 4, side=side)
-    learner = EmpiricalBayesLearner().fit(tasks)
+    learner = EmpiricalBayesLearner(common="linear").fit(tasks)
     expected = learner.adapt_many(tasks).weights_
     learner.set_params(device="cuda")
     np.testing.assert_allclose(learner.adapt_many(tasks).weights_, expected, rtol=1e-6, atol=1e-8)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
+from ..gaussian.mixture import AtomMixture
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
@@ -18,10 +19,18 @@ BLOCK_TASKS = 1 << 20
 
 def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
     """Return the weights (T, d) in the user's units, for a `MixturePrior`; an intercept is last."""
+    refused = {
+        "features of a task's rows": prior.needs_rows,
+        "effects that all tasks share": prior.shared is not None or prior.regressor is not None,
+        "atoms": isinstance(prior.model, AtomMixture),
+    }
+    for what, is_refused in refused.items():
+        if is_refused:
+            raise ValueError(
+                f"device: {what} are computed on the CPU; use device=None, or fit with the device"
+            )
     import torch
 
-    if prior.needs_rows:
-        raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
     starts = range(0, len(tasks), BLOCK_TASKS)
     parts = [_raw(prior.scaling, _weights(prior, tasks.slice(s, s + BLOCK_TASKS))) for s in starts]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
