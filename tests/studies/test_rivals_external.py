@@ -165,7 +165,7 @@ def test_missing_programs(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for rival, package in ((BoostedMixedModel, "gpboost"), (MixedEffectsForest, "merf")):
         assert package in rival.missing()
-        with pytest.raises(RuntimeError, match=r"tailored\[rivals\]"):
+        with pytest.raises(RuntimeError, match=r"rivals"):
             rival().fit(tasks)
     external._r_with_lme4.cache_clear()
 

@@ -53,10 +53,10 @@ def test_help_of_each_command(command, words):
         (["reproduce", "lenk", "--method", "bayes"], "method must be one of 'independent', 'unconditional'"),
         (["reproduce", "lenk", "--rank", "some"], "rank must be an integer >= 1 or 'exact'"),
         (["reproduce", "nowhere.toml"], "nowhere.toml: No such file"),
-        (["reproduce", "lenk", "--data", "nowhere"], "does not contain the lenk data"),
+        (["reproduce", "lenk", "--data", "nowhere"], "lenk_data.mat was not found in nowhere"),
         (
             ["benchmark", "lenk", "--method", "task mean", "--data", "nowhere"],
-            "does not contain the lenk data",
+            "lenk_data.mat was not found in nowhere",
         ),
         (["plot", "nowhere"], "there is no"),
     ],
