@@ -160,7 +160,7 @@ def _one_hot(
     kept = kept[n_rated >= check_int("min_ratings", min_ratings)].sort_values(["user", "item"])
     if kept.empty:
         raise ValueError(
-            f"min_ratings={min_ratings}: nobody rated so many of the {len(items)} most rated items"
+            f"min_ratings={min_ratings}: no user rated as many of the {len(items)} most rated items"
         )
     columns = pd.Index(items).get_indexer(kept["item"])
     X = sparse.csr_array(

@@ -140,7 +140,7 @@ def test_movielens(tmp_path):
     everything = load_movielens(str(tmp_path), n_items=None, min_ratings=1).tasks
     assert sparse.issparse(everything.X)
     assert everything.X.shape == (9, 4)
-    with pytest.raises(ValueError, match="min_ratings=4: nobody rated so many of the 3 most rated"):
+    with pytest.raises(ValueError, match="min_ratings=4: no user rated as many of the 3 most rated"):
         load_movielens(str(tmp_path), n_items=3, min_ratings=4)
     with zipfile.ZipFile(tmp_path / "ml-100k.zip", "w") as archive:
         for name, content in movielens_files(random.Random(1).sample(RATINGS, len(RATINGS))).items():
