@@ -16,12 +16,12 @@ import numpy as np
 
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
+from ..gaussian.em import fit_mixture
 from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
-from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
     GATE_PENALTY,
     TRUNCATIONS,

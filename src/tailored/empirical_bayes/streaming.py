@@ -17,8 +17,7 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.responses import Response
 from ..gaussian.rows import Tasks
 from ..gaussian.side import SideStructure
-from ..gaussian.stepwise import Stepwise
-from ..gaussian.structures import Structure
+from ..gaussian.structures import Stepwise, Structure
 from ..priors.base import Prior
 from ..priors.mixture import MixturePrior
 from ..sources.reservoir import Reservoir
