@@ -95,33 +95,6 @@ class Posterior(Record):
         return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
 
 
-@dataclass(frozen=True)
-class ReducedRows(Record):
-    """Rows of one task that are sufficient for its posterior and for adding further rows.
-
-    These are the task's own rows, or at most d + 1 rows with the same second moments.  They are in the scaling of the prior,
-    and shared effects and regressors are subtracted from the targets.
-    """
-
-    X: Array  # (m, d)
-    y: Array  # (m,)
-    n_rows: int  # number of the task's own rows
-    side: Array  # (1, q) features of the side information; q may be 0
-    shared_inputs: Array  # (1, k) see `Posterior`
-
-    def restore(self) -> None:
-        check_shape("X", self.X, None, None)
-        check_shape("y", self.y, len(self.X))
-        for name in ("side", "shared_inputs"):
-            check_shape(name, getattr(self, name), 1, None)
-        if len(self.y) > self.n_rows:
-            raise ValueError(f"n_rows: is {self.n_rows}, but there are {len(self.y)} rows")
-
-
-#: The stored support of one task: its rows, or reduced rows.
-Support = TaskSet | ReducedRows
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Prior(Record, ABC):
     """A learned prior ``s -> (τ(s), b(s))`` of the weights of a task with side information s.
@@ -207,10 +180,10 @@ class Prior(Record, ABC):
         advice = "The prediction extrapolates linearly: check the unit of the column, or clip it."
         warn(f"{found} of the training range (about {first:.6g} to {last:.6g}).{others} {advice}")
 
-    def check_support(self, support: Support) -> None:
+    def check_support(self, support: TaskSet) -> None:
         """Raise ValueError if rows of one task from a file do not match this prior."""
         d = self.n_weights - self.fit_intercept
-        if isinstance(support, ReducedRows) or (len(support), support.n_features) != (1, d):
+        if (len(support), support.n_features) != (1, d):
             raise ValueError(f"support: must be one task with {d} columns")
 
     @property
@@ -267,15 +240,15 @@ class Prior(Record, ABC):
         """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
 
     @abstractmethod
-    def _represent(self, tasks: Any, change: Array) -> Array:
+    def _represent(self, tasks: TaskSet, change: Array) -> Array:
         """Return ``A τ(s) Aᵀ`` of residual tasks, (T, c, c), for the matrix A = ``change`` (c, d)."""
 
     @abstractmethod
-    def _mean(self, tasks: Any) -> Array:
+    def _mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of residual tasks, (T, d), in the scaling of the prior."""
 
     @abstractmethod
-    def certificate(self, support: Support) -> tuple[float, int]:
+    def certificate(self, support: TaskSet) -> tuple[float, int]:
         """Return a bound on the suboptimality of one task's (scaled) objective, and the number of iterations."""
 
     def posterior(
@@ -298,27 +271,12 @@ class Prior(Record, ABC):
         n_rows = tasks.sizes if tasks.frequency_weight is None else np.rint(tasks.n_observed).astype(np.intp)
         return Posterior(weights, n_rows, squares, covariance, inputs, at)
 
-    def support(self, task: TaskSet) -> Support:
-        """Return the support of one task to store: its rows, copied if they are a view of a larger array."""
-        if isinstance(task.X, np.ndarray) and task.X.base is None and task.encoding is None:
-            return task
-        return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
-
-    def extend(self, support: Support, X: Matrix, y: Array, exposure: Array | None = None) -> Support:
-        """Return the support with rows added, which are in the user's units."""
-        assert isinstance(support, TaskSet)
-        rows = sparse.csr_array(X, copy=True) if support.is_sparse else dense(X).copy()
-        values = {"sample_weight": None, "frequency_weight": None, "exposure": exposure}
-        more = support.replace(X=rows, y=y.copy(), offsets=np.array([0, len(y)]), **values)
-        return TaskSet.merge([support, more])
-
-    def adapt(self, support: Support, *, covariances: bool) -> Posterior:
-        """Return the posterior of one task from its support."""
-        assert isinstance(support, TaskSet)
-        return self.posterior(support, covariances=covariances)
+    def adapt(self, task: TaskSet, *, covariances: bool) -> Posterior:
+        """Return the posterior of one task."""
+        return self.posterior(task, covariances=covariances)
 
     def representation(
-        self, tasks: Support, columns: Index | slice | list[int] | None = None, *, raw: bool = False
+        self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
     ) -> Array:
         """Return τ(s) of each task for some of the weights, (T, c, c); in the user's units if ``raw``."""
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
@@ -329,7 +287,7 @@ class Prior(Record, ABC):
         at = every if columns is None else every[columns]
         return self.scaling.back(at) if raw else (at[:, None] == every).astype(float)
 
-    def mean(self, tasks: Support) -> Array:
+    def mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of each task, (T, d), in the scaling of the prior."""
         return self._mean(self.residual_tasks(tasks))
 
@@ -348,10 +306,8 @@ class Prior(Record, ABC):
         """
         return np.maximum(sizes, 1).astype(float)
 
-    def residual_tasks(self, tasks: Support, folds: Index | None = None) -> Any:
-        """Subtract shared effects and regressors from tasks; for reduced rows, this was done before."""
-        if isinstance(tasks, ReducedRows):
-            return tasks
+    def residual_tasks(self, tasks: TaskSet, folds: Index | None = None) -> TaskSet:
+        """Subtract shared effects and regressors from tasks."""
         if self.regressor is not None:
             tasks = self.regressor.residual_tasks(tasks, folds)
         if self.shared is not None:
