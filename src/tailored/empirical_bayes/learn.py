@@ -28,8 +28,8 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import Effect, SideStructure
 from ..gaussian.structures import Atoms, StructureFitter, refine
-from ..priors.base import Prior, predict_blocks
-from ..priors.intervals import Calibration, calibrate
+from ..priors.base import Prior, calibrate, predict_blocks
+from ..priors.intervals import Calibration
 from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, fit_out_of_fold

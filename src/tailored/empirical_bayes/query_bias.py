@@ -23,11 +23,11 @@ from scipy.optimize import minimize
 
 from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
-from ..feature_maps.posterior import TaskSummary
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..losses import BoxLoss, DualBox, Loss
 from ..priors.base import products
+from ..priors.mixture import TaskSummary
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import BATCH_FLOATS, Array, clipped
 from ..tasks.task_set import TaskSet

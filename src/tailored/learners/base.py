@@ -29,8 +29,17 @@ from .._utils.validation import (
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
-from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
-from ..priors.intervals import Calibration, calibrate
+from ..priors.base import (
+    Posterior,
+    Predicted,
+    Prior,
+    adapt_tasks,
+    calibrate,
+    needs_covariances,
+    predict,
+    predict_blocks,
+)
+from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.effects import effects_frame
 from ..summaries.summary import Summary, summarise

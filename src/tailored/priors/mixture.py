@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from .._utils.records import Record, cached_property
-from .._utils.validation import check_shape
+from .._utils.validation import check_divisor, check_shape
 from ..feature_maps.maps import check_features
-from ..feature_maps.posterior import TaskSummary
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import adapt_to_atoms
 from ..gaussian.mixture import Mixture, Want
@@ -21,6 +20,74 @@ from ..gaussian.rows import Tasks
 from ..tasks.rows import frozen
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior
+
+#: The weights do not differ between tasks if their standard deviation, relative to the model's, is below this.
+SMALLEST_SPREAD = 1e-6
+#: Weight of the average noise variance in the estimate of a task's noise variance, as a number of rows.
+NOISE_ROWS = 5.0
+
+
+@dataclass(frozen=True)
+class TaskSummary(Record):
+    """The summary ψ(s) of a task's rows: its weights, two log noise variances and optional features v(s).
+
+    Weights are given in the principal directions of their covariance.  ψ is centred over the training tasks and scaled such
+    that the root mean square of ‖ψ‖ is one.  All weights have the scale of the first direction.  Directions in which tasks
+    hardly differ therefore stay small, and a penalty on a linear map of ψ suppresses them.
+    """
+
+    centre: Array  # (d,) mean of the weights over tasks
+    axes: Array  # (d, d) principal directions of the weights; zero if the weights do not differ
+    noise: float  # noise variance
+    spread: float  # mean squared residual of predictions with the weights ``centre``
+    with_side: bool  # whether ψ includes v(s)
+    mean: Array  # (m,) mean of the parts of ψ over tasks
+    scale: Array  # (m,) divisor of the parts
+
+    def restore(self) -> None:
+        for name in ("noise", "spread", "scale"):
+            check_divisor(name, getattr(self, name))
+
+    def check_shapes(self, d: int, q: int) -> None:
+        """Raise ValueError unless this summarises tasks with d columns and q features of side information."""
+        check_shape("centre", self.centre, d)
+        check_shape("axes", self.axes, d, d)
+        for name in ("mean", "scale"):
+            check_shape(name, getattr(self, name), d + 2 + (q if self.with_side else 0))
+
+    @classmethod
+    def fit(cls, mixture: Mixture, statistics: Tasks, weights: Array, with_side: bool = False) -> TaskSummary:
+        """Estimate the centre and the scales from tasks with posterior means ``weights`` (T, d)."""
+        centre, covariance = mixture.moments()
+        variances, axes = (part[..., ::-1] for part in np.linalg.eigh(covariance))
+        first = np.sqrt(np.mean(((weights - centre) @ axes[:, 0]) ** 2))
+        # The weights of tasks without rows differ from the centre by rounding only.
+        if not first > SMALLEST_SPREAD * np.sqrt(max(float(variances[0]), 0.0)):
+            first, axes = 1.0, np.zeros_like(axes)
+        spread = max(float(statistics.squared_residuals(centre).sum() / statistics.n_rows), mixture.noise)
+        made = cls(centre, axes, mixture.noise, spread, with_side, np.zeros(0), np.ones(0))
+        parts = made.parts(statistics, weights)
+        mean, scale, d = parts.mean(axis=0), np.ones(parts.shape[1]), len(centre)
+        deviation = parts[:, d : d + 2].std(axis=0)
+        scale[:d], scale[d : d + 2] = first, np.where(deviation > 1e-9, deviation, 1.0)
+        norm = float(np.sqrt(np.mean(np.sum(((parts - mean) / scale) ** 2, axis=1))))
+        return replace(made, mean=mean, scale=scale * (norm if norm > 1e-9 else 1.0))
+
+    def __call__(self, statistics: Tasks, weights: Array) -> Array:
+        """Return ψ of each task, (T, m)."""
+        return (self.parts(statistics, weights) - self.mean) / self.scale
+
+    def parts(self, statistics: Tasks, weights: Array) -> Array:
+        """Return ψ before centring and scaling.
+
+        The noise variances are mean squared residuals of predictions with the task's weights and with ``centre``.
+        """
+        rows = statistics.sizes + NOISE_ROWS
+        own = statistics.squared_residuals(weights) + NOISE_ROWS * self.noise
+        common = statistics.squared_residuals(self.centre) + NOISE_ROWS * self.spread
+        levels = np.log(np.stack([own, common], axis=1) / rows[:, None])
+        side = [statistics.side] if self.with_side and statistics.side is not None else []
+        return np.hstack([(weights - self.centre) @ self.axes, levels, *side])
 
 
 @dataclass(frozen=True)
