@@ -58,7 +58,7 @@ class Encoder:
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
 
-    def encode(self, value: object, place: str) -> Any:
+    def encode(self, value: Any, place: str) -> Any:
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
             value = value.item()
         if value is None or type(value) in (str, int, float, bool):
@@ -174,7 +174,8 @@ class Decoder:
         if cls is None:
             raise Invalid(place, f"has the class {_short(name)}, which a model file cannot contain")
         state = self._decode_dict(fields, place)
-        hints = annotations_of(cls)
+        kind: type = cls
+        hints = annotations_of(kind)
         for field, value in state.items():
             if field not in hints:
                 raise Invalid(f"{place}.{field[:60]}", f"is not an annotated field of {cls.__name__}")
@@ -246,7 +247,7 @@ def _checked_scalar(value: Any, place: str) -> Any:
     return value
 
 
-def _checked(body: Any, kind: type, place: str, length: int | None = None) -> Any:
+def _checked(body: Any, kind: type[list[Any] | dict[str, Any]], place: str, length: int | None = None) -> Any:
     if type(body) is not kind or (length is not None and len(body) != length):
         raise Invalid(place, f"must be a {kind.__name__}" + (f" of length {length}" if length else ""))
     return body
@@ -356,7 +357,7 @@ def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> No
 
 
 def _check_container(value: Any, kind: type, arguments: Sequence[Any], place: str, finite: bool) -> None:
-    if not isinstance(value, (list, tuple) if kind is list else kind):
+    if type(value) not in ((list, tuple) if kind is list else (kind,)):
         raise Invalid(place, f"must be {_name(kind)}, is {_name(type(value))}")
     if kind is tuple and arguments and Ellipsis not in arguments:
         hints = arguments
