@@ -86,7 +86,8 @@ class Baseline(BaseEstimator):
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
-        tasks = _with_indicators(tasks, "tasks")
+        # Random draws and rounding depend on the order of the tasks, so sort them by label.
+        tasks = _with_indicators(tasks, "tasks").in_label_order()
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
         with restored_on_failure(self), single_threaded_blas(), single_threaded_openmp():
@@ -94,8 +95,7 @@ class Baseline(BaseEstimator):
             self.scaling_.check(tasks.X, tasks.y, tasks.feature_names)
             self.n_features_in_ = tasks.n_features
             self.clip_ = check_clip(self.clip, tasks.y)
-            # Random draws and rounding depend on the order of the tasks, so sort them by label.
-            self._fit(tasks.in_label_order())
+            self._fit(tasks)
         return self
 
     def _scaling(self, tasks: TaskSet) -> Scaling:
