@@ -74,10 +74,6 @@ class Loss(Stored, ABC):
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
         """Return the fields of `within.kernels.Losses` for targets y (n,), in new arrays."""
 
-    @abstractmethod
-    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        """Return whether alpha is strictly inside a smooth piece of l*(., y), and the curvature of that piece."""
-
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         """Raise a ValueError if a target is outside the loss's domain."""
 
@@ -97,12 +93,6 @@ class BoxLoss(Loss):
 
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
         return (False, *self.dual_box(y))
-
-    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        alpha = np.asarray(alpha, dtype=np.float64)
-        _, lower, upper, quadratic, kink = self.dual_box(y)
-        free = (alpha > lower) & (alpha < upper) & ((alpha != 0.0) | (kink == 0.0))
-        return free, np.full(free.shape, quadratic)
 
 
 class MarginLoss(Loss):
@@ -247,11 +237,6 @@ class Logistic(MarginLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         margin = np.multiply(p, y, dtype=np.float64)
         return -np.asarray(y, dtype=np.float64) * np.exp(-np.logaddexp(0.0, margin))
-
-    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        b = -np.multiply(alpha, y, dtype=np.float64)
-        free = (b > 0.0) & (b < 1.0)
-        return free, 1.0 / np.where(free, b * (1.0 - b), 1.0)
 
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
         signs = np.array(y, dtype=np.float64)
