@@ -57,9 +57,7 @@ def compare(seed, inner, gamma=1.0):
         iterate.step(result.theta(0, rows.X), phis[t], gamma, gamma)
 
     def errors(taus):
-        solved = solving.solve_many(
-            held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner, certify=False
-        )
+        solved = solving.solve_many(held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner)
         prediction = np.einsum("tnd,td->tn", held_out.X.reshape(HELD_OUT, N, D), solved.coef)
         return np.abs(prediction - held_out.y.reshape(HELD_OUT, N)).mean(axis=1)
 

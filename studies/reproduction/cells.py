@@ -190,7 +190,7 @@ class Scorer:
         """``thetas`` (T, d, d), or one (d, d) for all tasks."""
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
-        solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner, certify=False)
+        solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner)
         return self.of_coefficients(solved.coef)
 
     def of_coefficients(self, coefficients: Array) -> float:
