@@ -42,7 +42,12 @@ class Criterion:
         """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
         v, d = self.varying, self.tasks.n_features
         u, roots = design(self.tasks, self.terms), roots_of(self.terms, d)
-        left, right, square, log_determinant = np.zeros((u.shape[1] * d,) * 2), np.zeros((u.shape[1], d)), 0.0, 0.0
+        left, right, square, log_determinant = (
+            np.zeros((u.shape[1] * d,) * 2),
+            np.zeros((u.shape[1], d)),
+            0.0,
+            0.0,
+        )
         parts = []
         for part in self._blocks():
             some = self.tasks.take(part)
@@ -54,7 +59,13 @@ class Criterion:
             shrunk = columns @ P / noise
             A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
             a = (some.cross - (shrunk @ some.cross[:, v, None])[:, :, 0]) / noise
-            square += float(some.square.sum() - np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise) / noise
+            square += (
+                float(
+                    some.square.sum()
+                    - np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise
+                )
+                / noise
+            )
             left += information_of(u[part], u[part], A)
             right += u[part].T @ a
             parts.append((u[part], A[:, v], a[:, v]))
@@ -72,7 +83,11 @@ class Criterion:
             a = a - np.einsum("tvd,td->tv", A, some_u @ effects)
             gradient += A[:, :, v].sum(axis=0) - a.T @ a
             if self.is_restricted:
-                D = spread[0, :, 0] if not self.terms else np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
+                D = (
+                    spread[0, :, 0]
+                    if not self.terms
+                    else np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
+                )
                 gradient -= np.einsum("tvd,tde,twe->vw", A, np.broadcast_to(D, (len(A), d, d)), A)
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
