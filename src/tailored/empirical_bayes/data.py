@@ -78,6 +78,7 @@ class Settings:
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
     covariance: str | None = None  # "full" or "diagonal", if set by the user
+    reml: bool = True
 
 
 @dataclass(frozen=True, eq=False)

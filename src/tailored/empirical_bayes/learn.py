@@ -249,7 +249,7 @@ def _learn_mixture(
         if len(data) >= MANY_TASKS:
             # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
             fitter.starts = selection.starts
-        (fitted, log_likelihood), n_tasks = fitter.restricted(best.structure), len(data)
+        (fitted, log_likelihood), n_tasks = fitter.restricted(best.structure, data.settings.reml), len(data)
         if source_in is not None:
             source = source_in(data.scaling, data.side, data.response)
             fitted, n_tasks = refine(source, best.structure, fitted), source.totals().n_tasks
@@ -275,7 +275,10 @@ def _learn_mixture(
         summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
-        summary = replace(summary, log_likelihood=log_likelihood - data.scaling.log_volume(summary.n_rows))
+        summary = replace(
+            summary,
+            log_likelihood=log_likelihood - data.scaling.log_volume(summary.n_rows, data.settings.reml),
+        )
     structure = best.structure
     return Learned(
         prior,

@@ -68,7 +68,7 @@ class TrainingSummary(Record):
     loss: str
     #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
     errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
-    log_likelihood: float | None = None  # restricted, in the user's units
+    log_likelihood: float | None = None  # in the user's units; restricted with REML
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
     mixed_model: Mixture | None = None  # mixed model with full covariance, fitted to the same tasks

@@ -317,10 +317,10 @@ class StructureFitter:
         """Γ (d, q)."""
         return None if self.side_fit is None else self.side_fit.Gamma
 
-    def restricted(self, structure: Structure) -> tuple[Mixture, float | None]:
-        """Return the REML fit and its restricted log likelihood, or, where `fit` is used instead, None.
+    def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
+        """Return the REML (or maximum likelihood) fit and its log likelihood, or, where `fit` is used instead, None.
 
-        REML is used for one Gaussian whose covariance is not shrunk, if there are more tasks than columns.
+        The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than columns.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
         if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not d < len(tasks):
@@ -331,7 +331,7 @@ class StructureFitter:
         if self.side_fit is not None:
             assert tasks.side is not None
             tasks, terms = tasks.shifted(-tasks.side @ self.side_fit.Gamma.T), self.side_fit.terms
-        return maximise_restricted(tasks, model, structure.pattern(d), terms)
+        return maximise_restricted(tasks, model, structure.pattern(d), terms, reml)
 
     def fit(self, structure: Structure) -> Mixture:
         """Return the maximum likelihood model."""

@@ -95,6 +95,9 @@ class EmpiricalBayesLearner(MetaLearner):
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
         by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+    reml : bool, default=True
+        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
+        whose log likelihoods can be compared between models with different fixed effects.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -151,6 +154,7 @@ class EmpiricalBayesLearner(MetaLearner):
     common: Any = None
     varying: Any = None
     covariance: str | None = None
+    reml: bool = True
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -404,6 +408,7 @@ class EmpiricalBayesLearner(MetaLearner):
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
             self.covariance,
+            bool(self.reml),
         )
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.side
