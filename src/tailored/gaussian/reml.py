@@ -110,11 +110,13 @@ def maximise_restricted(
     is_restricted: bool = True,
 ) -> tuple[Mixture, float]:
     """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d)."""
-    v = np.flatnonzero(pattern.diagonal())
-    d, q, totals = tasks.n_features, len(v), tasks.totals()
+    totals = tasks.totals()
+    # The rows carry no information about the variance of a column of zeros; it stays zero.
+    v = np.flatnonzero(pattern.diagonal() & (totals.gram.diagonal() > 0.0))
+    d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
     # The standard deviation that a task's rows can show, or the present one.
-    visible = start.noise * len(tasks) / np.maximum(totals.gram.diagonal()[v], 1e-300)
+    visible = start.noise * len(tasks) / totals.gram.diagonal()[v]
     present = start.covariances[0].diagonal()[v]
     unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))
     entries = np.nonzero(np.tril(pattern[np.ix_(v, v)]))
