@@ -18,8 +18,7 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
-from ..empirical_bayes.learn import Learned, learn, learn_with_regressor
-from ..empirical_bayes.streaming import RunningModel, Stream
+from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn, learn_with_regressor
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
@@ -92,6 +91,12 @@ class EmpiricalBayesLearner(MetaLearner):
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
         model.  By default, all columns or none have random slopes, whichever is selected on held-out tasks.
+    covariance : None, "full" or "diagonal", default=None
+        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
+        by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+    reml : bool, default=True
+        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
+        whose log likelihoods can be compared between models with different fixed effects.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -147,6 +152,8 @@ class EmpiricalBayesLearner(MetaLearner):
     loss: Any = "squared"
     common: Any = None
     varying: Any = None
+    covariance: str | None = None
+    reml: bool = True
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -160,7 +167,7 @@ class EmpiricalBayesLearner(MetaLearner):
     n_components_: int = field(init=False)
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
-    _stream: Stream = field(init=False)
+    _stream: TaskStream = field(init=False)
     #: Number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
@@ -320,7 +327,7 @@ class EmpiricalBayesLearner(MetaLearner):
         The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
         held_out = self._check_held_out(sample, validation)
-        stream, _ = Stream.begin(seed).take(sample, held_out)
+        stream, _ = TaskStream.begin(seed).take(sample, held_out)
         self._stream = stream if source is None else replace(stream, sample=source.reservoir)
         targets = sample.y if source is None else np.array(source.target_range)
         try:
@@ -354,7 +361,7 @@ class EmpiricalBayesLearner(MetaLearner):
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         feature_range = self._feature_range(tasks.X)
-        self.prior_ = replace(running.prior(self.prior_), clip=clip, feature_range=feature_range)
+        self.prior_ = replace(running.current(self.prior_), clip=clip, feature_range=feature_range)
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
 
@@ -399,10 +406,12 @@ class EmpiricalBayesLearner(MetaLearner):
             self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
+            self.covariance,
+            bool(self.reml),
         )
         running = self._stream.running if continues else None
-        side = self._side_features(together) if running is None else running.side
-        scaling = None if running is None else running.scaling
+        side = self._side_features(together) if running is None else running.prior.side
+        scaling = None if running is None else running.prior.scaling
         data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
         options: dict[str, Any] = {"progress": self.progress}
         if source is not None:
@@ -431,7 +440,8 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
         """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
-        running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
+        is_mixture, before = learned.prior.mixture is not None, self._stream.running
+        running = RunningModel.of(learned) if is_mixture else None
         n_tasks = self._stream.n_tasks
         is_plain = learned.shared is None and learned.prior.shared is None
         if is_plain and running is not None and before is not None:
@@ -439,7 +449,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
                 if running.is_superseded_by(before, unseen):
                     running = replace(running, model=before.model).advance(batch, n_tasks - len(tasks))
-                    self.prior_ = running.prior(self.prior_)
+                    self.prior_ = running.current(self.prior_)
         self._stream = replace(self._stream, running=running, n_selected=n_tasks)
         self.n_tasks_seen_ = n_tasks
         # Training tasks are predicted with the shared regressor that was fitted without them.
@@ -468,6 +478,8 @@ class EmpiricalBayesLearner(MetaLearner):
             check_choice("common", self.common, ("auto", "linear"))
         elif self.common is not None:
             check_regressor(self.common)
+        if self.covariance is not None:
+            check_choice("covariance", self.covariance, ("full", "diagonal"))
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
