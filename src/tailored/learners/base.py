@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_tensor
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -357,8 +357,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             reading.refuse_side_info(self)
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
-        side_info = reading.side_of_rows(self, X, reading.side_by_label(self, side_info))
-        side_info = side_by_rows(side_info, groups, X)
+        if side_info is not None:
+            side_info = side_by_rows(reading.side_by_label(self, side_info), groups, X)
+        elif self.encoding_ is not None and is_frame(X):
+            side_info = self.encoding_.read_columns(X, None)[0]
         X = rows
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
