@@ -118,8 +118,8 @@ def test_the_pooled_fit_is_a_rival(monkeypatch):
     select = selection._select_covariance
 
     def worse(*arguments):
-        folds, tried, single = select(*arguments)
-        return folds, tried, replace(single, errors=single.errors + 1.0)
+        tried, single = select(*arguments)
+        return tried, replace(single, errors=single.errors + 1.0)
 
     monkeypatch.setattr(selection, "_select_covariance", worse)
     with pytest.warns(UnhelpfulWarning, match="one fit to the rows of all tasks; no column of X stands out"):
@@ -143,9 +143,8 @@ def test_the_column_that_stands_out_is_named():
 
 
 def count_components(data):
-    folds, _, single = selection._select_covariance(
-        data, None, lambda fold, side: selection._fold_state(data, fold, side), Stages("")
-    )
+    folds = [selection._fold_state(data, fold, None) for fold in data.folds]
+    _, single = selection._select_covariance(data, folds, Stages(""))
     return selection.count_components(data, folds, single, single)
 
 

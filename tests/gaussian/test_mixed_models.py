@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import QueryBias, smoothed
-from tailored.feature_maps.posterior import TaskSummary
 from tailored.gaussian import side
 from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, fit_mixed_model, truncate
 from tailored.gaussian.mixture import Mixture, Want
@@ -30,6 +29,7 @@ from tailored.gaussian.structures import (
     ridge_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
+from tailored.priors.mixture import TaskSummary
 from tailored.tasks.episodes import SupportSampling, rotate
 from tailored.tasks.rows import Scaling
 from tailored.within import solving

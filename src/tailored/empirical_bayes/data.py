@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any, TypeVar
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
+from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Response, response_of
@@ -26,6 +28,7 @@ from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
+R = TypeVar("R")
 
 #: From this number of tasks on, a single split into training and held-out tasks replaces cross-validation.
 MANY_TASKS = 500
@@ -169,6 +172,17 @@ class TrainingData:
 
     def seed(self, purpose: Draw, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
+
+    def in_parallel(self, work: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
+        """Call ``work`` with each tuple of arguments, in ``n_jobs`` threads; return the results in their order."""
+
+        def call(arguments: tuple[Any, ...]) -> R:
+            with single_threaded_blas():  # the limit of OpenMP is that of a thread
+                return work(*arguments)
+
+        pool = joblib.Parallel(n_jobs=self.settings.n_jobs, require="sharedmem", return_as="generator")
+        results: Iterator[R] = pool(joblib.delayed(call)(arguments) for arguments in calls)
+        return results
 
     @cached_property
     def folds(self) -> list[Fold]:

@@ -18,8 +18,7 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
-from ..empirical_bayes.learn import Learned, learn, learn_with_regressor
-from ..empirical_bayes.streaming import RunningModel, Stream
+from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn, learn_with_regressor
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
@@ -168,7 +167,7 @@ class EmpiricalBayesLearner(MetaLearner):
     n_components_: int = field(init=False)
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
-    _stream: Stream = field(init=False)
+    _stream: TaskStream = field(init=False)
     #: Number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
@@ -328,7 +327,7 @@ class EmpiricalBayesLearner(MetaLearner):
         The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
         held_out = self._check_held_out(sample, validation)
-        stream, _ = Stream.begin(seed).take(sample, held_out)
+        stream, _ = TaskStream.begin(seed).take(sample, held_out)
         self._stream = stream if source is None else replace(stream, sample=source.reservoir)
         targets = sample.y if source is None else np.array(source.target_range)
         try:
@@ -362,7 +361,7 @@ class EmpiricalBayesLearner(MetaLearner):
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         feature_range = self._feature_range(tasks.X)
-        self.prior_ = replace(running.prior(self.prior_), clip=clip, feature_range=feature_range)
+        self.prior_ = replace(running.current(self.prior_), clip=clip, feature_range=feature_range)
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
 
@@ -411,8 +410,8 @@ class EmpiricalBayesLearner(MetaLearner):
             bool(self.reml),
         )
         running = self._stream.running if continues else None
-        side = self._side_features(together) if running is None else running.side
-        scaling = None if running is None else running.scaling
+        side = self._side_features(together) if running is None else running.prior.side
+        scaling = None if running is None else running.prior.scaling
         data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
         options: dict[str, Any] = {"progress": self.progress}
         if source is not None:
@@ -441,7 +440,8 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
         """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
-        running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
+        is_mixture, before = learned.prior.mixture is not None, self._stream.running
+        running = RunningModel.of(learned) if is_mixture else None
         n_tasks = self._stream.n_tasks
         is_plain = learned.shared is None and learned.prior.shared is None
         if is_plain and running is not None and before is not None:
@@ -449,7 +449,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
                 if running.is_superseded_by(before, unseen):
                     running = replace(running, model=before.model).advance(batch, n_tasks - len(tasks))
-                    self.prior_ = running.prior(self.prior_)
+                    self.prior_ = running.current(self.prior_)
         self._stream = replace(self._stream, running=running, n_selected=n_tasks)
         self.n_tasks_seen_ = n_tasks
         # Training tasks are predicted with the shared regressor that was fitted without them.
