@@ -25,6 +25,7 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.factor_em import fit_factors
 from ..gaussian.responses import NegativeBinomial, Poisson
+from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
 from ..gaussian.stepwise import Stepwise
 from ..gaussian.structures import Atoms, Structure, StructureFitter, refine
@@ -95,7 +96,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
         if data.has_many_columns:
             return _learn_factors(data, stage)
         fitted = _accepted_effects(data)
-        rest = _with_dispersion(data, None if fitted is None else fitted.effects)
+        rest = _with_serial(_with_dispersion(data, None if fitted is None else fitted.effects))
         if fitted is None:
             return _learn_mixture(rest, stage, source_in)
         effects, mean_errors, growth = fitted
@@ -239,6 +240,21 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     # Poisson means may have a lower error, but their standard errors and intervals would be too small.
     is_dispersed = significant(dispersed.density - plain.density) and is_as_good(dispersed, plain)
     return more if is_dispersed else rest
+
+
+def _with_serial(data: TrainingData) -> TrainingData:
+    """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
+    if data.settings.time is None:
+        return data
+    settings = data.settings
+
+    def correlated(train: TrainingData) -> TrainingData:
+        serial = fit_serial(train.tasks, data.scaling, settings.time, settings.varying)
+        return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
+
+    serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
+    is_serial = significant(serial.density - plain.density) and is_as_good(serial, plain)
+    return correlated(data) if is_serial else data
 
 
 def _learn_mixture(

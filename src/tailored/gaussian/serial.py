@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from ..tasks.rows import Array, Scaling, segment_sums
+from .._utils.validation import check_real
+from ..tasks.rows import Array, Matrix, Scaling, dense, segment_sums
 from ..tasks.task_set import TaskSet
 from .em import fit_mixed_model
 from .mixture import EVIDENCE, Mixture, Want
@@ -36,6 +37,8 @@ class SerialMoments(Moments):
     """Second moments of whitened rows; their evidence is that of the targets."""
 
     log_determinants: Array = field(kw_only=True)  # (T,) log|R|
+    rows: Array = field(kw_only=True)  # (N, 2 + d) time, target and scaled row, before they are whitened
+    starts: NDArray[np.int64] = field(kw_only=True)  # (T + 1,) first row of each task, and N
 
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
@@ -46,30 +49,62 @@ class SerialMoments(Moments):
         return found._replace(log_evidence=log_evidence, sums=sums)
 
     def take(self, index: NDArray[np.intp] | slice) -> SerialMoments:
+        chosen = np.arange(len(self))[index]
+        sizes = np.diff(self.starts)[chosen]
+        rows = [self.rows[self.starts[t] : self.starts[t + 1]] for t in chosen]
+        own = {"rows": np.concatenate([self.rows[:0], *rows]), "starts": np.append(0, np.cumsum(sizes))}
         some = super().take(index)
-        return SerialMoments(**vars(some), log_determinants=self.log_determinants[index])
+        return SerialMoments(**vars(some), **own, log_determinants=self.log_determinants[index])
+
+    @property
+    def row_moment(self) -> Array:
+        return self.rows[:, 2:].T @ self.rows[:, 2:] / self.n_rows
+
+    def history(self, weights: Array) -> Array:
+        """Return time, residual and scaled row of each row, (N, 2 + d), for the scaled weights (T, d) of the tasks."""
+        task = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        time, y, X = self.rows[:, :1], self.rows[:, 1], self.rows[:, 2:]
+        residuals = y - np.einsum("nd,nd->n", X, weights[task])
+        return np.hstack([time, residuals[:, None], X])
 
 
 @dataclass(frozen=True)
 class SerialGaussian(Gaussian):
     """Numbers whose noise is correlated in time; tasks need times."""
 
+    column: int = 0  # position of the time among the columns of X
     share: float = 1.0  # ρ
     length: float = 1.0  # ℓ, in the user's units of time
 
+    def restore(self) -> None:
+        check_real("share", self.share, 0.0)
+        check_real("length", self.length, 0.0)
+
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> SerialMoments:
-        rows, log_determinants = self.whiten(np.column_stack(scaling.weighted_rows(tasks)), tasks)
-        T, D = len(tasks), rows.shape[1]
-        products = segment_sums((rows[:, :, None] * rows[:, None, :]).reshape(-1, D * D), tasks.offsets)
+        X, y = scaling.weighted_rows(tasks)
+        white, log_determinants = self.whiten(np.column_stack([X, y]), tasks)
+        T, D = len(tasks), white.shape[1]
+        products = segment_sums((white[:, :, None] * white[:, None, :]).reshape(-1, D * D), tasks.offsets)
         both = products.reshape(T, D, D)
-        parts = both[:, :-1, :-1], both[:, :-1, -1], both[:, -1, -1], tasks.n_observed, side
-        return SerialMoments(*map(np.ascontiguousarray, parts[:3]), *parts[3:], log_determinants=log_determinants)
+        parts = both[:, :-1, :-1], both[:, :-1, -1], both[:, -1, -1]
+        return SerialMoments(
+            *map(np.ascontiguousarray, parts),
+            tasks.n_observed,
+            side,
+            log_determinants=log_determinants,
+            rows=np.column_stack([self.times(tasks.X), y, X]),
+            starts=tasks.offsets,
+        )
+
+    def times(self, X: Matrix) -> Array:
+        """Return the times (n,) of rows."""
+        return dense(X[:, [self.column]])[:, 0]
 
     def whiten(self, rows: Array, tasks: TaskSet) -> tuple[Array, Array]:
         """Return C⁻¹ times the rows (n, m) of each task, in the order of time, and log|R| (T,)."""
-        task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-        order = np.lexsort((tasks.time, task))
-        rows, time, out = rows[order], tasks.time[order], np.empty_like(rows)
+        task, time = np.repeat(np.arange(len(tasks)), tasks.sizes), self.times(tasks.X)
+        order = np.lexsort((time, task))
+        rows, time, out = rows[order], time[order], np.empty_like(rows)
         state, variance = np.zeros((len(tasks), rows.shape[1])), np.full(len(tasks), self.share)
         log_determinants = np.zeros(len(tasks))
         for position in range(int(tasks.sizes.max(initial=0))):
@@ -100,18 +135,18 @@ class SerialGaussian(Gaussian):
 
 
 def fit_serial(
-    tasks: TaskSet, scaling: Scaling, varying: Sequence[int] | None = None
-) -> tuple[SerialGaussian, float]:
-    """Return the maximum likelihood ρ and ℓ with uncorrelated random effects, and the log likelihood."""
-    time = np.split(np.asarray(tasks.time), tasks.offsets[1:-1])
+    tasks: TaskSet, scaling: Scaling, column: int, varying: Sequence[int] | None = None
+) -> SerialGaussian:
+    """Return the response with the maximum likelihood ρ and ℓ, with uncorrelated random effects."""
+    time = np.split(SerialGaussian(column).times(tasks.X), tasks.offsets[1:-1])
     gaps = np.concatenate([np.diff(np.sort(each)) for each in time])
-    gap = float(np.median(gaps[gaps > 0.0]))
+    gap = float(np.median(gaps[gaps > 0.0])) if (gaps > 0.0).any() else 1.0
     longest = max(float(np.ptp(each)) for each in time if len(each))
     low, high = np.log([[SHARES[0], SHORTEST * gap], [SHARES[1], max(LONGEST * longest, gap)]])
     known: list[Mixture] = []
 
     def objective(parameters: Array) -> float:
-        response = SerialGaussian(*np.exp(np.clip(parameters, low, high)).tolist())
+        response = SerialGaussian(column, *np.exp(np.clip(parameters, low, high)).tolist())
         statistics = response.statistics(tasks, scaling)
         start = known[-1] if known else None
         options = {"covariance": "diagonal", "varying": varying, "max_iter": STEPS}
@@ -122,4 +157,4 @@ def fit_serial(
     corners = np.vstack([first, first + np.eye(2)])
     options = {"maxfev": EVALUATIONS, "xatol": 0.02, "fatol": 0.02, "initial_simplex": corners}
     found = minimize(objective, first, method="Nelder-Mead", options=options)
-    return SerialGaussian(*np.exp(np.clip(found.x, low, high)).tolist()), -float(found.fun)
+    return SerialGaussian(column, *np.exp(np.clip(found.x, low, high)).tolist())
