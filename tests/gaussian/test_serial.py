@@ -28,7 +28,9 @@ def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
 
 
 def fit(frame, **options):
-    return EmpiricalBayesLearner(common="linear", **options).fit(TaskSet.from_frame(frame, task="g", target="y", time="t"))
+    return EmpiricalBayesLearner(common="linear", **options).fit(
+        TaskSet.from_frame(frame, task="g", target="y", time="t")
+    )
 
 
 def covariance(times, response):
@@ -44,7 +46,9 @@ def test_evidence_of_whitened_rows_is_that_of_the_targets():
     for t in range(len(tasks)):
         at = slice(tasks.offsets[t], tasks.offsets[t + 1])
         V = X[at] @ model.covariances[0] @ X[at].T + 0.4 * covariance(tasks.X[at, 0], response)
-        assert found[t] == pytest.approx(multivariate_normal(X[at] @ model.means[0], V).logpdf(y[at]), rel=1e-10)
+        assert found[t] == pytest.approx(
+            multivariate_normal(X[at] @ model.means[0], V).logpdf(y[at]), rel=1e-10
+        )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,10 @@ def test_correlated_noise_is_found_and_improves_forecasts(fitted):
     support, query = new.drop(last), new.loc[last]
     errors = [
         np.mean((learner.predict_tasks(query, support=support)["prediction"] - query["y"]) ** 2)
-        for learner in (fitted, EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(panel(1), task="g", target="y")))
+        for learner in (
+            fitted,
+            EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(panel(1), task="g", target="y")),
+        )
     ]
     assert errors[0] < 0.97 * errors[1]
 
@@ -85,8 +92,30 @@ def test_predictions_and_intervals_are_those_of_a_dense_gaussian(fitted):
     ratios = (found["upper"] - found["lower"]).to_numpy() / deviations
     # Rows of one task have the same estimated noise and the same calibration.
     np.testing.assert_allclose(ratios, ratios[0], rtol=1e-8)
-    grown = fitted.adapt(support[["t", "x"]][:2], support["y"][:2]).update(support[["t", "x"]][2:], support["y"][2:])
+    grown = fitted.adapt(support[["t", "x"]][:2], support["y"][:2]).update(
+        support[["t", "x"]][2:], support["y"][2:]
+    )
     np.testing.assert_allclose(grown.predict(query[["t", "x"]]), expected, rtol=1e-8)
+
+
+def test_log_likelihood_is_that_of_all_rows(fitted):
+    frame, prior = panel(1), fitted.prior_
+    model = prior.model
+    tasks = TaskSet.from_frame(frame, task="g", target="y")
+    X = np.column_stack([tasks.X, np.ones(len(tasks.y))])
+    back = (prior.scaling.raw_weights(np.eye(3)) - prior.scaling.raw_weights(np.zeros((3, 3)))).T
+    W, noise = back @ model.covariances[0] @ back.T, model.noise * prior.scaling.target**2
+    value, information, right = 0.0, np.zeros((3, 3)), np.zeros(3)
+    for t in range(len(tasks)):
+        at = slice(tasks.offsets[t], tasks.offsets[t + 1])
+        V = X[at] @ W @ X[at].T + noise * covariance(tasks.X[at, 0], prior.response)
+        inverse = np.linalg.inv(V)
+        information += X[at].T @ inverse @ X[at]
+        right += X[at].T @ inverse @ tasks.y[at]
+        value += np.linalg.slogdet(V)[1] + tasks.y[at] @ inverse @ tasks.y[at]
+    value += np.linalg.slogdet(information)[1] - right @ np.linalg.solve(information, right)
+    expected = -0.5 * (value + (len(tasks.y) - 3) * np.log(2 * np.pi))
+    assert fitted.training_summary_.log_likelihood == pytest.approx(expected, rel=1e-8)
 
 
 def test_independent_noise_stays_independent():
