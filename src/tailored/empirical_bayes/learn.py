@@ -27,8 +27,7 @@ from ..gaussian.factor_em import fit_factors
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.stepwise import Stepwise
-from ..gaussian.structures import Atoms, Structure, StructureFitter, refine
+from ..gaussian.structures import Atoms, Stepwise, Structure, StructureFitter, refine
 from ..priors.base import Prior, calibrate, predict_blocks
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
