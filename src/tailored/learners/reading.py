@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -40,7 +40,7 @@ from ..tasks.encoding import (
     missing_exposure,
     target_positions,
 )
-from ..tasks.reading import check_row_values, group_tasks, positions_of
+from ..tasks.reading import check_row_values, group_labels, group_tasks, positions_of, side_by_rows
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks
 
@@ -364,9 +364,15 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
 
 
 def tasks_without_rows(
-    learner: Learner, X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
+    learner: Learner,
+    X: Any,
+    labels: NDArray[Any],
+    chosen: NDArray[np.bool_],
+    side_info: SideInfoLike,
+    like: Sequence[Any],
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows as tasks without rows, and the position of each chosen row's task."""
+    side_info = side_by_rows(side_by_label(learner, side_info), group_labels(labels), like)
     if isinstance(side_info, SideInfo) and side_info.values is not None:
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):

@@ -42,7 +42,6 @@ from .reading import (
     read_labels,
     read_side_info,
     row_keys,
-    side_by_rows,
     side_from_rows,
     side_types,
 )
@@ -151,8 +150,7 @@ class TaskSet(Fitted):
         grouping = group_rows(groups, len(target))
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
-        side_info = side_by_rows(side_info, groups, X, y)
-        side = read_side_info(side_info, grouping, has_labels=groups is not None)
+        side = read_side_info(side_info, grouping, like=(groups, X, y), has_labels=groups is not None)
         if read_as is not None and encoding is None:
             read_as = read_as.with_side_info(side, side_types(side_info, side.names))
         row_values = {name: check_row_values(name, value, len(target)) for name, value in values.items()}
