@@ -137,7 +137,8 @@ def test_baselines(fitted):
         means.append(np.mean((query.y - support.y.mean()) ** 2))
         X, y = units.dense(support.X), units.targets(support.y)
         w = np.linalg.solve(X.T @ X + np.eye(2) / ridge, X.T @ y)
-        ridges.append(np.mean((query.y - units.raw_predictions(units.dense(query.X) @ w)) ** 2))
+        predicted = units.target * (units.dense(query.X) @ w) + units.target_shift
+        ridges.append(np.mean((query.y - predicted) ** 2))
     assert found["task mean"] == pytest.approx(np.mean(means), rel=1e-9)
     assert found["ridge per task"] == pytest.approx(np.mean(ridges), rel=1e-9)
     assert found["this learner"] == pytest.approx(learner.task_errors(new, n_support=3).mean(), rel=1e-9)

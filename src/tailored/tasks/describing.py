@@ -111,7 +111,7 @@ def data_notes(tasks: TaskSet, names: Any = None, *, may_vary: bool = True) -> l
         notes.append(f"differences between tasks cannot be estimated from {one}")
     if len(tasks.y) > 1 and not tasks.is_sparse:
         titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
-        in_task = np.diff(np.repeat(np.arange(len(tasks)), tasks.sizes)) == 0
+        in_task = np.diff(tasks.task_of_row) == 0
         # Most columns vary within the first tasks.
         first = slice(FIRST_ROWS)
         varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)

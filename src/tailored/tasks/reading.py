@@ -48,8 +48,6 @@ Keys = NDArray[np.uint64]
 
 # narwhals has 128-bit integers, NumPy does not.
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
-#: Names of the types of labels, by the kind of their NumPy dtype.
-_KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
 #: Matches the names of columns that are likely to contain identifiers.
 _IDENTIFIER = re.compile(r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -164,11 +162,10 @@ def first_difference(
     return first, (row, int(first[codes[row]]))
 
 
-def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
+def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error. With `same_kind`,
-    labels of another type are errors too, except strings, because "new" may be the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -179,9 +176,6 @@ def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = Fal
     position = {label: t for t, label in enumerate(native(known))}
     positions = np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
     refuse_other_spelling(native(labels[positions < 0]), list(position))
-    kinds = [_KINDS.get(array.dtype.kind) for array in (labels, known)]
-    if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
-        raise ValueError(f"labels: they are {kinds[0]} here and {kinds[1]} in fit. Use the same type.")
     return positions
 
 
