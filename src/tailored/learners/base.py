@@ -49,9 +49,8 @@ from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
-from .adapted import AdaptedTasks
 from .reading import Accepts
-from .task_regressor import TaskRegressor
+from .task_regressor import AdaptedTasks, TaskRegressor
 
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
