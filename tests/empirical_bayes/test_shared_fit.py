@@ -18,7 +18,7 @@ from tailored.feature_maps.side_features import Curve
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.responses import NegativeBinomial, Poisson
 from tailored.losses import Squared
-from tailored.priors.shared_effects import SharedCurve, SharedEffects, SharedLevels
+from tailored.priors.shared import SharedCurve, SharedEffects, SharedLevels
 
 #: No side information.
 NONE = np.zeros((0, 0))

@@ -22,7 +22,7 @@ from ..gaussian.side import Group
 from ..losses import Loss
 from ..priors.base import needs_covariances, predict
 from ..priors.mixture import MeanShift, MixturePrior
-from ..priors.shared_effects import SharedEffects
+from ..priors.shared import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
@@ -224,14 +224,13 @@ class TrainingData:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
         losses = self.settings.loss.error(prediction, query.y)
-        rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
         means = task_means(losses, query.offsets, query.frequency_weight)
         used = query.sizes > 0
         counts = np.bincount(episodes.task[used], minlength=n_tasks)
         totals = np.bincount(episodes.task[used], weights=means[used], minlength=n_tasks)
-        with np.errstate(invalid="ignore"):
-            errors = np.where(rows > 0, totals / np.maximum(counts, 1), np.nan)
-        return np.where(np.isnan(errors) & (rows > 0), np.inf, errors)
+        # An overflow of a prediction is an infinite error.
+        totals = np.where(np.isnan(totals), np.inf, totals)
+        return np.divide(totals, counts, out=np.full(n_tasks, np.nan), where=counts > 0)
 
     def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
         """Return the errors of predicting the mean of the support rows of each task."""

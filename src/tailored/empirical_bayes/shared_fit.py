@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.threads import single_threaded_blas
 from ..feature_maps import SideVector
 from ..feature_maps.side_features import LARGEST_RANGE, Curve
 from ..gaussian.em import fit_mixed_model
@@ -29,7 +28,7 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
 from ..gaussian.side import best_gain, least_gain
 from ..gaussian.sites import ResponseRows
-from ..priors.shared_effects import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
+from ..priors.shared import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import TrainingData
@@ -96,7 +95,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
         terms += [term for pair in combinations(numeric, 2) if (term := _product(tasks.X, pair)) is not None]
         if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
             encoder = data.side.encoder
-        side = SharedEffects((), encoder).encode(tasks)
+        side = SharedEffects((), encoder=encoder).encode(tasks)
         if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS:
             for k in _usable(side):
                 s = np.repeat(side[:, k], tasks.sizes)
@@ -108,9 +107,8 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
     if not terms:
         return None
     levels = tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items())
-    nothing = SharedEffects(levels, encoder)
-    with single_threaded_blas():
-        return _fit(data.without(nothing), tasks, terms, nothing)
+    nothing = SharedEffects(levels, encoder=encoder)
+    return _fit(data.without(nothing), tasks, terms, nothing)
 
 
 def _usable(X: Array) -> list[int]:
@@ -188,7 +186,7 @@ def _fit(
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
-        part = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0))
+        part = effects.predict(tasks.X, effects.encode_rows(tasks))
         rows = _gaussian_rows(data, rest, statistics, model, part)
         H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
         left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
@@ -210,9 +208,9 @@ def _fit(
             if term.effect is not None and (i in kept or term.kind == "levels")
         ]
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
-        used_encoder = encoder if reads_side else None
-        effects = SharedEffects(tuple(made), used_encoder, statistics.skewness(model))
-        change = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0)) - part
+        skewness = statistics.skewness(model)
+        effects = SharedEffects(tuple(made), skewness, encoder=encoder if reads_side else None)
+        change = effects.predict(tasks.X, effects.encode_rows(tasks)) - part
         if n_rounds >= least and (is_linear or np.abs(change).max(initial=0.0) < SETTLED):
             break
     if not effects.effects:

@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.priors.shared_regressor import FOLDS, SharedRegressor, fit_out_of_fold
+from tailored.priors.shared import FOLDS, SharedRegressor, fit_out_of_fold
 from tailored.tasks.rows import in_content_order
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
