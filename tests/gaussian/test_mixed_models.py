@@ -198,11 +198,8 @@ def test_side_information_in_the_mean():
     assert np.trace(model.covariances[0]) < 0.6
     assert fitter.fit(Independent(1.0)).side is None
     # the evidence of the tasks as they are is that of what the description leaves
-    likely = fitter.most_likely(MixedModel())
-    found = statistics.posterior(likely).log_evidence
-    # what is used makes up for the mean, which was learned from the same tasks
-    np.testing.assert_allclose(model.covariances, 400 / 399 * likely.covariances)
-    np.testing.assert_allclose(found, fitter.tasks.posterior(replace(likely, side=None)).log_evidence)
+    found = statistics.posterior(model).log_evidence
+    np.testing.assert_allclose(found, fitter.tasks.posterior(replace(model, side=None)).log_evidence)
     bare = fit_mixed_model(fitter.tasks, max_iter=150, tol=1e-6)
     assert found.sum() == pytest.approx(fitter.tasks.posterior(bare).log_evidence.sum(), rel=1e-4)
 

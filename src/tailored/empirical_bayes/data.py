@@ -80,6 +80,8 @@ class Settings:
     curved: bool = True  # whether curves and products of columns may be shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
+    covariance: str | None = None  # "full" or "diagonal", if set by the user
+    reml: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +128,9 @@ class TrainingData:
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
         scaling = self.response.scaling(Scaling.of(self.tasks, self.settings.fit_intercept, centre=True))
+        if self.settings.covariance == "diagonal":
+            # Whether random effects are uncorrelated depends on where the columns are zero: keep the user's zero.
+            return replace(scaling, shift=np.zeros_like(scaling.shift))
         # In a time series, intercept and slopes are less correlated at the first row than at the mean.
         return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
 

@@ -256,7 +256,7 @@ def _learn_mixture(
     if len(data) >= MANY_TASKS:
         # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
         fitter.starts = selection.starts
-    fitted, n_tasks = fitter.fit(structure), len(data)
+    (fitted, log_likelihood), n_tasks = fitter.restricted(structure, data.settings.reml), len(data)
     if source_in is not None:
         source = source_in(data.scaling, data.side, data.response)
         fitted, n_tasks = refine(source, structure, fitted), source.totals().n_tasks
@@ -275,13 +275,18 @@ def _learn_mixture(
     errors, warning = best.errors if learned.errors is None else learned.errors, None
     if (baseline := selection.better_baseline) is not None:
         warning = f"X: held-out tasks are predicted worse than by {baseline}; {ADVICE}"
+    summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
+    is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
+    if log_likelihood is not None and is_whole:
+        volume = data.scaling.log_volume(summary.n_rows, data.settings.reml)
+        summary = replace(summary, log_likelihood=log_likelihood - volume)
     return Learned(
         prior,
         replace(structure, n_components=fitted.n_components) if isinstance(structure, Atoms) else structure,
         selection.side if fitted.side is not None else None,
         errors,
         selection.results + learned.results,
-        training_summary(data, selection, fitter, fitted, errors, n_tasks),
+        summary,
         penalty=learned.penalty,
         warning=warning,
     )

@@ -129,13 +129,14 @@ def select(data: TrainingData, stage: Stages) -> Selection:
             side, folds = None, states(None)
             tried, single = _select_covariance(data, folds, stage)
     best = single
-    if data.may_have_low_rank and data.settings.varying is None:
+    is_free = data.settings.varying is None and data.settings.covariance is None
+    if data.may_have_low_rank and is_free:
         # The first has one component; its number of factors and its scales were set by the evidence on held-out tasks.
         first, *others = _low_rank(data, folds)
         best = first if is_as_good(first, best) else best
         best = _richest(others, best, single)
         tried += [first, *others]
-    if not data.is_wide and data.settings.varying is None:
+    if not data.is_wide and is_free:
         stage.begin("number of components")
         mixtures = _mixtures(data, folds, best, single, stage)
         best = _richest(sorted(mixtures, key=lambda c: -c.mean_density)[:1], best, single)
@@ -177,6 +178,8 @@ def _select_covariance(
     """Fit one Gaussian with each covariance; return all candidates and the selected one."""
     settings, d = data.settings, data.statistics.n_features
     chains = covariance_structures(d, settings.fit_intercept, settings.varying, full=not data.is_wide)
+    if settings.covariance is not None:
+        chains = [[MixedModel(settings.covariance, varying=settings.varying)]]
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
     # the variance of random effects multiplies the means, which can explode, however likely the counts are.
@@ -340,7 +343,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
         scored = []
         for fold in some:
             fitter, seed = fold.fitter, data.seed(Draw.COMPONENT_STARTS, K)
-            start = replace(fitter.most_likely(plain), side=None)
+            start = replace(fitter.fit(plain), side=None)
             tasks = fitter.tasks.take(slice(None, COUNTING_TASKS))
             mixture = fit_mixture(tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
             if data.has_side and len(tasks) == len(fitter.tasks):

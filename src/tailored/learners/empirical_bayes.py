@@ -90,6 +90,12 @@ class EmpiricalBayesLearner(MetaLearner):
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
         model.  By default, all columns or none have random slopes, whichever is selected on held-out tasks.
+    covariance : None, "full" or "diagonal", default=None
+        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
+        by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+    reml : bool, default=True
+        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
+        whose log likelihoods can be compared between models with different fixed effects.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -145,6 +151,8 @@ class EmpiricalBayesLearner(MetaLearner):
     loss: Any = "squared"
     common: Any = None
     varying: Any = None
+    covariance: str | None = None
+    reml: bool = True
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -397,6 +405,8 @@ class EmpiricalBayesLearner(MetaLearner):
             self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
+            self.covariance,
+            bool(self.reml),
         )
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.prior.side
@@ -467,6 +477,8 @@ class EmpiricalBayesLearner(MetaLearner):
             check_choice("common", self.common, ("auto", "linear"))
         elif self.common is not None:
             check_regressor(self.common)
+        if self.covariance is not None:
+            check_choice("covariance", self.covariance, ("full", "diagonal"))
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._utils.frames import RowsLike, ValuesLike
+from .._utils.frames import RowsLike, ValuesLike, is_frame
 from .._utils.records import Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
@@ -34,11 +34,11 @@ from ..priors.base import Posterior, Predicted, Prior, needs_covariances, predic
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.conditioning import Constant
-from ..tasks.encoding import Encoding
+from ..tasks.encoding import Encoding, missing_exposure
 from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import missing_exposure, read_rows, values_of_rows
+from .reading import read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -165,9 +165,13 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if self._support is None:
             advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
             raise ValueError(f"update: this model was fitted by fit, which does not keep rows; {advice}")
-        weights = values_of_rows(self._encoding, X, sample_weight=None, frequency_weight=None)
-        if any(values is not None for values in weights.values()):
-            raise ValueError("X: update takes no weights; adapt to all rows at once, or drop their column")
+        if self._encoding is not None and is_frame(X):
+            roles = {"sample_weight": None, "frequency_weight": None}
+            weights = self._encoding.read_columns(X, None, **roles)[1]
+            if any(values is not None for values in weights.values()):
+                raise ValueError(
+                    "X: update takes no weights; adapt to all rows at once, or drop their column"
+                )
         X, exposure = self._inputs(X, exposure)
         if exposure is None and X.shape[0] and self._prior.has_exposure:
             raise missing_exposure(self._encoding)

@@ -33,6 +33,13 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
     if (formula := lme4_formula(learner)) is not None:
         yield formula
+    if training is not None and training.log_likelihood is not None:
+        how, what = (
+            ("REML", "restricted log likelihood")
+            if learner.reml
+            else ("maximum likelihood", "log likelihood")
+        )
+        yield f"Estimated by {how}; the {what} is {training.log_likelihood:.6g}."
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
