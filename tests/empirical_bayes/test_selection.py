@@ -215,13 +215,6 @@ def test_search_results_hold_the_choice(mixture):
     assert last[None] == pytest.approx(chosen["error"], rel=1e-9)
 
 
-def test_validation_tasks_can_be_given(clusters):
-    """They choose, and then they teach as all others do."""
-    learner = EmpiricalBayesLearner().fit(clusters[:60], validation=clusters[60:])
-    assert learner.n_tasks_seen_ == 80
-    assert len(learner.task_labels_) == 60
-
-
 def test_means_of_counts():
     """Gamma-Poisson counts: with no rows, the mean prediction is the mean count (the median is much lower)."""
     rng = np.random.default_rng(31)

@@ -236,16 +236,6 @@ def test_predict_takes_tasks_seen_and_unseen(tasks, new, learner):
     np.testing.assert_allclose(found, np.concatenate([own, prior]), atol=1e-10)
 
 
-def test_calibration_uses_whole_predictions(new, learner):
-    again = with_prior(learner)
-    again.calibrate_intervals(new)
-    assert again.calibration_ is not learner.calibration_
-    task = curved(1, 8, 5)[0][0]
-    # Widths are of the order of the residuals, not of the targets.
-    widths = [np.diff(adapt(each, task).predict_interval(task.X, 0.8)).mean() for each in (again, learner)]
-    assert 0.5 < widths[0] / widths[1] < 2.0
-
-
 def test_the_sum_is_clipped(tasks, tree, learner):
     clipped = EmpiricalBayesLearner(common=tree, clip=(0.0, 1.0)).fit(tasks)
     model, free = (adapt(each, tasks[0]) for each in (clipped, learner))

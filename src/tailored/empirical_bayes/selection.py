@@ -226,11 +226,13 @@ def _score_chains(
 
 def _join(of_folds: Sequence[Candidate]) -> Candidate:
     """Join the results of one structure on the folds, in their order."""
-    results: Any = {
-        name: np.concatenate([getattr(candidate, name) for candidate in of_folds])
-        for name in ("density", "errors", "prior_errors")
-    }
-    return replace(of_folds[0], fits=[fit for candidate in of_folds for fit in candidate.fits], **results)
+    return replace(
+        of_folds[0],
+        density=np.concatenate([candidate.density for candidate in of_folds]),
+        errors=np.concatenate([candidate.errors for candidate in of_folds]),
+        prior_errors=np.concatenate([candidate.prior_errors for candidate in of_folds]),
+        fits=[fit for candidate in of_folds for fit in candidate.fits],
+    )
 
 
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
