@@ -41,7 +41,7 @@ from ..priors.base import (
 )
 from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.model import effects_frame
+from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
@@ -284,7 +284,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def adapt_many(
         self,
-        tasks: Any,
+        tasks: Any = None,
         y: ValuesLike = None,
         *,
         groups: ValuesLike = None,
@@ -295,8 +295,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
-            Torch tensors on the ``device`` of the learner are also accepted, if it has one.
+        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``, optional
+            Torch tensors on the ``device`` of the learner are also accepted, if it has one.  Without rows, the models are those
+            of the prior for each row of ``side_info``; see `coefficients`.
         **row_values : arrays (n,)
             ``sample_weight``, ``frequency_weight`` and ``exposure``, see `TaskSet`.
         """
@@ -304,13 +305,41 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
-        tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
+        if tasks is None:
+            reading.refuse_other_arguments(
+                "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
+            )
+            tasks = reading.read_contexts(self, side_info)
+        else:
+            tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = self.prior_.weights_on_device(tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
         return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
+
+    def coefficients(self, side_info: SideInfoLike, *, return_std: bool = False) -> Any:
+        """Return the expected coefficients of tasks with this side information, before any of their rows is observed.
+
+        They are ``coef_`` and ``intercept_`` of ``adapt(side_info=s)``, for many s in one call.
+
+        Parameters
+        ----------
+        side_info : array or dataframe with a row per task, or mapping from label to row
+        return_std : bool, default=False
+            Also return standard errors: of the estimated mean of the coefficients, not of the differences between tasks with the
+            same side information.  The covariances and the relevance of the side information are treated as known.
+
+        Returns
+        -------
+        array (T, d), or (T, d + 1) with an intercept, which is last; with ``return_std`` a pair of such arrays
+            In the user's units.  Effects that all tasks share are not included; see `TaskRegressor.shared_effect`.
+        """
+        check_is_fitted(self, "prior_")
+        tasks = reading.read_contexts(self, side_info)
+        weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
+        return (weights, errors_of_means(self, tasks)) if return_std else weights
 
     def representation(
         self,

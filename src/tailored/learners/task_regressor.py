@@ -31,7 +31,7 @@ from .._utils.validation import (
 )
 from ..files.format import save
 from ..losses import get_loss
-from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict
+from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, products
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.conditioning import Constant
@@ -80,8 +80,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     ----------
     coef_ : array (d,)
     intercept_ : float
-        Coefficients and intercept.  Predictions also contain the shared effects of the learner (curves,
-        products, a shared regressor), if it has any.
+        Coefficients and intercept.  Predictions also contain `shared_effect`.
     representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
         θ and b, computed on access.
     dual_gap_ : float
@@ -290,6 +289,18 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         predict their mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.
         """
         return self._predicted(*self._inputs(X, exposure), None).prediction
+
+    def shared_effect(self, X: RowsLike) -> Array:
+        """Return the part of the linear predictor that all tasks share, (n,): curves, products, categories and regressors.
+
+        With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless predictions are clipped or
+        noise is correlated in time.  It is zero if there is no such part.
+        """
+        X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
+        task = np.zeros(X.shape[0], dtype=np.intp)
+        rows, part = prior.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
+        own, every = (products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X))
+        return np.asarray(part + own - every)
 
     def predict_interval(self, X: RowsLike, coverage: float = 0.9, exposure: ValuesLike = None) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
