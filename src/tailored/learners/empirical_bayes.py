@@ -26,8 +26,7 @@ from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
-from ..priors.shared_effects import SharedEffects
-from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressors
+from ..priors.shared import OutOfFold, SharedEffects, check_regressor, default_regressors
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device
@@ -45,6 +44,8 @@ from .reading import Accepts, read, read_tensors, refuse_other_arguments, warn_r
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
+#: Maximum number of columns of tasks with noise that is correlated in time.
+MOST_COLUMNS = 12
 
 
 @dataclass(eq=False, repr=False)
@@ -91,6 +92,17 @@ class EmpiricalBayesLearner(MetaLearner):
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
         model.  By default, all columns or none have random slopes, whichever is selected on held-out tasks.
+    covariance : None, "full" or "diagonal", default=None
+        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
+        by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+    reml : bool, default=True
+        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
+        whose log likelihoods can be compared between models with different fixed effects.
+    time : None, str or int, default=None
+        Column of X with the times of the rows, by name or position.  It stays a column of the model.  Noise that is correlated
+        in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a candidate, which is accepted like more components.  Rows are predicted given the residuals of the task's other rows.  By
+        default, the column that `TaskSet.from_frame` was given as ``time``.  Only for numbers in memory without weights, with at
+        most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -146,6 +158,9 @@ class EmpiricalBayesLearner(MetaLearner):
     loss: Any = "squared"
     common: Any = None
     varying: Any = None
+    covariance: str | None = None
+    reml: bool = True
+    time: Any = None
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -391,6 +406,9 @@ class EmpiricalBayesLearner(MetaLearner):
             self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
+            self.covariance,
+            bool(self.reml),
+            self._time_position(together),
         )
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.prior.side
@@ -461,6 +479,8 @@ class EmpiricalBayesLearner(MetaLearner):
             check_choice("common", self.common, ("auto", "linear"))
         elif self.common is not None:
             check_regressor(self.common)
+        if self.covariance is not None:
+            check_choice("covariance", self.covariance, ("full", "diagonal"))
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
@@ -491,19 +511,39 @@ class EmpiricalBayesLearner(MetaLearner):
             raise ValueError("varying: nothing varies without an intercept; name a column")
         return tuple(sorted(found))
 
-    def _column_positions(self, column: Any) -> list[int]:
+    def _time_position(self, tasks: TaskSet) -> int | None:
+        """Return the position of the column of times, if there is one."""
+        column = self.time
+        if column is None:
+            column = None if self.encoding_ is None else self.encoding_.time
+        if column is None:
+            return None
+        found = self._column_positions(column, "time")
+        refused = {
+            "a column of numbers or dates": len(found) != 1,
+            "a loss for numbers": isinstance(self.loss_, Response),
+            "device=None": self.device is not None,
+            "rows without weights": tasks.row_weights is not None,
+            f"at most {MOST_COLUMNS} columns": tasks.n_features > MOST_COLUMNS,
+        }
+        for what, is_refused in refused.items():
+            if is_refused:
+                raise ValueError(f"time: needs {what}; leave it out")
+        return found[0]
+
+    def _column_positions(self, column: Any, argument: str = "varying") -> list[int]:
         d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
-                raise ValueError(f"varying: there is no column {column}; positions are 0 to {d - 1}")
+                raise ValueError(f"{argument}: there is no column {column}; positions are 0 to {d - 1}")
             return [int(column)]
         if names is None:
             advice = f"give the position of {column!r}, or pass a frame (set_output(transform='pandas'))"
-            raise ValueError(f"varying: columns have no names here; {advice}")
+            raise ValueError(f"{argument}: columns have no names here; {advice}")
         by_name = [j for j, name in enumerate(names) if name == column]
         found = by_name if self.encoding_ is None else self.encoding_.positions(column)
         if not found:
-            raise ValueError(f"varying: there is no column {column!r}; there are {name_some(names, 12)}")
+            raise ValueError(f"{argument}: there is no column {column!r}; there are {name_some(names, 12)}")
         return found
 
     @contextmanager
