@@ -20,7 +20,7 @@ from ._utils.validation import (
     check_shape,
 )
 from .losses import Loss, get_loss
-from .solvers.objectives import Surrogate
+from .solvers.surrogate import Surrogate
 from .tasks.rows import Array, Rows, dense
 from .tasks.task_set import TaskSet
 
@@ -504,5 +504,5 @@ def surrogate(
     L = loss.lipschitz if lipschitz is None else check_positive("lipschitz", lipschitz)
     if not np.isfinite(L):
         raise ValueError(f"lipschitz: the {loss.name} loss has no Lipschitz constant; pass a number")
-    found = Surrogate(loss, float(L), tol=1e-12)(Rows(X, y, np.array([0, len(y)])), None, theta[None], None)
+    found = Surrogate(loss, float(L), tol=1e-12)(Rows(X, y, np.array([0, len(y)])), theta[None])
     return SurrogateValue(float(found.value[0]), found.theta(0, X))

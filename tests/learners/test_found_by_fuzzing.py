@@ -10,11 +10,8 @@ from odd_tasks import D, bayes, make
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
 from tailored.empirical_bayes.training_summary import OWN
 from tailored.feature_maps import get_feature_map
-from tailored.losses import get_loss
 from tailored.solvers import ProjectedSGD
-from tailored.solvers.objectives import Query
 from tailored.summaries.tables import compare_errors
-from tailored.tasks.rows import Rows
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 
@@ -83,15 +80,6 @@ def test_a_rating_scale_of_no_rows():
     none = TaskSet.from_tasks([(np.zeros((0, 2)), np.zeros(0))] * 2)
     with pytest.raises(ValueError, match="feature_map: the tasks have no rows"):
         get_feature_map("angle", has_side_info=False).fit(none)
-
-
-def test_an_iterate_that_has_gone_too_far_is_seen_in_the_value():
-    """θ of 1e300 and rows of 1e10: products that no number holds."""
-    rows = Rows(1e10 * make(side=False).X[:6], make(side=False).y[:6], np.array([0, 3, 6]))
-    with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        found = Query(get_loss("squared"))(rows, rows, np.array([1e300 * np.eye(D)] * 2), None)
-    assert np.isinf(found.value).all()
 
 
 @pytest.mark.filterwarnings("ignore:.*within-task algorithm")

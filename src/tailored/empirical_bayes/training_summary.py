@@ -67,6 +67,7 @@ class TrainingSummary(Record):
     loss: str
     #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
     errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
+    log_likelihood: float | None = None  # in the user's units; restricted with REML
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
     side: SideSummary | None = None

@@ -13,6 +13,7 @@ from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..feature_maps import SideVector
+from ..gaussian.serial import SerialGaussian
 from ..losses import error_name
 from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
@@ -153,7 +154,8 @@ def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     response, values, captions = model.prior.response, {}, []
     if response.is_gaussian:
-        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise))
+        share = model.prior.response.share if isinstance(model.prior.response, SerialGaussian) else 0.0
+        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise * (1.0 + share)))
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
         values["dispersion"] = model.mixture.noise
