@@ -29,10 +29,19 @@ from .._utils.validation import (
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
-from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
-from ..priors.intervals import Calibration, calibrate
+from ..priors.base import (
+    Posterior,
+    Predicted,
+    Prior,
+    adapt_tasks,
+    calibrate,
+    needs_covariances,
+    predict,
+    predict_blocks,
+)
+from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.effects import effects_frame
+from ..summaries.model import effects_frame
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
@@ -40,9 +49,8 @@ from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
-from .adapted import AdaptedTasks
 from .reading import Accepts
-from .task_regressor import TaskRegressor
+from .task_regressor import AdaptedTasks, TaskRegressor
 
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
@@ -661,37 +669,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_fraction("coverage", coverage)
         return effects_frame(self, reading.read(self, X, y, groups, side_info), coverage)
 
-    def summary(
-        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
-    ) -> Summary:
+    def summary(self) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
         It contains the selected model structure, fixed effects with standard errors, random-effect standard deviations,
         noise, components, the R² of the side information, the comparison of model structures, and errors compared with
-        baselines; see `Summary`.  Errors are computed on the tasks that were held out in `fit`, or on ``tasks``.
-
-        Parameters
-        ----------
-        tasks : TaskSet, optional
-            Tasks that the learner was not fitted to.
-        n_support, order
-            How many rows of these tasks are support rows, and which; see `task_errors`.
+        baselines; see `Summary`.  Errors are those of the tasks that were held out in `fit`.
         """
-        names = type(self).__name__, "the second class"
-        return self.named_summary(*names, tasks, n_support=n_support, order=order)
+        return self.named_summary(type(self).__name__, "the second class")
 
-    def named_summary(
-        self,
-        name: str,
-        event: str,
-        tasks: TaskSet | None = None,
-        *,
-        n_support: Any = None,
-        order: str | None = None,
-    ) -> Summary:
+    def named_summary(self, name: str, event: str) -> Summary:
         """Return `summary` with a name of the learner, and of the ``event`` that a binary target of 1 stands for."""
         check_is_fitted(self, "prior_")
-        if tasks is None:
-            return summarise(self, name, event, self._support_sampling())
-        split = self._split(reading.read(self, tasks), n_support, order, self.random_state)
-        return summarise(self, name, event, self._sampling(n_support, order), split)
+        return summarise(self, name, event, self._support_sampling())

@@ -288,6 +288,7 @@ class Encoding(Record):
     sample_weight: str | None = None
     frequency_weight: str | None = None
     exposure: str | None = None
+    time: str | None = None  # the feature that is the time of a row
     imputes: bool = False  # whether missing features are replaced by their means
 
     def restore(self) -> None:

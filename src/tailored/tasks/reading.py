@@ -536,6 +536,7 @@ class LongTable:
     encoding: Encoding | None = None
     missing: str = "error"
     row_columns: Mapping[str, str | None] = field(default_factory=dict)
+    time: str | None = None
 
     def read(self) -> tuple[np.ndarray, np.ndarray, Grouping, SideInfo, Encoding, dict[str, Any]]:
         """Return rows, targets, tasks, side information before it is encoded, the encoding and the values per row."""
@@ -593,6 +594,11 @@ class LongTable:
         given = {role: numeric_column(data[name], role) for role, name in self._row_columns.items()}
         row_values = {role: check_row_values(role, values, len(data)) for role, values in given.items()}
         encoding = replace(encoding, dropped=dropped, **self._row_columns)
+        if self.time is not None:
+            check_columns(data, "time", [self.time])
+            if self.time not in names:
+                raise ValueError(f"time: {self.time!r} is not one of the features: {name_some(names, 12)}")
+            encoding = replace(encoding, time=self.time)
         return X, y, grouping, side, encoding, row_values
 
     @property

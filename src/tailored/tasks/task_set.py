@@ -172,6 +172,7 @@ class TaskSet(Fitted):
         sample_weight: str | None = None,
         frequency_weight: str | None = None,
         exposure: str | None = None,
+        time: str | None = None,
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
@@ -204,10 +205,14 @@ class TaskSet(Fitted):
             that are read with this encoding, also by learners, are imputed with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
+        time : str, optional
+            The feature (numbers or dates) that is the time of a row; see `EmpiricalBayesLearner`.
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
+        table = LongTable(
+            frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
+        )
         self = cls.__new__(cls)
         self._collect(*table.read())
         return self
