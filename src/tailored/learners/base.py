@@ -408,7 +408,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             labels = read_labels(groups, "groups")
         if len(labels) != X.shape[0]:
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
-        positions = positions_of(labels, self.task_labels_)
+        positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
@@ -416,7 +416,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 missing = "new tasks are predicted without side information, which `fit` had. Pass it."
                 warn(f"side_info: {missing}")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info, like)
+            empty, task = reading.tasks_without_rows(self, labels, new, side_info, like)
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
@@ -505,7 +505,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
         if not hasattr(self, "task_posterior_"):
             return np.full(len(tasks), -1, dtype=np.intp)
-        positions = positions_of(tasks.labels, self.task_labels_)
+        positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
         if support is not None:
             positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         numbered = all(
