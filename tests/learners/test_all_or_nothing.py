@@ -17,7 +17,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.streaming import RunningModel
+from tailored.empirical_bayes.learn import RunningModel
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
 from tailored.priors.representation import RepresentationPrior
 from tailored.solvers import ProjectedSGD

@@ -37,8 +37,7 @@ from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
 from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
 from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
 from ..solvers.surrogate import Surrogate
-from ..summaries.paper import summarise_paper_learner
-from ..summaries.summary import Summary
+from ..summaries.summary import Summary, summarise_paper_learner
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
@@ -134,24 +133,10 @@ class PaperLearner(MetaLearner):
             max_iter=self.max_iter,
         )
 
-    def summary(
-        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
-    ) -> Summary:
-        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks.
-
-        Parameters
-        ----------
-        tasks : TaskSet, optional
-            Tasks that the learner was not fitted to.  Errors are computed on them, instead of on the held-out tasks of `fit`.
-        n_support, order
-            How many rows of these tasks are support rows, and which; see `task_errors`.
-        """
+    def summary(self) -> Summary:
+        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks."""
         check_is_fitted(self, "prior_")
-        errors = dict[str, float]()
-        if tasks is not None:
-            each = self.task_errors(tasks, n_support=n_support, order=order)
-            errors[type(self).__name__] = float(np.nanmean(each))
-        return summarise_paper_learner(self, errors)
+        return summarise_paper_learner(self)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
