@@ -30,8 +30,7 @@ from ..exceptions import ConstantRepresentationWarning
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.maps import GivenMap, check_features
 from ..priors.representation import RepresentationPrior
-from ..representation.bias import BIASES, Bias
-from ..representation.conditioning import Conditioning, Constant, Given
+from ..representation.conditioning import BIASES, Bias, Conditioning, Constant, Given
 from ..representation.factored import Factored
 from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
 from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run

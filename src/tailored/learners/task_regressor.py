@@ -34,8 +34,7 @@ from ..files.format import save
 from ..losses import get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict
 from ..priors.representation import RepresentationPrior
-from ..representation.bias import Bias
-from ..representation.conditioning import Constant
+from ..representation.conditioning import Bias, Constant
 from ..tasks.encoding import Encoding, missing_exposure
 from ..tasks.reading import positions_of
 from ..tasks.rows import Array, Matrix, Scaling, dense, dense_rows
