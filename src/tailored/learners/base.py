@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from os import PathLike
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -46,12 +47,15 @@ from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
-from ..tasks.rows import Array, column_range, task_means
+from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
 from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 
+#: Number, fraction or range of support rows; None for the learner's own.
+SupportLike = float | tuple[float, float] | None
+RandomLike = int | np.random.RandomState | np.random.Generator | None
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
@@ -88,7 +92,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     clip: Any = None
     n_jobs: int | None
     fit_intercept: bool
-    random_state: Any
+    random_state: RandomLike
     device: Any = None
     feature_map: Any = None
     rank: int | None = None
@@ -122,7 +126,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _feature_names(self) -> NDArray[Any] | None:
         return getattr(self, "feature_names_in_", None)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
         The file contains all that `adapt`, `predict` and `score` need, but no training rows.  It cannot contain a feature map
@@ -216,7 +220,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             return clip
         return min(before[0], clip[0]), max(before[1], clip[1])
 
-    def _feature_range(self, X: Any) -> Array:
+    def _feature_range(self, X: Matrix) -> Array:
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
         The bounds are rounded outwards by up to 1/32 of the range, so that model files contain no values of training rows.
@@ -231,9 +235,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return np.where(high > low, rounded, (low, high))
 
     def _seed(self) -> int:
-        rng: Any = check_rng(self.random_state)
-        draw = rng.integers if isinstance(rng, np.random.Generator) else rng.randint
-        return int(draw(np.iinfo(np.int32).max))
+        rng, stop = check_rng(self.random_state), np.iinfo(np.int32).max
+        return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
     def _is_new_stream(self) -> bool:
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
@@ -284,7 +287,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def adapt_many(
         self,
-        tasks: Any = None,
+        tasks: RowsLike | None = None,
         y: ValuesLike = None,
         *,
         groups: ValuesLike = None,
@@ -347,7 +350,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         y: ValuesLike = None,
         *,
         side_info: SideInfoLike = None,
-        columns: Any = None,
+        columns: list[int] | None = None,
     ) -> Array:
         """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
@@ -427,8 +430,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def predict_tasks(
         self,
-        query: Any,
-        support: Any = None,
+        query: RowsLike,
+        support: RowsLike | None = None,
         *,
         coverage: float | None = 0.9,
         task: str | None = None,
@@ -518,7 +521,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             warn(message)
         return positions
 
-    def _predict_known(self, tasks: TaskSet, positions: Any, coverage: float | None) -> Predicted:
+    def _predict_known(
+        self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
+    ) -> Predicted:
         """Predict rows of training tasks at these positions."""
         if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
             reason = "their posterior covariances were not stored. Pass their rows as support."
@@ -538,13 +543,15 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return how many, and which, rows of new tasks the user expects to observe."""
         return SupportSampling()
 
-    def _sampling(self, n_support: Any, order: str | None) -> SupportSampling:
+    def _sampling(self, n_support: SupportLike, order: str | None) -> SupportSampling:
         """Return the sampling for these arguments; the default for None is `_support_sampling`."""
         expected = self._support_sampling()
         n_support = expected.support if n_support is None else n_support
         return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
 
-    def _split(self, tasks: TaskSet, n_support: Any, order: str | None, rng: Any) -> tuple[TaskSet, TaskSet]:
+    def _split(
+        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomLike
+    ) -> tuple[TaskSet, TaskSet]:
         """Split tasks into support and query rows."""
         sampling = self._sampling(n_support, order)
         return tasks.support_query(sampling.typical, random_state=rng, shuffle=not sampling.in_order)
@@ -556,7 +563,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         *,
         n_support: float | int | None = None,
         order: str | None = None,
-        loss: Any = None,
+        loss: str | Loss | None = None,
     ) -> Array:
         """Return the error of each task on rows that were not used to adapt its model.
 
@@ -631,7 +638,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
-        n_support: Any = None,
+        n_support: SupportLike = None,
         order: str | None = None,
     ) -> Self:
         """Calibrate prediction intervals on held-out tasks.
