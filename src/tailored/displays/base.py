@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import printable
 from .._utils.tables import shorten
-from .._utils.validation import is_integer, name_some
+from .._utils.validation import name_some
 from ..summaries.model import INTERCEPT, FittedModel, coefficient_names
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Axes to draw on, or None for a new figure.
+AxesLike: TypeAlias = "Axes | Sequence[Axes] | None"
+#: A column, by name or position.
+ColumnLike: TypeAlias = str | int
 #: Maximum length of a name on an axis.
 NAME_WIDTH = 22
 #: Settings of all figures; the salt makes SVG files reproducible.
-RC: Any = {
+RC: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10,
@@ -34,16 +43,16 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 #: Small title below which a figure is drawn.
-NOTE: Any = {"fontsize": 8, "color": "0.35"}
+NOTE: dict[str, Any] = {"fontsize": 8, "color": "0.35"}
 #: Legend with a background, so that it stays readable over markers.
-LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
+LEGEND: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
 
 class ModelDisplay:
     """Base class of displays, which follow scikit-learn's convention."""
 
     ax_: Any
-    figure_: Any
+    figure_: Figure
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -55,7 +64,7 @@ class ModelDisplay:
         """Return the number of axes of a new figure."""
         return 1
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: AxesLike = None) -> Self:
         """Draw on ``ax``, or on a new figure; return the display with ``ax_`` and ``figure_``."""
         plt = pyplot()
         with plt.rc_context(RC):
@@ -63,14 +72,14 @@ class ModelDisplay:
                 figure = plt.figure(figsize=self.figure_size, layout="constrained")
                 axes = figure.subplots(1, self.n_axes, squeeze=False)[0]
             else:
-                axes = np.ravel(ax)
+                axes = np.ravel(np.asarray(ax, dtype=object))
             self.ax_, self.figure_ = axes if len(axes) > 1 else axes[0], axes[0].figure
             for each in axes:
                 each.spines[["top", "right"]].set_visible(False)
             self._draw(*axes)
         return self
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         raise NotImplementedError
 
 
@@ -93,7 +102,9 @@ def line_style(i: int) -> dict[str, Any]:
     }
 
 
-def draw_points(ax: Any, xy: Any, marker: str, color: str, *, filled: bool = True, **style: Any) -> None:
+def draw_points(
+    ax: Axes, xy: Sequence[Array] | Array, marker: str, color: str, *, filled: bool = True, **style: Any
+) -> None:
     """Draw markers at ``xy``, a pair of arrays, without lines."""
     face = color if filled else "white"
     ax.plot(*xy, linestyle="none", marker=marker, color=color, markerfacecolor=face, **style)
@@ -124,9 +135,9 @@ def most_varying(learner: Any, coefficients: Array) -> list[int]:
     return [int(j) for j in np.argsort(-spread, kind="stable")]
 
 
-def find_column(column: Any, names: list[str], argument: str = "column") -> int:
+def find_column(column: ColumnLike, names: list[str], argument: str = "column") -> int:
     """Return the position of a column given by name or position."""
-    if is_integer(column):
+    if isinstance(column, int | np.integer):
         if -len(names) <= column < len(names):
             return int(column) % len(names)
     elif str(column) in names:
@@ -134,7 +145,7 @@ def find_column(column: Any, names: list[str], argument: str = "column") -> int:
     raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
 
 
-def shortened(name: Any, longest: int = NAME_WIDTH) -> str:
+def shortened(name: object, longest: int = NAME_WIDTH) -> str:
     """Return a name that fits on an axis, without control characters and with "$" escaped (matplotlib's math mode)."""
     return printable(shorten(str(name), longest)).replace("\n", "�").replace("$", r"\$")
 

@@ -134,6 +134,7 @@ class TaskStatistics(ABC):
     is_gaussian: ClassVar[bool] = True
     sizes: Any
     side: Array | None
+    log_determinants: Any = 0.0  # of the noise in units of σ², if rows were whitened
 
     def __len__(self) -> int:
         return len(self.sizes)

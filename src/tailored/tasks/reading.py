@@ -63,7 +63,7 @@ class Grouping(NamedTuple):
     first: np.ndarray  # (T,) first row of each task
 
 
-def read_labels(labels: Any, name: str) -> np.ndarray:
+def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
     """Return labels as a 1-D array: integers, floats, strings or dates, else Python objects."""
     refuse_masked(name, labels)
     if is_series(labels):
@@ -80,7 +80,7 @@ def read_labels(labels: Any, name: str) -> np.ndarray:
     return label_array(list(labels))
 
 
-def distinct_labels(labels: Any, n_tasks: int) -> np.ndarray:
+def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
     """Return the labels of `n_tasks` tasks; none may be missing, and no two may be equal."""
     array = read_labels(labels, "labels")
     keys = native(array)
@@ -138,7 +138,7 @@ def _first_rows(codes: np.ndarray, n_tasks: int) -> np.ndarray:
     return first
 
 
-def _is_incomplete(label: Any) -> bool:
+def _is_incomplete(label: object) -> bool:
     """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself."""
     if isinstance(label, tuple):
         return any(value is not None and _is_incomplete(value) for value in label)
@@ -197,7 +197,7 @@ def refuse_other_spelling(labels: list[Any], known: list[Any]) -> None:
             raise ValueError(f"labels: {label!r} and {other!r} are different tasks. {advice}")
 
 
-def mix(numbers: Any) -> Keys:
+def mix(numbers: Keys) -> Keys:
     """Apply the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -231,7 +231,7 @@ def _numbers(labels: np.ndarray) -> Keys:
     return np.fromiter((_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels))
 
 
-def _number(label: Any) -> int:
+def _number(label: object) -> int:
     if isinstance(label, int) or (isinstance(label, float) and label.is_integer() and abs(label) < 2.0**63):
         return int(label) % 2**64
     if isinstance(label, float):
@@ -249,27 +249,80 @@ BY_LABEL = (
 MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 
 
-def side_by_rows(side_info: SideInfoLike, groups: ValuesLike, *others: Any) -> Any:
+def read_side_info(
+    side_info: SideInfoLike,
+    grouping: Grouping,
+    *,
+    task: Sequence[str] = (),
+    like: Sequence[Any] = (),
+    has_labels: bool = True,
+) -> SideInfo:
+    """Return side information with one row per task.
+
+    Rows of mappings and frames are found by label; the columns ``task`` of a frame, or else its index, contain the labels.
+    For tables with a row for every row of X and for ``like``, see `side_by_rows`. The values of a single task without a label
+    (``has_labels=False``) may be a vector, a dict of named values, a Series, or a frame of one row.
+    """
+    labels, n_rows = native(grouping.labels), len(grouping.codes)
+    if side_info is None:
+        return SideInfo()
+    refuse_masked("side_info", side_info)
+    if has_labels:
+        side_info = side_by_rows(side_info, grouping, like, task)
+    elif is_frame(side_info):
+        # The label 0 was not given by the user, so the index of the frame is ignored.
+        frame = read_frame(side_info, "side_info")
+        if len(frame) not in (1, n_rows):
+            found = f"side_info has {len(frame)} rows for one task without a label"
+            raise ValueError(f"{found}. Pass its own row.")
+        side_info = _side_of_rows(frame)
+    elif is_series(side_info) or (isinstance(side_info, Mapping) and 0 not in side_info):
+        side_info = {0: side_info}
+    if isinstance(side_info, SideInfo):
+        columns = [] if side_info.values is None else list(side_info.values.T)
+        return side_from_columns(columns, side_info.names, grouping)
+    if is_series(side_info) or isinstance(side_info, Mapping):
+        rows = _by_index(side_info) if is_series(side_info) else side_info
+        if missing := [label for label in labels if label not in rows]:
+            raise _no_row(missing, list(rows))
+        return side_from_rows([rows[label] for label in labels], labels)
+    if is_frame(side_info):
+        return _find_rows(read_frame(side_info, "side_info"), task, grouping.labels)
+    if sp.issparse(side_info):
+        raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
+    # A list may mix numbers and strings; an object array keeps both.
+    array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
+    if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
+        return side_from_rows([array.ravel()], labels)
+    if array.ndim != 2 or len(array) != n_rows:
+        counts = f"{len(labels)} tasks, {n_rows} rows of X"
+        raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
+    return side_from_columns(list(array.T), None, grouping)
+
+
+def side_by_rows(
+    side_info: SideInfoLike, grouping: Grouping, like: Sequence[Any], task: Sequence[str] = ()
+) -> Any:
     """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
 
-    Such a frame has no index, the default index, or the index of `groups` or of one of the `others`. A frame whose
-    index consists of the labels is returned unchanged, because its rows are found by label.
+    Such a frame has no index, the default index, or that of ``like`` (groups, X or y), and not the columns ``task``. Another
+    index of integers that lacks a label counts as well, because the rows of a cross-validation fold keep their numbers.
     """
     is_column = is_series(side_info)
-    if groups is None or not (is_column or is_frame(side_info)) or len(side_info) != len(groups):
+    if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):
         return side_info
     data = nw.from_native(side_info, series_only=True).to_frame() if is_column else side_info
-    frame, labels = read_frame(data, "side_info"), set(native(read_labels(groups, "groups")))
-    index, *known = map(_row_index, (frame, groups, *others))
-    if not frame.columns or (index and set(index) == labels):
+    frame, labels = read_frame(data, "side_info"), set(native(grouping.labels))
+    index = _row_index(frame)
+    if not frame.columns or (index and set(index) == labels) or (task and set(task) <= set(frame.columns)):
         return side_info
-    values = np.column_stack([side_column(column) for column in frame.iter_columns()])
-    rows = SideInfo(values, _strings(frame.columns))
-    if index is None or index == list(range(len(index))) or index in known:
+    rows = _side_of_rows(frame)
+    if index is None or index == list(range(len(index))) or index in map(_row_index, like):
         return rows
-    # Rows of a cross-validation fold, whose X may be an array, have some of the integers as index.
     is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
-    if is_integer and _is_constant(values, groups):
+    columns = map(side_column, frame.iter_columns())
+    differences = (first_difference(column, grouping.codes, grouping.first)[1] for column in columns)
+    if is_integer and all(difference is None for difference in differences):
         if not labels <= set(index):
             return rows
         found = f"it has {len(index)} rows, as X has, and its index has all labels"
@@ -278,63 +331,14 @@ def side_by_rows(side_info: SideInfoLike, groups: ValuesLike, *others: Any) -> A
     return side_info
 
 
-def _is_constant(values: np.ndarray, groups: ValuesLike) -> bool:
-    grouping = group_rows(groups, len(values))
-    return all(first_difference(column, grouping.codes, grouping.first)[1] is None for column in values.T)
+def _side_of_rows(frame: Frame) -> SideInfo:
+    columns = [side_column(column) for column in frame.iter_columns()]
+    return SideInfo(np.column_stack(columns) if columns else None, _strings(frame.columns))
 
 
-def _row_index(data: Any) -> list[Any] | None:
-    """Return the index of a pandas frame or Series, None for other data."""
-    data = nw.from_native(data, eager_only=True, allow_series=True, pass_through=True)
-    index = nw.maybe_get_index(data) if isinstance(data, nw.DataFrame | nw.Series) else None
-    return None if index is None else list(index.tolist())
-
-
-def read_side_info(side_info: SideInfoLike, grouping: Grouping, *, has_labels: bool) -> SideInfo:
-    """Return the argument `side_info` of `TaskSet` with one row per task.
-
-    For a single task without a label (`groups=None`), it may be a dict of named values, a Series, or a frame of one row.
-    """
-    labels = native(grouping.labels)
-    if isinstance(side_info, SideInfo) and side_info.values is not None:
-        return side_from_columns(list(side_info.values.T), side_info.names, grouping)
-    refuse_masked("side_info", side_info)
-    if is_frame(side_info) and not has_labels:
-        # The label 0 was not given by the user, so the index of the frame is ignored.
-        frame = read_frame(side_info, "side_info")
-        if len(frame) not in (1, len(grouping.codes)):
-            found = f"side_info has {len(frame)} rows for one task without a label"
-            raise ValueError(f"{found}. Pass its own row.")
-        columns = [side_column(column) for column in frame.iter_columns()]
-        return side_from_columns(columns, _strings(frame.columns), grouping)
-    if is_series(side_info) and not has_labels:
-        return _from_mapping({0: _by_index(side_info)}, labels)
-    if isinstance(side_info, Mapping) and not has_labels and 0 not in side_info:
-        return _from_mapping({0: side_info}, labels)
-    if side_info is None or isinstance(side_info, Mapping) or is_series(side_info) or is_frame(side_info):
-        return read_side_table(side_info, [], grouping.labels)
-    if sp.issparse(side_info):
-        raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
-    # A list may mix numbers and strings; an object array keeps both.
-    array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
-    if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
-        return side_from_rows([array.ravel()], labels)
-    if array.ndim != 2 or len(array) != len(grouping.codes):
-        counts = f"{len(labels)} tasks, {len(grouping.codes)} rows of X"
-        raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
-    return side_from_columns(list(array.T), None, grouping)
-
-
-def read_side_table(side_info: SideInfoLike, task: list[str], labels: np.ndarray) -> SideInfo:
-    """Return side information that is found by label; the labels are in the columns `task` of a frame, or in its index."""
-    if side_info is None:
-        return SideInfo()
-    if is_series(side_info) or isinstance(side_info, Mapping):
-        rows = _by_index(side_info) if is_series(side_info) else side_info
-        return _from_mapping(rows, native(labels))
-    if not is_frame(side_info):
-        raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
-    frame, hint = read_frame(side_info, "side_info"), ""
+def _find_rows(frame: Frame, task: Sequence[str], labels: np.ndarray) -> SideInfo:
+    """Return the rows of these labels, which are in the columns ``task`` of a frame, or in its index."""
+    hint = ""
     if task and set(task) <= set(frame.columns):
         parts = [read_labels(frame[name].to_native(), "side_info") for name in task]
         keys = parts[0] if len(task) == 1 else label_array(list(zip(*map(native, parts), strict=True)))
@@ -342,10 +346,25 @@ def read_side_table(side_info: SideInfoLike, task: list[str], labels: np.ndarray
     else:
         hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
         hint += f" Or give it the column {name_some(task)}." if task else ""
-        keys = label_array(_index(side_info, hint))
-    rows = _rows_of(keys, labels, hint)
+        keys = label_array(_index(frame.to_native(), hint))
+    positions = positions_of(keys, labels)
+    rows = np.flatnonzero(positions >= 0)
+    counts = np.bincount(positions[rows], minlength=len(labels))
+    if (counts > 1).any():
+        repeated = native(labels[counts > 1])
+        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one each.")
+    if (counts == 0).any():
+        raise _no_row(native(labels[counts == 0]), native(keys), hint)
+    rows = rows[np.argsort(positions[rows])]
     columns = [side_column(column)[rows] for column in frame.iter_columns()]
     return _table(columns, _strings(frame.columns), native(labels))
+
+
+def _row_index(data: Any) -> list[Any] | None:
+    """Return the index of a pandas frame or Series, None for other data."""
+    data = nw.from_native(data, eager_only=True, allow_series=True, pass_through=True)
+    index = nw.maybe_get_index(data) if isinstance(data, nw.DataFrame | nw.Series) else None
+    return None if index is None else list(index.tolist())
 
 
 def side_types(side_info: SideInfoLike, names: list[str] | None) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -390,26 +409,6 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
         _check_widths([len(row) for row in cells], labels)
     columns = [np.fromiter(column, dtype=object, count=len(rows)) for column in zip(*cells, strict=True)]
     return _table(columns, _strings(names), labels)
-
-
-def _from_mapping(mapping: Mapping[Any, Any], labels: list[Any]) -> SideInfo:
-    missing = [label for label in labels if label not in mapping]
-    if missing:
-        raise _no_row(missing, list(mapping))
-    return side_from_rows([mapping[label] for label in labels], labels)
-
-
-def _rows_of(keys: np.ndarray, labels: np.ndarray, hint: str) -> np.ndarray:
-    """Return the row of each label in a table whose rows have the labels `keys`; the table may have further rows."""
-    task = positions_of(keys, labels)
-    rows = np.flatnonzero(task >= 0)
-    counts = np.bincount(task[rows], minlength=len(labels))
-    if (counts > 1).any():
-        repeated = native(labels[counts > 1])
-        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one each.")
-    if (counts == 0).any():
-        raise _no_row(native(labels[counts == 0]), native(keys), hint)
-    return rows[np.argsort(task[rows])]
 
 
 def _no_row(missing: list[Any], known: list[Any], hint: str = "") -> ValueError:
@@ -503,7 +502,7 @@ MANY_ROWS = 100
 MIN_TASKS = 10
 
 
-def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64] | None:
+def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
     """Return an optional argument as a positive number for each row, or None; a frequency may be zero."""
     if values is None:
         return None
@@ -528,15 +527,16 @@ class LongTable:
     With an `encoding`, the table is read like the table of that encoding. Without a target, the targets are zero.
     """
 
-    frame: Any
+    frame: Frame
     task: TaskColumns
     target: str | None
     features: Sequence[str] | None = None
-    side_info: Any = None
+    side_info: SideInfoLike = None
     side_columns: Sequence[str] | None = None
     encoding: Encoding | None = None
     missing: str = "error"
     row_columns: Mapping[str, str | None] = field(default_factory=dict)
+    time: str | None = None
 
     def read(self) -> tuple[np.ndarray, np.ndarray, Grouping, SideInfo, Encoding, dict[str, Any]]:
         """Return rows, targets, tasks, side information before it is encoded, the encoding and the values per row."""
@@ -545,12 +545,8 @@ class LongTable:
         if self.side_info is not None and self.side_columns is not None:
             raise ValueError("side_info and side_columns exclude each other: join them in one frame first.")
         task = check_columns(data, "task", as_columns(self.task))
-        if len(task) == 1 and task[0] not in self._side_table:
-            labels = data[task[0]].to_native()
-            side = side_by_rows(self.side_info, labels, self.frame)
-            if isinstance(side, SideInfo) and side.values is not None and _is_constant(side.values, labels):
-                advice = "Make its columns columns of the frame, and name them in side_columns."
-                raise ValueError(f"side_info has a row for every row of the frame. {advice}")
+        if isinstance(self.side_info, np.ndarray | list | tuple):
+            raise TypeError(f"side_info is of type {type(self.side_info).__name__}. {BY_LABEL}")
         roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
         for role, name in self._row_columns.items():
             require_columns(data, role, [name])
@@ -598,6 +594,11 @@ class LongTable:
         given = {role: numeric_column(data[name], role) for role, name in self._row_columns.items()}
         row_values = {role: check_row_values(role, values, len(data)) for role, values in given.items()}
         encoding = replace(encoding, dropped=dropped, **self._row_columns)
+        if self.time is not None:
+            check_columns(data, "time", [self.time])
+            if self.time not in names:
+                raise ValueError(f"time: {self.time!r} is not one of the features: {name_some(names, 12)}")
+            encoding = replace(encoding, time=self.time)
         return X, y, grouping, side, encoding, row_values
 
     @property
@@ -660,7 +661,7 @@ class LongTable:
         self, data: Frame, side_names: list[str], grouping: Grouping
     ) -> tuple[SideInfo, Declared]:
         """Return side information before it is encoded, and the declared types of its columns."""
-        side = read_side_table(self.side_info, list(as_columns(self.task)), grouping.labels)
+        side = read_side_info(self.side_info, grouping, task=as_columns(self.task), like=[self.frame])
         types = side_types(self.side_info, side.names)
         if side_names:
             columns = [side_column(data[name]) for name in side_names]

@@ -8,11 +8,12 @@ from typing import Annotated, Any, NamedTuple, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_target
+from .._utils.frames import Frame, RowsLike, SideInfoLike, ValuesLike, read_target
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
+    RandomState,
     canonical_csr,
     check_finite,
     check_fraction,
@@ -28,7 +29,7 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, encode_rows
+from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns, encode_rows
 from .reading import (
     Grouping,
     LongTable,
@@ -42,7 +43,6 @@ from .reading import (
     read_labels,
     read_side_info,
     row_keys,
-    side_by_rows,
     side_from_rows,
     side_types,
 )
@@ -151,8 +151,7 @@ class TaskSet(Fitted):
         grouping = group_rows(groups, len(target))
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
-        side_info = side_by_rows(side_info, groups, X, y)
-        side = read_side_info(side_info, grouping, has_labels=groups is not None)
+        side = read_side_info(side_info, grouping, like=(groups, X, y), has_labels=groups is not None)
         if read_as is not None and encoding is None:
             read_as = read_as.with_side_info(side, side_types(side_info, side.names))
         row_values = {name: check_row_values(name, value, len(target)) for name, value in values.items()}
@@ -161,7 +160,7 @@ class TaskSet(Fitted):
     @classmethod
     def from_frame(
         cls,
-        frame: Any,
+        frame: Frame,
         *,
         task: str | Sequence[str],
         target: str | None,
@@ -173,6 +172,7 @@ class TaskSet(Fitted):
         sample_weight: str | None = None,
         frequency_weight: str | None = None,
         exposure: str | None = None,
+        time: str | None = None,
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
@@ -205,10 +205,14 @@ class TaskSet(Fitted):
             that are read with this encoding, also by learners, are imputed with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
+        time : str, optional
+            The feature (numbers or dates) that is the time of a row; see `EmpiricalBayesLearner`.
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
+        table = LongTable(
+            frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
+        )
         self = cls.__new__(cls)
         self._collect(*table.read())
         return self
@@ -229,13 +233,15 @@ class TaskSet(Fitted):
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
         parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides, names, encodings = (list(part) for part in zip(*parts, strict=True))
+        rows, targets, sides, encodings = (list(part) for part in zip(*parts, strict=True))
         first = encodings[0]
-        for key, X, columns, encoding in zip(keys, rows, names, encodings, strict=True):
+        names = None if first is None else first.feature_names
+        for key, X, encoding in zip(keys, rows, encodings, strict=True):
             if X.shape[1] != rows[0].shape[1]:
                 expected = f"and of task {keys[0]!r} {rows[0].shape[1]}. All tasks need the same features."
                 raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
-            if not _equal(columns, names[0]) or (encoding and first and encoding.difference(first)):
+            columns = None if encoding is None else encoding.feature_names
+            if not _equal(columns, names) or (encoding and first and encoding.difference(first)):
                 raise ValueError(f"X of task {key!r} has other columns than X of task {keys[0]!r}.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
@@ -245,7 +251,7 @@ class TaskSet(Fitted):
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
         X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-        columns = {"side_names": side.names, "feature_names": names[0], "encoding": first}
+        columns = {"side_names": side.names, "feature_names": names, "encoding": first}
         return cls.from_arrays(X, y, offsets, unique, side.values, **columns)
 
     @classmethod
@@ -253,8 +259,8 @@ class TaskSet(Fitted):
         cls,
         X: RowsLike,
         y: ValuesLike,
-        offsets: Any,
-        labels: Any,
+        offsets: np.ndarray,
+        labels: np.ndarray,
         side_info: SideInfoLike = None,
         **others: Any,
     ) -> Self:
@@ -297,24 +303,16 @@ class TaskSet(Fitted):
         check_finite(X, "X", where, None if encoding is None else encoding.source_names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
-        values = [row_values.get(name) for name in ROW_VALUES]
-        frequency = values[ROW_VALUES.index("frequency_weight")]
-        if frequency is not None and not frequency.all():
-            observed = frequency > 0
-            X, y, codes = X[observed], y[observed], codes[observed]
-            values = [None if value is None else value[observed] for value in values]
-        if (np.diff(codes) < 0).any():
-            order = np.argsort(codes, kind="stable")
-            X, y = X[order], y[order]
-            values = [None if value is None else value[order] for value in values]
-        else:
-            # The user's arrays must neither become read-only nor be shared; sparse rows are a copy already.
-            X, y = X if sp.issparse(X) else X.copy(), y.copy()
-        offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
+        order = np.argsort(codes, kind="stable")
+        if (frequency := row_values.get("frequency_weight")) is not None:
+            order = order[frequency[order] > 0]
+        # Indexing copies: the user's arrays must neither become read-only nor be shared.
+        values = {"X": X, "y": y, **{name: row_values.get(name) for name in ROW_VALUES}}
+        rows = {name: None if value is None else value[order] for name, value in values.items()}
+        offsets = offsets_of(np.bincount(codes[order], minlength=len(labels)))
         names = None if encoding is None else encoding.feature_names
         columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
-        rows = dict(zip(ROW_VALUES, values, strict=True))
-        self._store(X=X, y=y, offsets=offsets, labels=labels, side_info=side.values, **columns, **rows)
+        self._store(**rows, offsets=offsets, labels=labels, side_info=side.values, **columns)
 
     def _store(self, **values: Any) -> None:
         vars(self).update(dict.fromkeys(FIELDS), **values)
@@ -383,10 +381,9 @@ class TaskSet(Fitted):
         """Number of rows per task, counted with their frequencies, (T,)."""
         if self.frequency_weight is None:
             return self.sizes.astype(float)
-        task = np.repeat(np.arange(len(self)), self.sizes)
-        return np.asarray(np.bincount(task, self.frequency_weight, len(self)), dtype=float)
+        return np.asarray(np.bincount(self.task_of_row, self.frequency_weight, len(self)), dtype=float)
 
-    def rows(self, index: Any) -> dict[str, Any]:
+    def rows(self, index: slice | np.ndarray) -> dict[str, Any]:
         """Return the values of the rows at these positions, by attribute."""
         values = {name: getattr(self, name) for name in ("X", "y", *ROW_VALUES)}
         return {name: None if value is None else value[index] for name, value in values.items()}
@@ -482,12 +479,12 @@ class TaskSet(Fitted):
             raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
         return self._with(*rows_of_tasks(self.offsets, index), index)
 
-    def _with(self, rows: Any, offsets: np.ndarray, index: Any) -> Self:
+    def _with(self, rows: slice | np.ndarray, offsets: np.ndarray, index: slice | np.ndarray) -> Self:
         """Return the tasks at the positions `index`; `rows` selects their rows."""
         side = None if self.side_info is None else self.side_info[index]
         return self.replace(**self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side)
 
-    def index_of(self, labels: Any) -> np.ndarray:
+    def index_of(self, labels: ValuesLike) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single label), always as a 1-D array."""
         single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
         # A tuple or frozenset is one label if there is such a task, else several labels.
@@ -551,7 +548,9 @@ class TaskSet(Fitted):
             raise ValueError(f"support: {found}. Leave it out to predict without rows.")
         return at
 
-    def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
+    def split(
+        self, sizes: Sequence[float], random_state: RandomState = None, shuffle: bool = True
+    ) -> list[Self]:
         """Split into sets of whole tasks.
 
         Parameters
@@ -568,7 +567,7 @@ class TaskSet(Fitted):
         return [self._take(order[end - count : end]) for end, count in zip(ends, counts, strict=True)]
 
     def support_query(
-        self, support: float = 0.5, random_state: Any = None, shuffle: bool = True
+        self, support: float = 0.5, random_state: RandomState = None, shuffle: bool = True
     ) -> tuple[Self, Self]:
         """Split the rows of each task into a support and a query set with the same tasks.
 
@@ -589,18 +588,28 @@ class TaskSet(Fitted):
         return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
 
     def support_rows(
-        self, support: float, random_state: Any, shuffle: bool = True
+        self, support: float, random_state: RandomState, shuffle: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a mask of the support rows of `support_query`, for rows without frequencies, and their number per task."""
-        n_support = row_counts(check_share("support", support), self.sizes)
-        task = np.repeat(np.arange(len(self)), self.sizes)
-        rank = row = np.arange(len(task)) - self.offsets[task]
+        n_support, keys = row_counts(check_share("support", support), self.sizes), None
         if shuffle:
             seed = np.frombuffer(check_rng(random_state).bytes(8), dtype="<u8")
-            order = np.lexsort((row_keys(seed, task, row), task))
-            rank = np.empty_like(row)
-            rank[order] = row
-        return np.asarray(rank < n_support[task]), n_support
+            keys = row_keys(seed, self.task_of_row, self.ranks())
+        return np.asarray(self.ranks(keys) < n_support[self.task_of_row]), n_support
+
+    @property
+    def task_of_row(self) -> NDArray[np.intp]:
+        """Position of the task of each row, (n,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def ranks(self, keys: np.ndarray | None = None) -> NDArray[np.int64]:
+        """Return the rank of every row among the rows of its task, in their own order or by these keys (n,)."""
+        task = self.task_of_row
+        rank = position = np.arange(len(task)) - self.offsets[task]
+        if keys is not None:
+            rank = np.empty_like(position)
+            rank[np.lexsort((keys, task))] = position
+        return rank
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
@@ -694,22 +703,23 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarray | None, Encoding | None]:
+def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoLike, Encoding | None]:
     if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
         raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
     try:
         rows, encoding = encode_rows(X, None, min_rows=0)
-        names = getattr(entry, "feature_names", None) if encoding is None else encoding.feature_names
+        if encoding is None and (names := getattr(entry, "feature_names", None)) is not None:
+            encoding = Encoding(None, None, tuple(map(ColumnEncoding, names)))
         target = check_target(read_target(y), rows.shape[0])
-        check_finite(rows, "X", columns=names)
+        check_finite(rows, "X", columns=None if encoding is None else encoding.source_names)
         check_finite(target, "y")
-        return rows, target, side, names, encoding
+        return rows, target, side, encoding
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
 
 
-def offsets_of(sizes: Any) -> np.ndarray:
+def offsets_of(sizes: ArrayLike) -> np.ndarray:
     """Return the offsets (T + 1,) of tasks with these numbers of rows."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
@@ -723,7 +733,7 @@ def rows_of_tasks(
     return np.repeat(offsets[index] - selected[:-1], sizes) + np.arange(selected[-1]), selected
 
 
-def check_share(name: str, value: Any) -> Share:
+def check_share(name: str, value: object) -> Share:
     """Return a number of rows (0 or more) or a fraction strictly between 0 and 1."""
     return check_int(name, value, minimum=0) if is_integer(value) else check_fraction(name, value)
 
@@ -741,8 +751,8 @@ def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.clip(part, np.minimum(1, most), most)
 
 
-def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
-    """Return numbers of tasks for `split`; fractions are rounded by the largest remainder method."""
+def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
+    """Return numbers of tasks for `split`; the sums of the first fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
         raise ValueError(f"sizes must be a list of numbers or fractions, as [0.8, 0.2]; got {sizes!r}.")
@@ -756,11 +766,9 @@ def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
     shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
     if shares.sum() > 1 + 1e-9:
         raise ValueError(f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1.")
-    exact = shares * n_tasks
-    floors = np.floor(exact + 1e-9).astype(np.int64)
-    spare = int(np.floor(exact.sum() + 0.5)) - int(floors.sum())
-    floors[np.argsort(floors - exact, kind="stable")[:spare]] += 1
-    if (floors == 0).any():
-        part = int(np.argmin(floors))
+    ends = np.floor(np.cumsum(shares) * n_tasks + 0.5 + 1e-9).astype(np.int64)
+    counts = np.diff(ends, prepend=0).tolist()
+    if 0 in counts:
+        part = counts.index(0)
         raise ValueError(f"sizes={values} leaves sizes[{part}] without a task: there are only {n_tasks}.")
-    return floors.tolist()
+    return counts
