@@ -45,6 +45,7 @@ from ..tasks.reading import (
     group_labels,
     group_rows,
     group_tasks,
+    label_array,
     positions_of,
     read_side_info,
     side_by_rows,
@@ -162,6 +163,24 @@ def _check_names_of_rows(
     """
     if encoding is None or (encoding.task is None and not is_frame(X)):
         validate_data(model, X, reset=reset, skip_check_array=True)
+
+
+def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
+    """Return a task without rows for each row of side information: of an array, of a frame, or of a mapping by label."""
+    values = side_info
+    if isinstance(side_info, Mapping):
+        labels = list(side_info)
+    elif hasattr(side_info, "index") and not callable(side_info.index):
+        labels = list(side_info.index)  # of pandas
+    else:
+        values = side_info if is_frame(side_info) else np.asarray(side_info)
+        labels = list(range(len(values)))
+    if not labels:
+        raise ValueError("side_info: there are no rows; pass a row for each task")
+    names = feature_names(learner)
+    rows = np.zeros((len(labels), learner.n_features_in_))
+    tasks = TaskSet(rows, np.zeros(len(labels)), label_array(labels), values).without_rows()
+    return _align_side_info(learner, tasks.replace(feature_names=names))
 
 
 def check_tasks(
