@@ -147,12 +147,11 @@ def test_a_full_disk_is_an_error(folder, model, tmp_path):
     """The first write stores a part without an error, and an unbuffered stream does not write the rest by itself."""
     side = ("--side-info", folder / "schools.csv")
     predict = f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
-    for unbuffered in ("", "1"):
-        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        with (tmp_path / "out.csv").open("w") as out:
-            options = {"stdout": out, "stderr": subprocess.PIPE, "text": True, "env": env}
-            done = subprocess.run(["bash", "-c", f"ulimit -f 1; {predict}"], **options)
-        assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
+    with (tmp_path / "out.csv").open("w") as out:
+        command = ["bash", "-c", f"ulimit -f 1; {predict}"]
+        env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=env)
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
 
 
 def test_labels_are_converted_to_those_of_the_model(folder, numeric_models):
@@ -646,7 +645,7 @@ def test_help_and_version():
         assert command in text
         shown = run(command, "--help").stdout
         assert f"Example: tailored {command}" in shown
-        assert "<bool>" not in text + shown
+        assert not re.search("--(common|first-rows|json|trust-regressor) *<bool>", shown)
         assert run(command, "-h").stdout == shown
 
 
