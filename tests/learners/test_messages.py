@@ -88,15 +88,6 @@ def test_a_task_that_was_not_seen_is_predicted_by_the_prior(learner, clusters):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_nan_in_training_names_the_task(clusters):
-    X = clusters.X.copy()
-    X[45, 2] = np.nan
-    with pytest.raises(ValueError, match=r"X.*NaN.*task 2"):
-        ConditionalLearner(fit_intercept=False).fit(
-            X, clusters.y, groups=np.repeat(clusters.labels, clusters.sizes)
-        )
-
-
 def test_overflow_names_the_step(clusters):
     clusters = TaskSet(1e3 * clusters.X, clusters.y, np.repeat(clusters.labels, clusters.sizes))
     with pytest.raises(ValueError, match=r"^step:.*1e\+308"):
