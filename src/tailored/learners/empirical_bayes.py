@@ -99,11 +99,11 @@ class EmpiricalBayesLearner(MetaLearner):
         Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
         whose log likelihoods can be compared between models with different fixed effects.
     time : None, str or int, default=None
-        Column of X with the times of the rows, by name or position.  It stays a column of the model.  Noise that is correlated
-        in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a candidate: it is accepted if the density of
-        held-out tasks rises by two standard errors and the error given support rows is not higher.  Rows are predicted given the residuals of the task's other rows.  By
-        default, the column that `TaskSet.from_frame` was given as ``time``.  Only for numbers in memory without weights, with at
-        most 12 columns.
+        Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
+        ``time``.  It stays a column of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
+        candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
+        is not higher.  Rows are predicted given the residuals of the task's other rows.  Only for numbers in memory without
+        weights, with at most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
