@@ -30,6 +30,7 @@ from .tables import (
 
 if TYPE_CHECKING:
     from ..summaries.summary import Summary
+    from ..tasks.parsing import ParsedFormula
 
 Loss = Literal["squared", "absolute", "poisson", "negative_binomial", "bernoulli"]
 _MODEL = "Model file written by `tailored fit`."
@@ -40,6 +41,8 @@ _TASK = "Column with the group (task) of each row, e.g. a school or a patient, o
 TaskColumn = Annotated[str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)]
 _TARGET = "Column to predict."
 Target = Annotated[str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)]
+_FORMULA = "Formula of lme4, e.g. 'score ~ hours + (hours | school)', instead of --task, --target, --features and --varying."
+FormulaText = Annotated[str | None, typer.Option("--formula", metavar="FORMULA", help=_FORMULA)]
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
 SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
 _SIDE_COLUMNS = "Comma-separated columns of DATA with side information; by default those that are constant within each task."
@@ -97,8 +100,9 @@ def _out(written: str) -> Any:
 
 def fit(
     data: Data,
-    task: TaskColumn,
-    target: Target,
+    task: TaskColumn = "",
+    target: Target = "",
+    formula: FormulaText = None,
     out: Annotated[Path, _out("Model file to write.")] = Path("model.tailored"),
     side_info: SideInfo = None,
     side_columns: SideColumns = None,
@@ -123,6 +127,7 @@ def fit(
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
+        columns = columns.with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
@@ -130,7 +135,7 @@ def fit(
         classes = _classes(tasks, loss)
         if classes:
             learner = _classifier(learner)
-            note(f"target {target!r} has {len(classes)} classes, so a classifier is fitted")
+            note(f"target {columns.target!r} has {len(classes)} classes, so a classifier is fitted")
         elif loss in ("squared", "absolute") and (hint := hint_about_target(getattr(tasks, "y", ()))):
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
@@ -194,8 +199,9 @@ def predict(
 
 def evaluate(
     data: Data,
-    task: TaskColumn,
-    target: Target,
+    task: TaskColumn = "",
+    target: Target = "",
+    formula: FormulaText = None,
     side_info: SideInfo = None,
     side_columns: SideColumns = None,
     features: Features = None,
@@ -225,6 +231,7 @@ def evaluate(
         check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
+        columns = columns.with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         import pyarrow as pa
 
@@ -308,6 +315,24 @@ class Columns(NamedTuple):
     features: list[str] | None = None
     varying: list[str] | None = None
     exposure: str | None = None
+    formula: ParsedFormula | None = None
+
+    def with_formula(self, text: str | None) -> Self:
+        """Return the columns of a formula, if there is one."""
+        required = {"--task": self.task, "--target": self.target}
+        given = required | {"--features": self.features, "--varying": self.varying}
+        if text is None:
+            if missing := [option for option, value in required.items() if not value]:
+                raise UsageError(f"Missing option '{missing[0]}', or --formula.")
+            return self
+        if repeated := [option for option, value in given.items() if value not in ("", None)]:
+            raise UsageError(f"{repeated[0]}: not with --formula, which has these columns. Leave it out.")
+        from ..tasks.encoding import as_columns
+        from ..tasks.parsing import parse
+
+        formula = parse(text)
+        task, target, features = as_columns(formula.task), formula.target, formula.columns
+        return self._replace(task=task, target=target, features=features, formula=formula)
 
     @property
     def labels(self) -> list[str]:
@@ -317,8 +342,9 @@ class Columns(NamedTuple):
         """Raise an error for columns that the table does not have."""
         options = ("--task", "--target", "--side-columns", "--features", "--varying", "--exposure")
         roles = (self.labels, [self.target], *self[2:5], [self.exposure] if self.exposure else None)
+        in_formula = ("--task", "--target", "--features") if self.formula is not None else ()
         for option, names in zip(options, roles, strict=True):
-            check_columns(table, names or (), option, path)
+            check_columns(table, names or (), "--formula" if option in in_formula else option, path)
 
 
 def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> Any:
@@ -334,9 +360,12 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     side = None if side_info is None else _read_by_task(labels, side_info, columns.labels, "--side-info")
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
-    options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
-    task = columns.labels if len(columns.labels) > 1 else columns.labels[0]
-    tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
+    if columns.formula is not None:
+        tasks = TaskSet.from_formula(columns.formula.text, table, **options)
+    else:
+        options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
+        task = columns.labels if len(columns.labels) > 1 else columns.labels[0]
+        tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
     note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
     if tasks.encoding is not None and tasks.encoding.imputes:
         note_imputed("data", table, tasks.encoding, columns.target)
@@ -367,6 +396,8 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
     from ..sources.scan import scan
 
     batches = "a file of 1 GB or more is read in batches"
+    if columns.formula is not None:
+        raise UsageError(f"--formula: {batches}. Use --task, --target, --features and --varying.")
     if side_info is not None:
         advice = "Join the side information to its rows, and name the columns with --side-columns."
         raise UsageError(f"--side-info: {batches}. {advice}")
@@ -396,6 +427,7 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
+    options["fit_intercept"] = columns.formula is None or columns.formula.has_intercept
     return EmpiricalBayesLearner(loss=loss, **options)
 
 
@@ -412,7 +444,8 @@ def _classifier(learner: Any) -> Any:
 
     if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
         raise UsageError("--loss, --common: leave them out, because the target has classes.")
-    return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
+    names = ("varying", "fit_intercept", "order", "n_jobs")
+    return EmpiricalBayesClassifier(**{name: getattr(learner, name) for name in names})
 
 
 def _summaries(learner: Any) -> dict[Any, Summary]:

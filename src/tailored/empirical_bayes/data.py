@@ -74,6 +74,7 @@ class Settings:
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
     varying: tuple[int, ...] | None = None  # positions of the varying coefficients, including the intercept
+    covariance: str | None = None  # of the varying coefficients, "full" or "diagonal"; None if it is selected
     curved: bool = True  # whether curves and products of columns may be shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
@@ -124,7 +125,13 @@ class TrainingData:
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
         scaling = self.response.scaling(Scaling.of(self.tasks, self.settings.fit_intercept, centre=True))
         # In a time series, intercept and slopes are less correlated at the first row than at the mean.
-        return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
+        scaling = scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
+        varying, covariance = self.settings.varying, self.settings.covariance
+        if varying is not None and (covariance == "diagonal" or self.tasks.n_features not in varying):
+            # Such covariances depend on the zero of a column, which is that of the user, as in lme4.
+            at = np.isin(np.arange(len(scaling.shift)), varying)
+            scaling = replace(scaling, shift=np.where(at, 0.0, scaling.shift))
+        return scaling
 
     @property
     def response(self) -> Response:

@@ -179,7 +179,8 @@ def _select_covariance(
     """Fit one Gaussian with each covariance; return the folds, all candidates and the selected one."""
     settings = data.settings
     d = data.statistics.n_features
-    chains = covariance_structures(d, settings.fit_intercept, settings.varying, full=not data.is_wide)
+    given = settings.varying, settings.covariance
+    chains = covariance_structures(d, settings.fit_intercept, *given, full=not data.is_wide)
     folds = _prepare(data, data.folds, chains, lambda fold: state_of(fold, side))
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,

@@ -246,15 +246,23 @@ class Atoms(Structure):
 
 
 def covariance_structures(
-    n_features: int, has_intercept: bool, varying: tuple[int, ...] | None = None, *, full: bool = True
+    n_features: int,
+    has_intercept: bool,
+    varying: tuple[int, ...] | None = None,
+    covariance: str | None = None,
+    *,
+    full: bool = True,
 ) -> list[list[MixedModel]]:
     """Return one Gaussian with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
-    "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks.
+    "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks, and the user may
+    set their ``covariance``.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
         return [[single]]
+    if covariance is not None:
+        return [[replace(single, covariance=covariance)]]
     kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
     if varying is not None or n_features > has_intercept:
         kinds.append("diagonal")

@@ -155,7 +155,7 @@ class EmpiricalBayesClassifier(_Classifier):
 
     Parameters
     ----------
-    feature_map, common, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
+    feature_map, common, varying, covariance, fit_intercept, n_support, order, n_jobs, progress, random_state
         See `EmpiricalBayesLearner`.  ``common`` is None or "linear": shared regressors are for numbers.
 
     Attributes
@@ -171,6 +171,7 @@ class EmpiricalBayesClassifier(_Classifier):
     _: KW_ONLY
     common: str | None = None
     varying: Any = None
+    covariance: str | None = None
     fit_intercept: bool = True
     n_support: Any = None
     order: str = "random"

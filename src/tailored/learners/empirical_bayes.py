@@ -38,6 +38,7 @@ from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.episodes import SupportSampling
+from ..tasks.formula import Formula
 from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
@@ -80,7 +81,7 @@ class EmpiricalBayesLearner(MetaLearner):
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
         raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
-        ``device``; "linear" does not.  Each category of a column with more than 20 categories always has a shared effect,
+        ``device``; "linear" does not, nor does a formula that determines ``varying``.  Each category of a column with more than 20 categories always has a shared effect,
         shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
@@ -91,7 +92,11 @@ class EmpiricalBayesLearner(MetaLearner):
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
-        model.  By default, all columns or none have random slopes, whichever is selected on held-out tasks.
+        model.  By default, the random effects are those of the formula (`TaskSet.from_formula`), or all columns or none have
+        random slopes, whichever is selected on held-out tasks.
+    covariance : None, "full" or "diagonal", default=None
+        Covariance of the random effects, if ``varying`` or a formula determines them.  With "diagonal", they are uncorrelated
+        at zero of the columns.  By default it is that of the formula, or it is selected on held-out tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -147,6 +152,7 @@ class EmpiricalBayesLearner(MetaLearner):
     loss: Any = "squared"
     common: Any = None
     varying: Any = None
+    covariance: str | None = None
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -387,6 +393,7 @@ class EmpiricalBayesLearner(MetaLearner):
         # A quantile is the median plus a calibrated multiple of the standard deviation.
         loss = self.loss_ if quantile is None else Absolute()
         sampling, varying = self._support_sampling(), self._varying_positions(together)
+        formula, is_linear = self._formula, isinstance(self.common, str) and self.common == "linear"
         settings = Settings(
             loss,
             bool(self.fit_intercept),
@@ -396,7 +403,8 @@ class EmpiricalBayesLearner(MetaLearner):
             sampling,
             self.device,
             varying,
-            self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
+            self.covariance if formula is None else self.covariance or formula.covariance,
+            formula is None and self.device is None and not is_linear,
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
         )
@@ -464,6 +472,8 @@ class EmpiricalBayesLearner(MetaLearner):
             if not self._has_plain_common:
                 raise ValueError("device: a shared regressor runs on the CPU; use device=None or common=None")
         self._support_sampling()
+        if self.covariance is not None:
+            check_choice("covariance", self.covariance, ("full", "diagonal"))
         if isinstance(self.common, str):
             check_choice("common", self.common, ("auto", "linear"))
         elif self.common is not None:
@@ -471,6 +481,11 @@ class EmpiricalBayesLearner(MetaLearner):
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
+
+    @property
+    def _formula(self) -> Formula | None:
+        """The formula that the tasks were read with, if it determines the random effects."""
+        return None if self.encoding_ is None or self.varying is not None else self.encoding_.formula
 
     def _support_sampling(self) -> SupportSampling:
         return SupportSampling.of(self.n_support, self.order)
@@ -485,14 +500,22 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
         """Return the positions of the coefficients that vary, including the intercept; None if they are to be selected."""
-        if (varying := self.varying) is None:
+        varying, formula = self.varying, self._formula
+        if formula is not None:
+            varying, has_one = formula.varying, formula.has_intercept
+            if has_one != self.fit_intercept:
+                stated = f"the formula has {'an' if has_one else 'no'} intercept"
+                raise ValueError(f"fit_intercept: {stated}; pass fit_intercept={has_one}")
+        if varying is None:
+            if self.covariance is not None:
+                raise ValueError("covariance: only with varying; name the columns with random slopes there")
             return None
         if isinstance(varying, str) or not hasattr(varying, "__iter__"):
             raise TypeError(f"varying: expected a list of columns, got {varying!r}; write [{varying!r}]")
         if len(tasks) < 2:
             raise ValueError("varying: needs at least two tasks, got 1; pass more tasks, or leave it out")
         found = {position for column in varying for position in self._column_positions(column)}
-        if self.fit_intercept:
+        if self.fit_intercept and (formula is None or formula.has_random_intercept):
             found.add(self.n_features_in_)
         if not found:
             raise ValueError("varying: nothing varies without an intercept; name a column")

@@ -28,7 +28,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         names = " + ".join(f"{weight:.2g} {type(part).__name__}" for weight, part in learner.common_)
         yield f"{names} is the shared regressor; the numbers below describe the residuals."
     centre = ""
-    if prior.scaling.shift.any():
+    shift = prior.scaling.shift
+    if shift[list(learner.structure_.get("varying", range(len(shift))))].any():
         centre = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
     yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
     if (formula := lme4_formula(learner)) is not None:
@@ -120,6 +121,8 @@ def lme4_formula(learner: Any) -> str | None:
     slopes = [j for j in varying if j < learner.n_features_in_]
     is_diagonal = covariance == "diagonal" and len(slopes) + has_intercept > 1
     sources, encoding = names, learner.encoding_
+    if encoding is not None and encoding.formula is not None:
+        return f"Formula of lme4: {encoding.formula.text}." if learner.varying is None else None
     if encoding is not None and not is_diagonal:
         sources = [c.name if c.kind == "categorical" else name for c in encoding.features for name in c.names]
     task, target = task_columns["task"], task_columns["target"]
@@ -132,7 +135,7 @@ def lme4_formula(learner: Any) -> str | None:
     if prior.has_exposure:
         effects = f"offset(log(exposure)) + {effects}"
     text = f"{_quoted(target or 'y')} ~ {_terms(fixed, names, sources, has_intercept)} + {effects}"
-    notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any())
+    notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift[slopes].any())
     notes += ", with the effects of the side information" * (learner.side_structure_ is not None)
     return f"Formula of lme4: {text}{notes}."
 

@@ -91,7 +91,8 @@ def _names(tasks: Any) -> list[str]:
 
 def _features(tasks: Any) -> Iterator[tuple[str, ...]]:
     """Yield an entry for each feature of the table that the tasks were read from."""
-    columns = map(ColumnEncoding, _names(tasks)) if tasks.encoding is None else tasks.encoding.features
+    is_plain = tasks.encoding is None or tasks.encoding.formula is not None
+    columns = map(ColumnEncoding, _names(tasks)) if is_plain else tasks.encoding.features
     j = 0
     for column in columns:
         text = column.text()
@@ -138,7 +139,8 @@ def data_notes(tasks: Any, names: Any = None, *, may_vary: bool = True) -> list[
         read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
         parts = () if encoding is None else encoding.task_columns
         chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]
-        if may_vary and chosen and in_task.any():
+        has_formula = encoding is not None and encoding.formula is not None
+        if may_vary and not has_formula and chosen and in_task.any():
             columns = list(dict.fromkeys(read.get(titles[j], titles[j]) for j in chosen))
             advice = f"pass side_info=X[{f':, {chosen}' if names is None else columns}], and X without them"
             if encoding is not None and encoding.task_columns:

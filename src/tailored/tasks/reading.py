@@ -42,6 +42,7 @@ from .encoding import (
     declared_types,
     refuse_numbers_as_text,
 )
+from .parsing import ParsedFormula
 
 Keys = NDArray[np.uint64]
 
@@ -554,6 +555,7 @@ class LongTable:
     encoding: Encoding | None = None
     missing: str = "error"
     row_columns: Mapping[str, str | None] = field(default_factory=dict)
+    formula: ParsedFormula | None = None  # the features are then its columns
 
     def read(self) -> TaskRows:
         """Read the table; values are checked later, when the rows of each task are collected."""
@@ -597,8 +599,12 @@ class LongTable:
         grouping = group_tasks(data, self.task)
         if self.encoding is None:
             imputes = self.missing == "impute"
-            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes)
+            categorical = () if self.formula is None else self.formula.categorical
+            roles_of = self.task, self.target
+            encoding, X = Encoding.of(data, names, *roles_of, imputes=imputes, categorical=categorical)
             warn_second_grouping(data, encoding, grouping)
+            if self.formula is not None:
+                encoding, X = self.formula.apply(encoding, X)
         elif self.missing == "impute" and not self.encoding.imputes:
             raise ValueError(
                 "missing: the encoding has no means to impute. Use missing='impute' for the training table."

@@ -10,10 +10,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_features, read_frame, read_target
+from .._utils.frames import (
+    RowsLike,
+    SideInfoLike,
+    ValuesLike,
+    read_features,
+    read_frame,
+    read_target,
+    require_columns,
+)
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     canonical_csr,
+    check_choice,
     check_finite,
     check_fraction,
     check_int,
@@ -29,6 +38,7 @@ from .._utils.validation import (
 )
 from .describing import Description
 from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns
+from .parsing import parse
 from .reading import (
     Grouping,
     LongTable,
@@ -200,6 +210,46 @@ class TaskSet(Fitted):
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
         return cls.from_grouped(*table.read())
+
+    @classmethod
+    def from_formula(
+        cls,
+        formula: str,
+        frame: Any,
+        *,
+        side_info: SideInfoLike = None,
+        side_columns: Sequence[str] | None = None,
+        missing: str = "error",
+        sample_weight: str | None = None,
+        frequency_weight: str | None = None,
+        exposure: str | None = None,
+    ) -> Self:
+        """Read tasks from a long dataframe with a formula of lme4, such as ``"score ~ hours * kind + (hours | school)"``.
+
+        The features are the columns of the fixed effects, also those that are constant within tasks, so these are not shrunk.
+        The group is the task, or the combination of several columns (``a:b``).  `EmpiricalBayesLearner` and
+        `EmpiricalBayesClassifier` fit the random effects of the formula: correlated with ``|``, uncorrelated with ``||``,
+        and no curves and products besides those of the formula.  Set ``varying`` to have them selected; other learners ignore
+        the random effects.  The encoding contains the formula, so learners read new tables in the same way.  Needs formulaic.
+
+        Parameters
+        ----------
+        formula : str
+            Fixed effects with the operators + - : * / ** ( ) and 0 or 1, and one group.  Categories are read as by
+            `from_frame`, but however many there are, each has an indicator.  ``C(x)`` makes numbers categories.
+            Functions are I, log, exp, sqrt and others of NumPy, with or without ``np.``.
+        frame : dataframe
+        side_info, side_columns, sample_weight, frequency_weight, exposure
+            See `from_frame`.
+        missing : {"error", "drop"}, default="error"
+        """
+        check_choice("missing", missing, ("error", "drop"))
+        parsed = parse(formula)
+        data, used = read_frame(frame, "frame"), [parsed.target, *as_columns(parsed.task), *parsed.columns]
+        require_columns(data, "formula", used)
+        columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
+        return cls.from_grouped(*LongTable(frame, *roles, None, missing, columns, parsed).read())
 
     @classmethod
     def from_columns(

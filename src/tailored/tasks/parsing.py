@@ -1,0 +1,169 @@
+"""Parse formulas such as "score ~ hours * kind + (hours | school)".
+
+formulaic parses the terms and decides which indicators of categories are redundant.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from .._utils.validation import name_some
+from .encoding import ColumnEncoding, Encoding, TaskColumns
+from .formula import FUNCTIONS, Array, Formula, evaluate
+
+#: Matches (columns | task) and (columns || task); the columns may have two levels of parentheses.
+_BAR = re.compile(r"\(((?:[^()|]|\((?:[^()]|\([^()]*\))*\))*)\|(\|?)([^()|]*)\)")
+#: The placeholder of these terms among the fixed effects.
+_PLACE = "_random_effects"
+
+
+class ParsedFormula(NamedTuple):
+    """The parts of a formula, before it is applied to a table; the terms are objects of formulaic."""
+
+    text: str
+    target: str
+    task: TaskColumns
+    fixed: Any
+    random: list[Any]
+    is_diagonal: bool
+    columns: list[str]  # columns of the table, without the task and the target
+    numeric: set[str]  # columns inside functions
+    categorical: set[str]  # columns inside C()
+
+    @property
+    def has_intercept(self) -> bool:
+        return "1" in self.fixed
+
+    def apply(self, encoding: Encoding, X: Array) -> tuple[Encoding, Array]:
+        """Return the encoding with the formula, and the columns of the formula; ``X`` are the encoded columns."""
+        if encoding.levels:  # fixed effects are not shrunk, however many categories there are
+            encoding, X = encoding.with_indicators(X)
+        if words := [c.name for c in encoding.features if c.kind == "categorical" and c.name in self.numeric]:
+            _refuse(self.text, f"{words[0]!r} has categories, so it cannot be in a function")
+        fixed, *random = (tuple(_columns(terms, encoding.features)) for terms in (self.fixed, *self.random))
+        formula = Formula(
+            self.text,
+            fixed,
+            tuple(":".join(factors) for part in random for factors in part),
+            "diagonal" if self.is_diagonal else "full",
+            self.has_intercept,
+            any("1" in terms for terms in self.random),
+        )
+        if others := set(formula.varying) - set(formula.names):
+            advice = "Add it to them; for categories k, write (k | g) instead of (0 + k | g)"
+            found = f"{name_some(sorted(others))} varies and is not among the fixed effects"
+            _refuse(self.text, f"{found}. {advice}")
+        encoding = replace(encoding, formula=formula)
+        return encoding, encoding.design(X)
+
+
+def parse(text: str) -> ParsedFormula:
+    """Return the parts of a formula; raise ValueError for what this package does not have."""
+    if not isinstance(text, str) or text.count("~") != 1:
+        raise ValueError(f"formula: expected a string such as 'y ~ x + (x | g)', got {text!r}.")
+    left, right = text.split("~")
+    target, bars = left.strip().strip("`"), _BAR.findall(right)
+    if not target or re.search(r"[(+*/]", target):
+        advice = "Make the target a column; for successes and failures, make two rows, with frequency_weight"
+        _refuse(text, f"{target!r} is not a column. {advice}")
+    if not bars or "|" in _BAR.sub("", right):
+        _refuse(text, "the task and the columns that vary must be in parentheses, as in (1 | g) or (x | g)")
+    group, *others = dict.fromkeys(group.strip() for *_, group in bars)
+    if others:
+        crossed = f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
+        _refuse(text, f"there are two groups, {group!r} and {others[0]!r}. For crossed groups, use {crossed}")
+    if "/" in group:
+        outer, pair = group.split("/")[0].strip(), group.replace("/", ":")
+        _refuse(text, f"{group!r} is nested. Write {outer} + (1 | {pair}); effects of {outer} are then fixed")
+    fixed, *random = _read(text, [_BAR.sub(f" {_PLACE} ", right), *(columns for columns, *_ in bars)])
+    if [str(term) for term in fixed if _PLACE in str(term)] != [_PLACE]:
+        _refuse(text, f"the term of {group!r} must be added with +")
+    if not all(random) or (len(bars) > 1 and max(map(len, random)) > 1):
+        _refuse(text, f"write one term (x | {group}) with all columns that vary, or (1 | {group})")
+    if "1" not in fixed and any("1" in terms for terms in random):
+        _refuse(text, "a random intercept needs a fixed one. Remove '0 +' or '- 1', or write (0 + x | g)")
+    plain, numeric, categorical = _used(text, (fixed, *random))
+    if both := (plain | numeric) & categorical:
+        _refuse(text, f"{name_some(sorted(both))} is also in C(). Make it another column there")
+    names = tuple(name.strip().strip("`") for name in group.split(":"))
+    return ParsedFormula(
+        text,
+        target,
+        names if len(names) > 1 else names[0],
+        fixed,
+        random,
+        len(bars) > 1 or bool(bars[0][1]),
+        sorted(plain | numeric | categorical),
+        numeric,
+        categorical,
+    )
+
+
+def _read(text: str, parts: Sequence[str]) -> list[Any]:
+    """Return the terms of each part of a formula."""
+    try:
+        from formulaic import Formula as Terms
+        from formulaic.errors import FormulaicError
+    except ImportError as error:
+        advice = "Install it with python -m pip install '.[formula]' in a checkout."
+        raise ImportError(f"formula: formulaic is not installed. {advice}") from error
+    try:
+        return [Terms(part) for part in parts]
+    except (FormulaicError, SyntaxError) as error:
+        _refuse(text, f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}")
+
+
+def _used(text: str, parts: Sequence[Any]) -> tuple[set[str], set[str], set[str]]:
+    """Return the columns of the table that are terms, those inside functions, and those inside C()."""
+    plain: set[str] = set()
+    numeric: set[str] = set()
+    categorical: set[str] = set()
+    for term in (term for terms in parts for term in terms if str(term) != "1"):
+        for factor in term.factors:
+            kind, expression = factor.eval_method.value, str(factor.expr)
+            if kind == "literal":
+                _refuse(text, f"{str(term)!r} has a number. Leave it out, or write I() for arithmetic")
+            elif kind == "lookup":
+                plain.add(expression)
+            elif expression != _column(expression):
+                categorical.add(_column(expression))
+            else:
+                names = {node.id for node in ast.walk(ast.parse(expression)) if isinstance(node, ast.Name)}
+                names -= {"np", *FUNCTIONS}
+                evaluate(expression, dict.fromkeys(names, 1.0))
+                numeric |= names
+    return plain - {_PLACE}, numeric, categorical
+
+
+def _column(expression: str) -> str:
+    """Return x for C(x), and other expressions unchanged."""
+    return re.sub(r"^C\((\w+)\)$", r"\1", expression)
+
+
+def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[str, ...]]:
+    """Yield the factors of each column of these terms; formulaic leaves out redundant indicators."""
+    import pandas
+
+    categories = {column.name: column.categories for column in features if column.kind == "categorical"}
+    row: dict[str, Any] = {_PLACE: [1.0], **{column.name: [1.0] for column in features}}
+    row |= {name: pandas.Categorical(values[:1], values) for name, values in categories.items()}
+    with np.errstate(all="ignore"):
+        one = terms.get_model_matrix(pandas.DataFrame(row), {"np": np, **FUNCTIONS}, na_action="ignore")
+    for scoped in (scoped for part in one.model_spec.structure for scoped in part.scoped_terms):
+        choices = []
+        for each in reversed(list(scoped.factors)):  # the first factor varies fastest, as in R
+            name = _column(each.factor.expr)
+            values = categories[name][bool(each.reduced) :] if name in categories else ()
+            choices.append([f"{name}={value}" for value in values] if name in categories else [name])
+        yield from (column[::-1] for column in product(*choices) if column and column != (_PLACE,))
+
+
+def _refuse(text: str, reason: str) -> NoReturn:
+    raise ValueError(f"formula: {' '.join(text.split())!r}: {reason}.")
