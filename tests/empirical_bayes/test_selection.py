@@ -64,7 +64,7 @@ def test_correlations_are_shrunk_to_zero():
     weights = rng.normal(size=(12, 1)) * [1.0, 0.9] + 0.1 * rng.normal(size=(12, 2))
     statistics = data_of(tasks_of(weights, 4, 1.0, 1), fit_intercept=False).statistics
     fitter = StructureFitter.of(statistics, [0])
-    fits = [fitter.most_likely(full).covariances[0] for full in covariance_structures(2, False)[-1]]
+    fits = [fitter.fit(full).covariances[0] for full in covariance_structures(2, False)[-1]]
     correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in fits]
     assert (np.diff(correlations) < 0.0).all()
     assert correlations[0] > 0.5
@@ -118,8 +118,8 @@ def test_the_pooled_fit_is_a_rival(monkeypatch):
     select = selection._select_covariance
 
     def worse(*arguments):
-        folds, tried, single = select(*arguments)
-        return folds, tried, replace(single, errors=single.errors + 1.0)
+        tried, single = select(*arguments)
+        return tried, replace(single, errors=single.errors + 1.0)
 
     monkeypatch.setattr(selection, "_select_covariance", worse)
     with pytest.warns(UnhelpfulWarning, match="one fit to the rows of all tasks; no column of X stands out"):
@@ -143,9 +143,8 @@ def test_the_column_that_stands_out_is_named():
 
 
 def count_components(data):
-    folds, _, single = selection._select_covariance(
-        data, None, lambda fold, side: selection._fold_state(data, fold, side), Stages("")
-    )
+    folds = [selection._fold_state(data, fold, None) for fold in data.folds]
+    _, single = selection._select_covariance(data, folds, Stages(""))
     return selection.count_components(data, folds, single, single)
 
 

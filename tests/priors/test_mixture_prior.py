@@ -12,7 +12,6 @@ import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding, SideVector
-from tailored.feature_maps.posterior import TaskSummary
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.mixture import log_gates
@@ -22,7 +21,7 @@ from tailored.gaussian.starts import fit_mixture
 from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
-from tailored.priors.mixture import MeanShift, MixturePrior, interpolation
+from tailored.priors.mixture import MeanShift, MixturePrior, TaskSummary, interpolation
 from tailored.tasks.rows import Scaling
 
 D, Q = 6, 2
@@ -70,18 +69,16 @@ def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
     # The shift at three rows is zero, as where it does not lower the validation error.
     shifts = [MeanShift(0.0), MeanShift(3.0), MeanShift(15.0)] if n_shifts else []
     for at in (0, 2)[:n_shifts]:
-        scales = rng.uniform(0.5, 2.0, size=5)
+        m = d + 2 + extra
         summary = TaskSummary(
             rng.normal(size=d),
             rng.normal(size=(d, d)),
-            *scales[:2],
-            rng.normal(size=2),
-            scales[2:4],
+            *rng.uniform(0.5, 2.0, size=2),
             side == "rows",
-            rng.normal(size=d + 2 + extra),
-            scales[4],
+            rng.normal(size=m),
+            rng.uniform(0.5, 2.0, size=m),
         )
-        B = 0.2 * rng.normal(size=(d, 1 + d + 2 + extra))
+        B = 0.2 * rng.normal(size=(d, 1 + m))
         shifts[at] = MeanShift(shifts[at].rows, B, summary)
     return MixturePrior(scaling=scaling, model=mixture, side=features, shifts=tuple(shifts))
 

@@ -33,6 +33,8 @@ RC: Any = {
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+#: Small title below which a figure is drawn.
+NOTE: Any = {"fontsize": 8, "color": "0.35"}
 #: Legend with a background, so that it stays readable over markers.
 LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
@@ -130,11 +132,6 @@ def find_column(column: Any, names: list[str], argument: str = "column") -> int:
     elif str(column) in names:
         return names.index(str(column))
     raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
-
-
-def table_name(learner: Any, role: str) -> str:
-    """Return the name of the "task" or "target" column in `fit`; without column names, return ``role``."""
-    return str(learner.columns_in_.get(role) or role)
 
 
 def shortened(name: Any, longest: int = NAME_WIDTH) -> str:

@@ -16,9 +16,6 @@ from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
 from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, shortened
 
-#: Number of bootstrap samples of tasks.
-N_BOOTSTRAP = 500
-
 
 @dataclass
 class RowsDisplay(ModelDisplay):
@@ -94,7 +91,7 @@ class CalibrationDisplay(ModelDisplay):
     prob_true, prob_pred : arrays (n_bins,)
         Observed frequency and mean predicted probability of each bin, as in scikit-learn.
     standard_errors : array (n_bins,)
-        Standard errors of ``prob_true``, from a bootstrap of whole tasks.
+        Standard errors of ``prob_true`` as a ratio of sums over tasks, which may be correlated within tasks.
     counts : array (n_bins,)
         Number of rows of each bin.
     label : str
@@ -106,8 +103,6 @@ class CalibrationDisplay(ModelDisplay):
     standard_errors: Array
     counts: NDArray[np.int64]
     label: str
-
-    size = (3.9, 3.2)
 
     @classmethod
     def from_estimator(
@@ -161,7 +156,6 @@ class CalibrationDisplay(ModelDisplay):
         groups: Any = None,
         n_bins: int = 10,
         label: str = "the class",
-        random_state: int = 0,
         ax: Any = None,
     ) -> Self:
         """Draw predicted probabilities against binary targets.
@@ -177,8 +171,6 @@ class CalibrationDisplay(ModelDisplay):
         n_bins : int, default=10
         label : str
             Name of the class, for the axis.
-        random_state : int, default=0
-            Seed of the bootstrap.
         """
         y, p = (np.asarray(values, dtype=float) for values in (y_true, y_prob))
         valid = y.ndim == 1 and y.shape == p.shape and len(y) > 0
@@ -187,18 +179,13 @@ class CalibrationDisplay(ModelDisplay):
         edges = np.quantile(p, np.linspace(0.0, 1.0, check_int("n_bins", n_bins, minimum=1) + 1)[1:-1])
         bins = np.unique(np.searchsorted(edges, p), return_inverse=True)[1]
         tasks = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-        # A bootstrap of whole tasks needs only the sums by task and bin.
-        n_tasks, n_used = shape = int(tasks.max()) + 1, int(bins.max()) + 1
-        cells = np.ravel_multi_index((tasks, bins), shape)
-        rows, events = (np.bincount(cells, each, n_tasks * n_used).reshape(shape) for each in (None, y))
-        rng = np.random.default_rng(random_state)
-        draws = (rng.multinomial(n_tasks, np.full(n_tasks, 1.0 / n_tasks)) for _ in range(N_BOOTSTRAP))
-        with np.errstate(invalid="ignore"):
-            frequencies = np.array([(drawn @ events) / (drawn @ rows) for drawn in draws])
-        counts = rows.sum(axis=0)
-        prob_pred = np.bincount(bins, p) / counts
-        error = np.nanstd(frequencies, axis=0, ddof=1)
-        return cls(events.sum(axis=0) / counts, prob_pred, error, counts, label).plot(ax)
+        counts = np.bincount(bins)
+        prob_true, prob_pred = (np.bincount(bins, values) / counts for values in (y, p))
+        # Rows of a task are not independent: linearise the ratio and sum the residuals of each task first.
+        residuals = np.zeros((tasks.max() + 1, len(counts)))
+        np.add.at(residuals, (tasks, bins), y - prob_true[bins])
+        errors = np.sqrt((residuals**2).sum(axis=0)) / counts
+        return cls(prob_true, prob_pred, errors, counts, label).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.plot([0, 1], [0, 1], color="0.35", linestyle="--", linewidth=1.0, label="perfectly calibrated")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any, TypeVar
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
+from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Response, response_of
@@ -26,6 +28,7 @@ from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
+R = TypeVar("R")
 
 #: From this number of tasks on, a single split into training and held-out tasks replaces cross-validation.
 MANY_TASKS = 500
@@ -74,10 +77,11 @@ class Settings:
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
     varying: tuple[int, ...] | None = None  # positions of the varying coefficients, including the intercept
-    covariance: str | None = None  # of the varying coefficients, "full" or "diagonal"; None if it is selected
     curved: bool = True  # whether curves and products of columns may be shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
+    covariance: str | None = None  # "full" or "diagonal", if set by the user
+    reml: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,14 +128,13 @@ class TrainingData:
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
         scaling = self.response.scaling(Scaling.of(self.tasks, self.settings.fit_intercept, centre=True))
+        varying = self.settings.varying
+        has_slopes_only = varying is not None and self.tasks.n_features not in varying
+        if self.settings.covariance == "diagonal" or has_slopes_only:
+            # Whether random effects are uncorrelated depends on where the columns are zero: keep the user's zero.
+            return replace(scaling, shift=np.zeros_like(scaling.shift))
         # In a time series, intercept and slopes are less correlated at the first row than at the mean.
-        scaling = scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
-        varying, covariance = self.settings.varying, self.settings.covariance
-        if varying is not None and (covariance == "diagonal" or self.tasks.n_features not in varying):
-            # Such covariances depend on the zero of a column, which is that of the user, as in lme4.
-            at = np.isin(np.arange(len(scaling.shift)), varying)
-            scaling = replace(scaling, shift=np.where(at, 0.0, scaling.shift))
-        return scaling
+        return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
 
     @property
     def response(self) -> Response:
@@ -171,6 +174,17 @@ class TrainingData:
 
     def seed(self, purpose: Draw, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
+
+    def in_parallel(self, work: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
+        """Call ``work`` with each tuple of arguments, in ``n_jobs`` threads; return the results in their order."""
+
+        def call(arguments: tuple[Any, ...]) -> R:
+            with single_threaded_blas():  # the limit of OpenMP is that of a thread
+                return work(*arguments)
+
+        pool = joblib.Parallel(n_jobs=self.settings.n_jobs, require="sharedmem", return_as="generator")
+        results: Iterator[R] = pool(joblib.delayed(call)(arguments) for arguments in calls)
+        return results
 
     @cached_property
     def folds(self) -> list[Fold]:

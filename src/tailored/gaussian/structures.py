@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..tasks.rows import Array
 from .atoms import fit_atoms
@@ -27,8 +28,9 @@ from .em import (
 from .low_rank import Calibration, LowRankFitter, RotatedTasks
 from .mixture import Mixture
 from .moments import Moments, Sums, Totals
+from .reml import maximise_restricted
 from .rows import Tasks
-from .side import Group, SideFit, SideStructure, fit_side, gate_penalties
+from .side import Group, SideFit, SideStructure, Term, fit_side, gate_penalties
 from .sites import ResponseRows
 from .starts import COMPONENT_SHRINKAGE, fit_mixture
 
@@ -134,6 +136,14 @@ class MixedModel(Structure):
 
     def restrict(self, covariances: Array) -> Array:
         return covariances if self.covariance == "full" else keep_diagonal(covariances)
+
+    def pattern(self, d: int) -> NDArray[np.bool_]:
+        """Return which entries of W (d, d) are not zero."""
+        inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
+        if self.covariance == "intercept":
+            inside = np.arange(d) == d - 1
+        every = np.outer(inside, inside) & (self.covariance != "none")
+        return every if self.covariance == "full" else every & np.eye(d, dtype=bool)
 
     def shrinkage(self, model: Mixture) -> Shrinkage | None:
         if not self.pseudo_tasks:
@@ -246,23 +256,15 @@ class Atoms(Structure):
 
 
 def covariance_structures(
-    n_features: int,
-    has_intercept: bool,
-    varying: tuple[int, ...] | None = None,
-    covariance: str | None = None,
-    *,
-    full: bool = True,
+    n_features: int, has_intercept: bool, varying: tuple[int, ...] | None = None, *, full: bool = True
 ) -> list[list[MixedModel]]:
     """Return one Gaussian with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
-    "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks, and the user may
-    set their ``covariance``.
+    "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
         return [[single]]
-    if covariance is not None:
-        return [[replace(single, covariance=covariance)]]
     kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
     if varying is not None or n_features > has_intercept:
         kinds.append("diagonal")
@@ -315,13 +317,24 @@ class StructureFitter:
         """Γ (d, q)."""
         return None if self.side_fit is None else self.side_fit.Gamma
 
-    def fit(self, structure: Structure) -> Mixture:
-        """Return the fitted model; W of a mixed model is corrected for the degrees of freedom of the mean."""
-        model, T = self.most_likely(structure), len(self.tasks)
-        return model.scaled(T / (T - 1.0)) if isinstance(structure, MixedModel) and T > 1 else model
+    def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
+        """Return the REML (or maximum likelihood) fit and its log likelihood, or, where `fit` is used instead, None.
 
-    def most_likely(self, structure: Structure) -> Mixture:
-        """Return the maximum likelihood model, without the correction of `fit`."""
+        The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than columns.
+        """
+        model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
+        if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not d < len(tasks):
+            return model, None
+        if not isinstance(tasks, Moments):
+            return model, None
+        terms: list[Term] = []
+        if self.side_fit is not None:
+            assert tasks.side is not None
+            tasks, terms = tasks.shifted(-tasks.side @ self.side_fit.Gamma.T), self.side_fit.terms
+        return maximise_restricted(tasks, model, structure.pattern(d), terms, reml)
+
+    def fit(self, structure: Structure) -> Mixture:
+        """Return the maximum likelihood model."""
         model = self.without_side(structure)
         return replace(model, side=self.side) if structure.has_mean else model
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_tensor
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -29,10 +29,19 @@ from .._utils.validation import (
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
-from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
-from ..priors.intervals import Calibration, calibrate
+from ..priors.base import (
+    Posterior,
+    Predicted,
+    Prior,
+    adapt_tasks,
+    calibrate,
+    needs_covariances,
+    predict,
+    predict_blocks,
+)
+from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.effects import effects_frame
+from ..summaries.model import effects_frame
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
@@ -357,8 +366,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             reading.refuse_side_info(self)
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
-        side_info = reading.side_of_rows(self, X, reading.side_by_label(self, side_info))
-        side_info = side_by_rows(side_info, groups, X)
+        if side_info is not None:
+            side_info = side_by_rows(reading.side_by_label(self, side_info), groups, X)
+        elif self.encoding_ is not None and is_frame(X):
+            side_info = self.encoding_.read_columns(X, None)[0]
         X = rows
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
@@ -661,37 +672,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_fraction("coverage", coverage)
         return effects_frame(self, reading.read(self, X, y, groups, side_info), coverage)
 
-    def summary(
-        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
-    ) -> Summary:
+    def summary(self) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
         It contains the selected model structure, fixed effects with standard errors, random-effect standard deviations,
         noise, components, the R² of the side information, the comparison of model structures, and errors compared with
-        baselines; see `Summary`.  Errors are computed on the tasks that were held out in `fit`, or on ``tasks``.
-
-        Parameters
-        ----------
-        tasks : TaskSet, optional
-            Tasks that the learner was not fitted to.
-        n_support, order
-            How many rows of these tasks are support rows, and which; see `task_errors`.
+        baselines; see `Summary`.  Errors are those of the tasks that were held out in `fit`.
         """
-        names = type(self).__name__, "the second class"
-        return self.named_summary(*names, tasks, n_support=n_support, order=order)
+        return self.named_summary(type(self).__name__, "the second class")
 
-    def named_summary(
-        self,
-        name: str,
-        event: str,
-        tasks: TaskSet | None = None,
-        *,
-        n_support: Any = None,
-        order: str | None = None,
-    ) -> Summary:
+    def named_summary(self, name: str, event: str) -> Summary:
         """Return `summary` with a name of the learner, and of the ``event`` that a binary target of 1 stands for."""
         check_is_fitted(self, "prior_")
-        if tasks is None:
-            return summarise(self, name, event, self._support_sampling())
-        split = self._split(reading.read(self, tasks), n_support, order, self.random_state)
-        return summarise(self, name, event, self._sampling(n_support, order), split)
+        return summarise(self, name, event, self._support_sampling())

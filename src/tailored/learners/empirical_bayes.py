@@ -18,8 +18,7 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
-from ..empirical_bayes.learn import Learned, learn, learn_with_regressor
-from ..empirical_bayes.streaming import RunningModel, Stream
+from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn, learn_with_regressor
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
@@ -81,7 +80,7 @@ class EmpiricalBayesLearner(MetaLearner):
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
         raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
-        ``device``; "linear" does not, nor does a formula that determines ``varying``.  Each category of a column with more than 20 categories always has a shared effect,
+        ``device``; "linear" and a formula do not.  Each category of a column with more than 20 categories always has a shared effect,
         shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
@@ -92,11 +91,14 @@ class EmpiricalBayesLearner(MetaLearner):
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
-        model.  By default, the random effects are those of the formula (`TaskSet.from_formula`), or all columns or none have
-        random slopes, whichever is selected on held-out tasks.
+        model.  By default, the random effects and their covariance are those of the formula (`TaskSet.from_formula`); without
+        a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
-        Covariance of the random effects, if ``varying`` or a formula determines them.  With "diagonal", they are uncorrelated
-        at zero of the columns.  By default it is that of the formula, or it is selected on held-out tasks.
+        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
+        by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+    reml : bool, default=True
+        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
+        whose log likelihoods can be compared between models with different fixed effects.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -153,6 +155,7 @@ class EmpiricalBayesLearner(MetaLearner):
     common: Any = None
     varying: Any = None
     covariance: str | None = None
+    reml: bool = True
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -166,7 +169,7 @@ class EmpiricalBayesLearner(MetaLearner):
     n_components_: int = field(init=False)
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
-    _stream: Stream = field(init=False)
+    _stream: TaskStream = field(init=False)
     #: Number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
@@ -326,7 +329,7 @@ class EmpiricalBayesLearner(MetaLearner):
         The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
         held_out = self._check_held_out(sample, validation)
-        stream, _ = Stream.begin(seed).take(sample, held_out)
+        stream, _ = TaskStream.begin(seed).take(sample, held_out)
         self._stream = stream if source is None else replace(stream, sample=source.reservoir)
         targets = sample.y if source is None else np.array(source.target_range)
         try:
@@ -360,7 +363,7 @@ class EmpiricalBayesLearner(MetaLearner):
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         feature_range = self._feature_range(tasks.X)
-        self.prior_ = replace(running.prior(self.prior_), clip=clip, feature_range=feature_range)
+        self.prior_ = replace(running.current(self.prior_), clip=clip, feature_range=feature_range)
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
 
@@ -403,14 +406,15 @@ class EmpiricalBayesLearner(MetaLearner):
             sampling,
             self.device,
             varying,
-            self.covariance if formula is None else self.covariance or formula.covariance,
             formula is None and self.device is None and not is_linear,
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
+            self.covariance if formula is None else self.covariance or formula.covariance,
+            bool(self.reml),
         )
         running = self._stream.running if continues else None
-        side = self._side_features(together) if running is None else running.side
-        scaling = None if running is None else running.scaling
+        side = self._side_features(together) if running is None else running.prior.side
+        scaling = None if running is None else running.prior.scaling
         data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
         options: dict[str, Any] = {"progress": self.progress}
         if source is not None:
@@ -439,7 +443,8 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
         """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
-        running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
+        is_mixture, before = learned.prior.mixture is not None, self._stream.running
+        running = RunningModel.of(learned) if is_mixture else None
         n_tasks = self._stream.n_tasks
         is_plain = learned.shared is None and learned.prior.shared is None
         if is_plain and running is not None and before is not None:
@@ -447,7 +452,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
                 if running.is_superseded_by(before, unseen):
                     running = replace(running, model=before.model).advance(batch, n_tasks - len(tasks))
-                    self.prior_ = running.prior(self.prior_)
+                    self.prior_ = running.current(self.prior_)
         self._stream = replace(self._stream, running=running, n_selected=n_tasks)
         self.n_tasks_seen_ = n_tasks
         # Training tasks are predicted with the shared regressor that was fitted without them.
@@ -472,12 +477,12 @@ class EmpiricalBayesLearner(MetaLearner):
             if not self._has_plain_common:
                 raise ValueError("device: a shared regressor runs on the CPU; use device=None or common=None")
         self._support_sampling()
-        if self.covariance is not None:
-            check_choice("covariance", self.covariance, ("full", "diagonal"))
         if isinstance(self.common, str):
             check_choice("common", self.common, ("auto", "linear"))
         elif self.common is not None:
             check_regressor(self.common)
+        if self.covariance is not None:
+            check_choice("covariance", self.covariance, ("full", "diagonal"))
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
@@ -507,8 +512,6 @@ class EmpiricalBayesLearner(MetaLearner):
                 stated = f"the formula has {'an' if has_one else 'no'} intercept"
                 raise ValueError(f"fit_intercept: {stated}; pass fit_intercept={has_one}")
         if varying is None:
-            if self.covariance is not None:
-                raise ValueError("covariance: only with varying; name the columns with random slopes there")
             return None
         if isinstance(varying, str) or not hasattr(varying, "__iter__"):
             raise TypeError(f"varying: expected a list of columns, got {varying!r}; write [{varying!r}]")

@@ -33,11 +33,10 @@ from ..representation.bias import BIASES, Bias
 from ..representation.conditioning import Conditioning, Constant, Given
 from ..representation.factored import Factored
 from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
-from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory, run
-from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
+from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
 from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
-from ..summaries.paper import summarise_paper_learner
-from ..summaries.summary import Summary
+from ..solvers.surrogate import Surrogate
+from ..summaries.summary import Summary, summarise_paper_learner
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
@@ -45,8 +44,8 @@ from ..within import solving
 from .base import MetaLearner
 from .reading import read
 
-#: Second entry of the seed for query rows, and for the rows of test tasks.
-QUERY_ROWS, TEST_ROWS = 2, 3
+#: Second entry of the seed for the rows of test tasks.
+TEST_ROWS = 3
 #: Settings of the paper that its three learners share, and those of the two that learn.
 _PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
 _PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
@@ -123,24 +122,10 @@ class PaperLearner(MetaLearner):
             **settings,
         )
 
-    def summary(
-        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
-    ) -> Summary:
-        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks.
-
-        Parameters
-        ----------
-        tasks : TaskSet, optional
-            Tasks that the learner was not fitted to.  Errors are computed on them, instead of on the held-out tasks of `fit`.
-        n_support, order
-            How many rows of these tasks are support rows, and which; see `task_errors`.
-        """
+    def summary(self) -> Summary:
+        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks."""
         check_is_fitted(self, "prior_")
-        errors = dict[str, float]()
-        if tasks is not None:
-            each = self.task_errors(tasks, n_support=n_support, order=order)
-            errors[type(self).__name__] = float(np.nanmean(each))
-        return summarise_paper_learner(self, errors)
+        return summarise_paper_learner(self)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -208,9 +193,8 @@ class Stream:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ObjectiveLearner(PaperLearner):
-    """Base of the learners that minimise an objective with a solver; subclasses without a feature map have H = 0."""
+    """Base of the learners that minimise the surrogate; subclasses without a feature map have H = 0."""
 
-    objective: str = "surrogate"
     bias: str = "none"
     solver: Any = None
     initial_representation: Any = None
@@ -321,7 +305,7 @@ class ObjectiveLearner(PaperLearner):
         with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
             problem = Problem(
                 self._prior(self._clip(tasks.y), tau, feature_map, self.bias),
-                self._objective(train, whole),
+                self._surrogate(train, whole),
                 batch,
                 None if pool is None else self._held_out(feature_map, *pool.tasks()),
                 rank=self.rank,
@@ -367,7 +351,7 @@ class ObjectiveLearner(PaperLearner):
             flat = (self.scale_ * taus).reshape(len(test.phis), given.n_side)
             curve.append(replace(test, phis=flat).error(prior, self.n_jobs))
 
-        run([problem.trajectory(self.step_size_)], problem.batch, problem.objective, callback=record)
+        run([problem.trajectory(self.step_size_)], problem.batch, problem.surrogate, callback=record)
         return np.array(curve)
 
     def _hold_out(
@@ -406,14 +390,9 @@ class ObjectiveLearner(PaperLearner):
         n_side = self.conditioning_.n_side if hasattr(self, "prior_") else None
         return check_features(feature_map.transform(tasks), tasks, n_side)
 
-    def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, TaskBatch]:
+    def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, StreamBatch]:
         """Return the stream after the training tasks, and these tasks in the form that solvers use."""
-        support, query = train, None
-        if OBJECTIVES[self.objective].needs_query:
-            # Positions count only training tasks, because the rows of held-out tasks are drawn separately.
-            positions = range(stream.n_train, stream.n_train + len(train))
-            support, query = split_rows(train, positions, self.support, (stream.seed, QUERY_ROWS))
-        phis = self._features(stream.feature_map, support)
+        phis = self._features(stream.feature_map, train)
         # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
         sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
         squared_scale = sums[1:] / (stream.n_train + np.arange(1, len(phis) + 1))
@@ -427,8 +406,7 @@ class ObjectiveLearner(PaperLearner):
             squared_scale = np.ones(len(train))
         elif whole and len(train):
             squared_scale = np.full(len(train), squared_scale[-1])
-        query_rows = None if query is None else self._rows(query)
-        return stream, TaskBatch(self._rows(support), query_rows, phis, squared_scale)
+        return stream, StreamBatch(self._rows(train), phis, squared_scale)
 
     def _held_out(self, feature_map: FeatureMap | None, support: TaskSet, query: TaskSet) -> HeldOutTasks:
         return HeldOutTasks(self._rows(support), self._rows(query), self._features(feature_map, support))
@@ -436,13 +414,11 @@ class ObjectiveLearner(PaperLearner):
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))
 
-    def _objective(self, train: TaskSet, whole: bool) -> Objective:
-        if self.objective == "query":
-            return Query(self.loss_, self.tol, self.max_iter)
+    def _surrogate(self, train: TaskSet, whole: bool) -> Surrogate:
         lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
         if not np.isfinite(lipschitz):
             if not whole:
-                advice = "pass lipschitz=, e.g. the root mean square of the targets, or objective='query'"
+                advice = "pass lipschitz=, e.g. the root mean square of the targets"
                 raise ValueError(f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}")
             # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
             lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
@@ -450,7 +426,6 @@ class ObjectiveLearner(PaperLearner):
 
     def _check_parameters(self) -> ProjectedSGD:
         self._check_within()
-        check_choice("objective", self.objective, OBJECTIVES)
         check_choice("bias", self.bias, BIASES)
         check_fraction("validation_fraction", self.validation_fraction)
         check_fraction("support", self.support)
@@ -458,8 +433,6 @@ class ObjectiveLearner(PaperLearner):
             check_int("rank", self.rank)
         if self.lipschitz is not None:
             check_positive("lipschitz", self.lipschitz)
-        if self.objective == "query" and self.inner != "exact":
-            raise ValueError("inner: the query objective needs the exact solution; use inner='exact'")
         if self.bias == "conditional" and self.feature_map is None:
             raise ValueError("bias: 'conditional' needs a feature map; use ConditionalLearner or 'shared'")
         solver = ProjectedSGD() if self.solver is None else self.solver
@@ -490,12 +463,10 @@ class ConditionalLearner(ObjectiveLearner):
         "vector" if there is side information and "ridge" otherwise.  A callable gets the side information of a task, or
         the task itself if it has none, and returns φ (k,).
     loss : str or Loss, default="absolute"
-        Loss of the within-task problem and of the errors on query rows and held-out tasks.  "logistic" and "hinge" take
+        Loss of the within-task problem and of the errors on held-out tasks.  "logistic" and "hinge" take
         any two labels; predictions are decision values.  For probabilities, use `EmpiricalBayesClassifier`.
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's one-pass variant.
-    objective : {"surrogate", "query"}, default="surrogate"
-        The paper's convex surrogate, or the risk of the support solution on query rows.
     rank : int or None, default=32
         Number of directions of H that are kept; None keeps all of them (exact, slower).
     bias : {"none", "shared", "conditional"}, default="none"
@@ -517,7 +488,7 @@ class ConditionalLearner(ObjectiveLearner):
     validation_fraction : float, default=0.2
         Fraction of the tasks that is held out, at most 300 tasks.
     support : float, default=0.5
-        Fraction of a task's rows that are support rows, in validation and in the query objective.
+        Fraction of the rows of a held-out task that are support rows.
     tol, max_iter
         Tolerance and maximum number of iterations of the within-task solver; see `TaskRegressor`.
     clip, n_jobs, progress
@@ -573,7 +544,7 @@ class UnconditionalLearner(ObjectiveLearner):
 
     Parameters
     ----------
-    loss, inner, objective, bias, fit_intercept, clip, solver, initial_representation, lipschitz, tune_scale, \
+    loss, inner, bias, fit_intercept, clip, solver, initial_representation, lipschitz, tune_scale, \
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         See `ConditionalLearner`; ``bias`` is "none" or "shared".
     """

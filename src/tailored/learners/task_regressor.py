@@ -8,11 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._utils.frames import RowsLike, ValuesLike
+from .._utils.frames import RowsLike, ValuesLike, is_frame
 from .._utils.records import Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
@@ -29,15 +30,15 @@ from .._utils.validation import (
 )
 from ..files.format import save
 from ..losses import get_loss
-from ..priors.base import Posterior, Predicted, Prior, Support, needs_covariances, predict
+from ..priors.base import Posterior, Predicted, Prior, needs_covariances, predict
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.conditioning import Constant
-from ..tasks.encoding import Encoding
-from ..tasks.rows import Array, Scaling, dense_rows
+from ..tasks.encoding import Encoding, missing_exposure
+from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import missing_exposure, read_rows, values_of_rows
+from .reading import read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -103,7 +104,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     clip_: tuple[float, float] | None = field(init=False)
     _prior: Prior = field(init=False)
     _posterior: Posterior = field(init=False)
-    _support: Support | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
+    _support: TaskSet | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
     _encoding: Encoding | None = field(init=False, default=None)  # how to read tables of rows
     _certificate: tuple[float, int] | None = field(init=False, default=None)  # dual gap and iterations
 
@@ -132,13 +133,16 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept, clip=prior.clip)
         with single_threaded_products(*task.X.shape):
-            model._adapt(prior, prior.support(task))
+            if not isinstance(task.X, np.ndarray) or task.X.base is not None or task.encoding is not None:
+                # A view would keep the rows of all tasks in memory.
+                task = task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
+            model._adapt(prior, task)
         if feature_names is not None:
             model.feature_names_in_ = feature_names
         model._encoding = encoding
         return model
 
-    def _adapt(self, prior: Prior, support: Support) -> None:
+    def _adapt(self, prior: Prior, support: TaskSet) -> None:
         posterior = prior.adapt(support, covariances=needs_covariances(prior, None))
         self._prior, self._support, self._certificate = prior, support, None
         self.clip_ = prior.clip
@@ -147,9 +151,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
         """Add further rows of the task to an adapted model.
 
-        The result is the same as that of `adapt` with all rows at once.  Models of `EmpiricalBayesLearner` keep the second
-        moments of their rows, at most a few times d² numbers; other models keep a copy of the rows.  A call that fails does not change
-        the model.
+        The result is the same as that of `adapt` with all rows at once; the model keeps a copy of them.  A call that fails
+        does not change the model.
 
         Parameters
         ----------
@@ -162,9 +165,13 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if self._support is None:
             advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
             raise ValueError(f"update: this model was fitted by fit, which does not keep rows; {advice}")
-        weights = values_of_rows(self._encoding, X, sample_weight=None, frequency_weight=None)
-        if any(values is not None for values in weights.values()):
-            raise ValueError("X: update takes no weights; adapt to all rows at once, or drop their column")
+        if self._encoding is not None and is_frame(X):
+            roles = {"sample_weight": None, "frequency_weight": None}
+            weights = self._encoding.read_columns(X, None, **roles)[1]
+            if any(values is not None for values in weights.values()):
+                raise ValueError(
+                    "X: update takes no weights; adapt to all rows at once, or drop their column"
+                )
         X, exposure = self._inputs(X, exposure)
         if exposure is None and X.shape[0] and self._prior.has_exposure:
             raise missing_exposure(self._encoding)
@@ -174,8 +181,11 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             return self
         self._prior.scaling.check(X, y)
         get_loss(self.loss).check_targets(y)
+        rows = sparse.csr_array(X, copy=True) if self._support.is_sparse else dense(X).copy()
+        values = {"sample_weight": None, "frequency_weight": None, "exposure": exposure}
+        more = self._support.replace(X=rows, y=y.copy(), offsets=np.array([0, len(y)]), **values)
         with single_threaded_blas():
-            self._adapt(self._prior, self._prior.extend(self._support, X, y, exposure))
+            self._adapt(self._prior, TaskSet.merge([self._support, more]))
         return self
 
     def fit(self, X: RowsLike, y: ValuesLike) -> Self:
@@ -255,7 +265,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
                 self._certificate = self._prior.certificate(self._support)
         return self._certificate
 
-    def _evaluated_at(self) -> Support:
+    def _evaluated_at(self) -> TaskSet:
         """Return the rows that τ(s) and b(s) depend on; after `fit` these are constant, so the task has no rows."""
         check_is_fitted(self, "coef_")
         if self._support is not None:
@@ -333,7 +343,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
         The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model, these are
-        the learner's prior and the task's rows, or a few rows with the same second moments.
+        the learner's prior and the task's rows.
         """
         check_is_fitted(self, "coef_")
         save(path, self)

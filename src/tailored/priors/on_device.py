@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..gaussian.mixture import AtomMixture
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
+from .mixture import NOISE_ROWS, TaskSummary
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
@@ -80,9 +80,8 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     own, common = squared_residuals(w), squared_residuals(centre.expand_as(w))
     noises = torch.stack([own + NOISE_ROWS * summary.noise, common + NOISE_ROWS * summary.spread], dim=1)
     levels = torch.log(noises / (sizes + NOISE_ROWS)[:, None])
-    levels = (levels - _tensor(summary.noise_mean, w)) / _tensor(summary.noise_deviation, w)
     parts = torch.cat([(w - centre) @ _tensor(summary.axes, w), levels], dim=1)
-    return (parts - _tensor(summary.mean, w)) / summary.norm
+    return (parts - _tensor(summary.mean, w)) / _tensor(summary.scale, w)
 
 
 def _raw(scaling: Scaling, weights: Any) -> Any:

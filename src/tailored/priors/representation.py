@@ -20,7 +20,7 @@ from ..representation.conditioning import Conditioning
 from ..tasks.rows import BATCH_FLOATS, Rows, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .base import Array, Prior, Support
+from .base import Array, Prior
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -130,8 +130,7 @@ class RepresentationPrior(Prior):
                 out[t] += means[t]
         return out
 
-    def certificate(self, support: Support) -> tuple[float, int]:
-        assert isinstance(support, TaskSet)
+    def certificate(self, support: TaskSet) -> tuple[float, int]:
         X, phi = self.scaling.dense(support.X), self.features(support)[0]
         with warnings.catch_warnings():
             # The warning was already issued when the task was first solved.

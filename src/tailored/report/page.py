@@ -17,7 +17,7 @@ from .._utils.files import write_atomically
 from .._utils.tables import Table, format_number
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import effects_of, most_varying, names_of, pyplot
-from ..displays.task_fit import MAX_VALUES
+from ..displays.tasks import MAX_VALUES
 from ..evaluation import Evaluation, evaluate, usual_methods
 from ..gaussian.responses import Bernoulli
 from ..losses import error_name

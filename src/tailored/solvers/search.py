@@ -18,8 +18,8 @@ from ..priors.representation import RepresentationPrior
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, clipped, mean_error, predictions
 from ..tasks.task_set import TaskSet
-from .algorithm_1 import StepSizes, TaskBatch, Trajectory, run
-from .objectives import Objective
+from .algorithm_1 import StepSizes, StreamBatch, Trajectory, run
+from .surrogate import Surrogate
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
 PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
@@ -51,11 +51,11 @@ class HeldOutTasks:
 
 @dataclass(frozen=True)
 class Problem:
-    """An objective, the training tasks to minimise it on, and held-out tasks for selection."""
+    """The surrogate, the training tasks to minimise it on, and held-out tasks for selection."""
 
     start: RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
-    objective: Objective
-    batch: TaskBatch  # the training tasks
+    surrogate: Surrogate
+    batch: StreamBatch  # the training tasks
     held_out: HeldOutTasks | None = None  # None if the step size is given
     rank: int | None = None  # number of directions of H that are kept; None keeps all
     tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
@@ -220,7 +220,7 @@ class ProjectedSGD(Stored, BaseEstimator):
                 each.is_candidate = each.steps in candidates
         else:
             runs = list(deepcopy(state))
-        runs = run(runs, problem.batch, problem.objective, n_jobs=problem.n_jobs, tick=problem.tick)
+        runs = run(runs, problem.batch, problem.surrogate, n_jobs=problem.n_jobs, tick=problem.tick)
         if all(run.failure for run in runs if run.is_candidate):
             steps_tried = ", ".join(str(run.steps) for run in runs if run.is_candidate)
             raise DivergenceError(

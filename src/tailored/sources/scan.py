@@ -11,8 +11,7 @@ import numpy as np
 from .._utils.frames import check_columns, list_names, other_columns, read_frame
 from .._utils.records import cached_property
 from .._utils.validation import name_some
-from ..tasks.encoding import Encoding, SideInfo, declared_types
-from ..tasks.reading import side_column
+from ..tasks.encoding import Encoding, SideInfo, declared_types, side_column
 from ..tasks.task_set import TaskSet
 from .tables import Table, batch_rows, open_table
 

@@ -28,12 +28,18 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         names = " + ".join(f"{weight:.2g} {type(part).__name__}" for weight, part in learner.common_)
         yield f"{names} is the shared regressor; the numbers below describe the residuals."
     centre = ""
-    shift = prior.scaling.shift
-    if shift[list(learner.structure_.get("varying", range(len(shift))))].any():
+    if prior.scaling.shift.any():
         centre = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
     yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
     if (formula := lme4_formula(learner)) is not None:
         yield formula
+    if training is not None and training.log_likelihood is not None:
+        how, what = (
+            ("REML", "restricted log likelihood")
+            if learner.reml
+            else ("maximum likelihood", "log likelihood")
+        )
+        yield f"Estimated by {how}; the {what} is {training.log_likelihood:.6g}."
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
@@ -135,7 +141,7 @@ def lme4_formula(learner: Any) -> str | None:
     if prior.has_exposure:
         effects = f"offset(log(exposure)) + {effects}"
     text = f"{_quoted(target or 'y')} ~ {_terms(fixed, names, sources, has_intercept)} + {effects}"
-    notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift[slopes].any())
+    notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any())
     notes += ", with the effects of the side information" * (learner.side_structure_ is not None)
     return f"Formula of lme4: {text}{notes}."
 

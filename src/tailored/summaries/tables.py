@@ -1,7 +1,8 @@
-"""Tables of a fitted mixture prior: numbers of a `FittedModel` with captions that define them."""
+"""Tables of a fitted learner: numbers of a `FittedModel` with captions that define them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
@@ -10,10 +11,12 @@ from numpy.typing import NDArray
 
 from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
+from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..feature_maps import SideVector
 from ..losses import error_name
 from ..tasks.encoding import list_some
-from ..tasks.rows import Array
+from ..tasks.episodes import SupportSampling
+from ..tasks.rows import Array, standard_errors
 from .model import INTERCEPT, FittedModel
 
 #: Maximum number of columns of a printed correlation matrix; with more, the N_CORRELATIONS largest are printed.
@@ -22,10 +25,20 @@ MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
 MIN_SHIFT, MIN_RATIO = 0.5, 1.5
 #: Maximum number of columns that a sentence lists, and of printed rows of the selection.
 MAX_NAMED, MAX_STRUCTURES = 10, 6
+#: Definitions of the methods in the table of errors.
+METHODS = {
+    TASK_MEAN: "mean of the support rows",
+    RIDGE: "each task alone, with the best of 15 penalties",
+    POOLED: "one regression for the rows of all tasks",
+    MIXED_MODEL: "full random-effect covariance, with the same side information",
+}
 
 
-def model_tables(model: FittedModel, learner: Any) -> dict[str, Table]:
-    """Return all tables of the model by name, without errors; tables without content are left out."""
+def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) -> dict[str, Table]:
+    """Return all tables of the model by name; tables without content are left out.
+
+    Support rows of held-out tasks were drawn by ``sampling``.
+    """
     if model.prior.mixture is None:
         columns = {"column": model.columns, "fixed effect": model.fixed_effects.tolist()}
         tables = {"effects": Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")}
@@ -43,6 +56,7 @@ def model_tables(model: FittedModel, learner: Any) -> dict[str, Table]:
         }
     if getattr(learner, "structure_", None) is not None:
         tables["selection"] = selection_table(model, learner)
+    tables["errors"] = errors_table(model, sampling)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -310,3 +324,48 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
         f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows{shift}. {rule}"
     )
     return Table(title, columns, caption, n_printed=MAX_STRUCTURES)
+
+
+def errors_table(model: FittedModel, sampling: SupportSampling) -> Table:
+    """Tabulate the errors of the tasks that were held out in `fit`; empty if there are none."""
+    title, training, prior = "Error on held-out tasks", model.training, model.prior
+    if training is None or not np.isfinite(own := training.errors.get(OWN, np.zeros(0))).any():
+        return Table(title, {})
+    rows, share = compare_errors(training.errors), "25 to 75 %" if sampling.in_order else "75 %"
+    if sampling.support is not None:
+        ends = (f"{end:,}" if isinstance(end, int) else f"{100.0 * end:g} %" for end in sampling.support)
+        share = " to ".join(dict.fromkeys(ends))
+    caption = (
+        f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
+        f"its rows as support ({'first' if sampling.in_order else 'random'}); the model was selected on the same tasks, so "
+        "its error is slightly optimistic. The criterion is the log predictive density, not the error, so a baseline may "
+        "have a lower error."
+    )
+    if len(rows) > 1:
+        if prior.shared is not None:
+            caption += (
+                " All methods have the effects that all tasks share, which were fitted to these tasks, too."
+            )
+        smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
+        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth}
+        defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in training.errors)
+        caption += (
+            " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
+            f"{defined}."
+        )
+    return Table.of_rows(title, ("method", "error", "difference", "std. error"), rows, caption)
+
+
+def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
+    """Return name, mean error, and mean and standard error of the difference to this learner, which is first."""
+    rows = [(OWN, float(np.nanmean(errors[OWN])), np.nan, np.nan)]
+    for name, values in errors.items():
+        difference = values - errors[OWN]
+        difference = difference[np.isfinite(difference)]
+        if name != OWN:
+            mean = float(difference.mean()) if len(difference) else np.nan
+            # Divide by the largest difference, because squares of large errors would overflow.
+            size = float(np.abs(difference).max(initial=0.0)) or 1.0
+            std_error = size * float(standard_errors(difference / size)) if len(difference) > 1 else np.nan
+            rows.append((name, float(np.nanmean(values)), mean, std_error))
+    return [rows[0], *sorted(rows[1:], key=lambda row: row[1])]

@@ -23,6 +23,8 @@ from .._utils.frames import (
     Column,
     Frame,
     RowsLike,
+    SideInfoLike,
+    ValuesLike,
     as_floats,
     factorize,
     is_frame,
@@ -31,7 +33,15 @@ from .._utils.frames import (
     require_columns,
 )
 from .._utils.records import Record
-from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, native, warn
+from .._utils.validation import (
+    check_choice,
+    check_features,
+    check_real,
+    is_missing,
+    name_some,
+    native,
+    warn,
+)
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
@@ -129,10 +139,8 @@ class ColumnEncoding(Record):
         name = str(column.name)
         kind, categories = declared_kind(column)
         if is_categorical and kind in ("number", "boolean"):
-            kind, categories = (
-                "categorical",
-                tuple(map(_text, sorted(column.drop_nulls().unique().to_list()))),
-            )
+            numbers = sorted(column.drop_nulls().unique().to_list())
+            kind, categories = "categorical", tuple(map(_text, numbers))
         days = _days(column) if kind == "date" else None
         if kind == "categorical":
             refuse_numbers_as_text(column, title)
@@ -369,19 +377,20 @@ class Encoding(Record):
             values = [str(value) for value in values]  # a file in which all classes look like numbers
         return self, class_positions(self.classes, values, title)
 
-    def encode_rows(self, X: RowsLike) -> Any:
-        """Return the encoded features of a frame; columns that were not features are ignored.
-
-        Data other than frames, and frames of encoded columns, are returned unchanged.
-        """
-        if not is_frame(X):
-            return X
-        frame = read_frame(X, "X")
-        if list(frame.columns) == list(self.feature_names) and not self.levels and not self.imputes:
-            return X
-        values = self.encode_features(frame)
-        check_finite(values, "X", columns=self.source_names)
-        return values
+    def read_columns(
+        self, X: RowsLike, side_info: SideInfoLike, **values: ValuesLike
+    ) -> tuple[SideInfoLike, dict[str, ValuesLike]]:
+        """Return side information and values per row; those that are None are read from the columns of a frame."""
+        frame, names = read_frame(X, "X"), [column.name for column in self.side_info]
+        if side_info is None and names and len(frame) and set(names) <= set(frame.columns):
+            side_info = SideInfo(np.column_stack([side_column(frame[name]) for name in names]), names)
+        for role in [role for role, value in values.items() if value is None]:
+            name = getattr(self, role)
+            if name in frame.columns:
+                values[role] = numeric_column(frame[name], role)
+            elif role == "exposure" and name is not None:
+                raise missing_exposure(self)
+        return side_info, values
 
     @property
     def task_columns(self) -> tuple[str, ...]:
@@ -509,17 +518,43 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
     raise ValueError(f"{title}: class {unknown} was not in fit, which had {name_some(list(classes), 12)}")
 
 
-def columns_to_encode(X: RowsLike) -> list[str]:
-    """Return the columns of a frame that are not numeric; an empty list for other data."""
-    if not is_frame(X):
-        return []
-    frame = read_frame(X, "X")
-    if not all(isinstance(name, str) for name in frame.columns):
-        return []  # scikit-learn reports such names
-    return [name for name in frame.columns if declared_kind(frame[name])[0] not in ("number", "boolean")]
+def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tuple[Any, Encoding | None]:
+    """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one made from them.
+
+    The second is None for arrays, and for frames whose columns are not named by strings. Columns that the encoding does
+    not have are ignored.
+    """
+    frame = read_frame(X, "X") if is_frame(X) else None
+    if frame is None or not all(isinstance(name, str) for name in frame.columns):
+        return check_features(X, min_rows), None
+    if encoding is None:
+        encoding, values = Encoding.of(frame, frame.columns, None, None)
+    else:
+        # Targets are not columns of X, and so not class positions.
+        encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
+    return check_features(values, min_rows), encoding
 
 
-def declared_types(frame: Frame, names: Iterable[str]) -> Declared:
+def missing_exposure(encoding: Encoding | None) -> ValueError:
+    """Return the error for rows without exposures, if the training tasks had them."""
+    name = None if encoding is None else encoding.exposure
+    column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
+    advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
+    return ValueError(f"exposure: fit had exposures{column}, and these rows have none. {advice}")
+
+
+def side_column(column: Column) -> np.ndarray:
+    """Return a column of side information as float64 if it is numeric, else as objects."""
+    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        return numeric_column(column, f"Column {column.name!r} of side_info")
+    if column.dtype in (nw.Categorical, nw.Enum):
+        column = column.cast(nw.String)  # integer categories must not be read as numbers
+    else:
+        refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
+    return np.fromiter(column.to_list(), dtype=object, count=len(column))
+
+
+def declared_types(frame: Frame, names: Iterable[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the kinds of the columns of side information whose dtypes are ordered or boolean."""
     kinds = {name: declared_kind(frame[name]) for name in names}
     return {name: kind for name, kind in kinds.items() if kind[0] in ("ordered", "boolean")}

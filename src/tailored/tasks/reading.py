@@ -41,6 +41,7 @@ from .encoding import (
     as_columns,
     declared_types,
     refuse_numbers_as_text,
+    side_column,
 )
 from .parsing import ParsedFormula
 
@@ -348,6 +349,11 @@ def read_side_table(side_info: SideInfoLike, task: list[str], labels: np.ndarray
     return _table(columns, _strings(frame.columns), native(labels))
 
 
+def side_types(side_info: SideInfoLike, names: list[str] | None) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the declared types of the columns of side information, if it is a frame."""
+    return declared_types(read_frame(side_info, "side_info"), names or ()) if is_frame(side_info) else {}
+
+
 def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> SideInfo:
     """Return side information given for every row of X; it must be constant within each task."""
     values = [constant_values(column, grouping, _title(j, names)) for j, column in enumerate(columns)]
@@ -364,17 +370,6 @@ def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.nd
     found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
     advice = "Pass one row per task in `side_info`."
     raise ValueError(f"side information must be constant within a task, but {found}. {advice}")
-
-
-def side_column(column: Column) -> np.ndarray:
-    """Return a column as float64 if it is numeric, else as objects."""
-    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-        return numeric_column(column, f"Column {column.name!r} of side_info")
-    if column.dtype in (nw.Categorical, nw.Enum):
-        column = column.cast(nw.String)  # integer categories must not be read as numbers
-    else:
-        refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
-    return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
 def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
@@ -527,18 +522,6 @@ def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64]
     return array
 
 
-class TaskRows(NamedTuple):
-    """The rows of a long table, their targets and tasks, side information, and how the table was read."""
-
-    X: np.ndarray
-    y: np.ndarray
-    grouping: Grouping
-    side: SideInfo
-    names: np.ndarray
-    encoding: Encoding
-    row_values: Mapping[str, np.ndarray | None]
-
-
 @dataclass(frozen=True)
 class LongTable:
     """A long dataframe and the roles of its columns; see `TaskSet.from_frame`.
@@ -557,8 +540,8 @@ class LongTable:
     row_columns: Mapping[str, str | None] = field(default_factory=dict)
     formula: ParsedFormula | None = None  # the features are then its columns
 
-    def read(self) -> TaskRows:
-        """Read the table; values are checked later, when the rows of each task are collected."""
+    def read(self) -> tuple[np.ndarray, np.ndarray, Grouping, SideInfo, Encoding, dict[str, Any]]:
+        """Return rows, targets, tasks, side information before it is encoded, the encoding and the values per row."""
         data = read_frame(self.frame, "frame")
         check_choice("missing", self.missing, MISSING)
         if self.side_info is not None and self.side_columns is not None:
@@ -599,9 +582,8 @@ class LongTable:
         grouping = group_tasks(data, self.task)
         if self.encoding is None:
             imputes = self.missing == "impute"
-            categorical = () if self.formula is None else self.formula.categorical
-            roles_of = self.task, self.target
-            encoding, X = Encoding.of(data, names, *roles_of, imputes=imputes, categorical=categorical)
+            options: Any = {"categorical": () if self.formula is None else self.formula.categorical}
+            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes, **options)
             warn_second_grouping(data, encoding, grouping)
             if self.formula is not None:
                 encoding, X = self.formula.apply(encoding, X)
@@ -615,14 +597,13 @@ class LongTable:
         side, types = self._read_side_info(data, side_names, grouping)
         if self.encoding is None:
             encoding = encoding.with_side_info(side, types)
-        side = encoding.encode_side_info(*side)
         y = np.zeros(len(data))
         if self.target is not None:
             encoding, y = encoding.encode_target(data[self.target], self.encoding is None)
         given = {role: numeric_column(data[name], role) for role, name in self._row_columns.items()}
         row_values = {role: check_row_values(role, values, len(data)) for role, values in given.items()}
         encoding = replace(encoding, dropped=dropped, **self._row_columns)
-        return TaskRows(X, y, grouping, side, encoding.feature_names, encoding, row_values)
+        return X, y, grouping, side, encoding, row_values
 
     @property
     def _row_columns(self) -> dict[str, Any]:
@@ -685,9 +666,7 @@ class LongTable:
     ) -> tuple[SideInfo, Declared]:
         """Return side information before it is encoded, and the declared types of its columns."""
         side = read_side_table(self.side_info, list(as_columns(self.task)), grouping.labels)
-        types: dict[str, Any] = {}
-        if is_frame(self.side_info):
-            types |= declared_types(read_frame(self.side_info, "side_info"), side.names or [])
+        types = side_types(self.side_info, side.names)
         if side_names:
             columns = [side_column(data[name]) for name in side_names]
             values: Any = side_from_columns(columns, side_names, grouping).values

@@ -10,15 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._utils.frames import (
-    RowsLike,
-    SideInfoLike,
-    ValuesLike,
-    read_features,
-    read_frame,
-    read_target,
-    require_columns,
-)
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_frame, read_target, require_columns
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     canonical_csr,
@@ -37,7 +29,7 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns
+from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, encode_rows
 from .parsing import parse
 from .reading import (
     Grouping,
@@ -54,6 +46,7 @@ from .reading import (
     row_keys,
     side_by_rows,
     side_from_rows,
+    side_types,
 )
 
 #: A row with frequency n is repeated up to n times, but at most MOST_SINGLE_ROWS / (number of rows) times, or
@@ -110,6 +103,10 @@ class TaskSet(Fitted):
         How often each row was observed; a row with frequency 3 counts as three rows. Rows with frequency 0 are dropped.
     exposure : array-like of shape (N,), optional
         Positive exposures of counts, for example a time or an area: the mean is exposure times rate.
+    encoding : Encoding, optional
+        How to read the columns if `X` is a dataframe: the encoding of another task set, or ``encoding_`` of a learner. Side
+        information and the values of each row are then also found in its columns. By default, columns are encoded as
+        in `from_frame`.
 
     Attributes
     ----------
@@ -122,7 +119,7 @@ class TaskSet(Fitted):
     side_names : list of str or None
     feature_names : ndarray of str (object) or None
     encoding : Encoding or None
-        How the dataframe of `from_frame` was read.
+        How a dataframe was read.
     sample_weight, frequency_weight, exposure : ndarray of shape (N,) or None
     """
 
@@ -148,15 +145,20 @@ class TaskSet(Fitted):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
+        encoding: Encoding | None = None,
     ) -> None:
-        rows, names = read_features(X)
+        values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        rows, read_as = encode_rows(X, encoding)
         target = check_target(read_target(y), rows.shape[0])
         grouping = group_rows(groups, len(target))
+        if read_as is not None and encoding is not None:
+            side_info, values = read_as.read_columns(X, side_info, **values)
         side_info = side_by_rows(side_info, groups, X, y)
         side = read_side_info(side_info, grouping, has_labels=groups is not None)
-        values = zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True)
-        row_values = {name: check_row_values(name, value, len(target)) for name, value in values}
-        self._collect(rows, target, grouping, side, names, None, row_values)
+        if read_as is not None and encoding is None:
+            read_as = read_as.with_side_info(side, side_types(side_info, side.names))
+        row_values = {name: check_row_values(name, value, len(target)) for name, value in values.items()}
+        self._collect(rows, target, grouping, side, read_as, row_values)
 
     @classmethod
     def from_frame(
@@ -209,7 +211,9 @@ class TaskSet(Fitted):
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
-        return cls.from_grouped(*table.read())
+        self = cls.__new__(cls)
+        self._collect(*table.read())
+        return self
 
     @classmethod
     def from_formula(
@@ -226,52 +230,30 @@ class TaskSet(Fitted):
     ) -> Self:
         """Read tasks from a long dataframe with a formula of lme4, such as ``"score ~ hours * kind + (hours | school)"``.
 
-        The features are the columns of the fixed effects, also those that are constant within tasks, so these are not shrunk.
-        The group is the task, or the combination of several columns (``a:b``).  `EmpiricalBayesLearner` and
-        `EmpiricalBayesClassifier` fit the random effects of the formula: correlated with ``|``, uncorrelated with ``||``,
-        and no curves and products besides those of the formula.  Set ``varying`` to have them selected; other learners ignore
-        the random effects.  The encoding contains the formula, so learners read new tables in the same way.  Needs formulaic.
+        The features are the columns of the fixed effects, also those that are constant within tasks. `EmpiricalBayesLearner`
+        and `EmpiricalBayesClassifier` fit the random effects of the formula, unless ``varying`` is set; other learners ignore
+        them. Learners read new tables with the same formula. Needs formulaic.
 
         Parameters
         ----------
         formula : str
-            Fixed effects with the operators + - : * / ** ( ) and 0 or 1, and one group.  Categories are read as by
-            `from_frame`, but however many there are, each has an indicator.  ``C(x)`` makes numbers categories.
-            Functions are I, log, exp, sqrt and others of NumPy, with or without ``np.``.
+            Fixed effects, with the operators of R, and one group: ``(1 | g)``, ``(x | g)``, ``(x || g)`` for uncorrelated
+            effects, ``(x | a:b)`` for combinations of two columns. ``C(x)`` makes numbers categories. Functions are I,
+            log, exp, sqrt and some others, with or without ``np.``.
         frame : dataframe
+            Categories are read as by `from_frame`, but each has an indicator, however many there are.
+        missing : {"error", "drop"}, default="error"
         side_info, side_columns, sample_weight, frequency_weight, exposure
             See `from_frame`.
-        missing : {"error", "drop"}, default="error"
         """
         check_choice("missing", missing, ("error", "drop"))
         parsed = parse(formula)
-        data, used = read_frame(frame, "frame"), [parsed.target, *as_columns(parsed.task), *parsed.columns]
-        require_columns(data, "formula", used)
+        used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
+        require_columns(read_frame(frame, "frame"), "formula", used)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
-        return cls.from_grouped(*LongTable(frame, *roles, None, missing, columns, parsed).read())
-
-    @classmethod
-    def from_columns(
-        cls,
-        X: RowsLike,
-        y: ValuesLike,
-        groups: ValuesLike,
-        side_info: SideInfoLike,
-        **row_values: ValuesLike,
-    ) -> Self:
-        """Read a frame of features as `from_frame` does; targets and labels are separate arguments."""
-        frame = read_frame(X, "X")
-        encoding, values = Encoding.of(frame, frame.columns, None, None)
-        check_finite(values, "X", columns=encoding.source_names, advice=MISSING_ADVICE)
-        tasks = cls(values, y, groups, side_info, **row_values)
-        return tasks.replace(encoding=encoding, feature_names=encoding.feature_names)
-
-    @classmethod
-    def from_grouped(cls, *table: Any) -> Self:
-        """Make a task set from the fields of `TaskRows`, with rows in any order, and check the values."""
         self = cls.__new__(cls)
-        self._collect(*table)
+        self._collect(*LongTable(frame, *roles, None, missing, columns, parsed).read())
         return self
 
     @classmethod
@@ -290,13 +272,14 @@ class TaskSet(Fitted):
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
         parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
-        for key, X, columns in zip(keys, rows, names, strict=True):
+        rows, targets, sides, names, encodings = (list(part) for part in zip(*parts, strict=True))
+        first = encodings[0]
+        for key, X, columns, encoding in zip(keys, rows, names, encodings, strict=True):
             if X.shape[1] != rows[0].shape[1]:
                 expected = f"and of task {keys[0]!r} {rows[0].shape[1]}. All tasks need the same features."
                 raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
-            if not _equal(columns, names[0]):
-                raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
+            if not _equal(columns, names[0]) or (encoding and first and encoding.difference(first)):
+                raise ValueError(f"X of task {key!r} has other columns than X of task {keys[0]!r}.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
             raise ValueError(f"side_info is missing for task {name_some(without)}: give it to all or none.")
@@ -305,7 +288,7 @@ class TaskSet(Fitted):
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
         X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-        columns = {"side_names": side.names, "feature_names": names[0]}
+        columns = {"side_names": side.names, "feature_names": names[0], "encoding": first}
         return cls.from_arrays(X, y, offsets, unique, side.values, **columns)
 
     @classmethod
@@ -343,21 +326,21 @@ class TaskSet(Fitted):
         y: np.ndarray,
         grouping: Grouping,
         side: SideInfo,
-        names: np.ndarray | None,
-        encoding: Encoding | None = None,
-        row_values: Mapping[str, np.ndarray | None] | None = None,
+        encoding: Encoding | None,
+        row_values: Mapping[str, np.ndarray | None],
     ) -> None:
-        """Check the values, then collect the rows of each task."""
+        """Check the values, encode side information, and collect the rows of each task."""
         codes, labels = grouping.codes, grouping.labels
+        side = side if encoding is None else encoding.encode_side_info(*side)
 
         def where(row: int) -> str:
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
-        advice = "Drop those rows, or fill the values in." if names is None else MISSING_ADVICE
-        check_finite(X, "X", where, names if encoding is None else encoding.source_names, advice)
+        advice = "Drop those rows, or fill the values in." if encoding is None else MISSING_ADVICE
+        check_finite(X, "X", where, None if encoding is None else encoding.source_names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
-        values = [(row_values or {}).get(name) for name in ROW_VALUES]
+        values = [row_values.get(name) for name in ROW_VALUES]
         frequency = values[ROW_VALUES.index("frequency_weight")]
         if frequency is not None and not frequency.all():
             observed = frequency > 0
@@ -371,6 +354,7 @@ class TaskSet(Fitted):
             # The user's arrays must neither become read-only nor be shared; sparse rows are a copy already.
             X, y = X if sp.issparse(X) else X.copy(), y.copy()
         offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
+        names = None if encoding is None else encoding.feature_names
         columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
         rows = dict(zip(ROW_VALUES, values, strict=True))
         self._store(X=X, y=y, offsets=offsets, labels=labels, side_info=side.values, **columns, **rows)
@@ -753,17 +737,17 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarray | None]:
+def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarray | None, Encoding | None]:
     if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
         raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
     try:
-        rows, names = read_features(X, min_rows=0)
-        names = getattr(entry, "feature_names", None) if names is None else names
+        rows, encoding = encode_rows(X, None, min_rows=0)
+        names = getattr(entry, "feature_names", None) if encoding is None else encoding.feature_names
         target = check_target(read_target(y), rows.shape[0])
         check_finite(rows, "X", columns=names)
         check_finite(target, "y")
-        return rows, target, side, names
+        return rows, target, side, names, encoding
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
 
