@@ -338,7 +338,9 @@ class PooledBoosting(Baseline):
             self.n_iter_ = int(np.argmin(errors)) + 1
         self.model_ = self._boost(tasks, rng)
 
-    def _boost(self, tasks: TaskSet, rng: np.random.Generator) -> HistGradientBoostingRegressor:
+    def _boost(
+        self, tasks: TaskSet, rng: np.random.RandomState | np.random.Generator
+    ) -> HistGradientBoostingRegressor:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         columns, targets = self._training_rows(tasks, rng)
@@ -348,7 +350,9 @@ class PooledBoosting(Baseline):
         options: Any = {"max_iter": self.n_iter_, "early_stopping": False, "random_state": 0}
         return HistGradientBoostingRegressor(learning_rate=LEARNING_RATE, **options).fit(columns, targets)
 
-    def _training_rows(self, tasks: TaskSet, rng: np.random.Generator) -> tuple[Array, Array]:
+    def _training_rows(
+        self, tasks: TaskSet, rng: np.random.RandomState | np.random.Generator
+    ) -> tuple[Array, Array]:
         """Return columns and targets of the query rows for each number of support rows."""
         pairs = [tasks.support_query(n, random_state=rng) for n in N_SUPPORT]
         columns = [self._columns_given(support, query) for support, query in pairs]

@@ -234,6 +234,7 @@ class Quantities:
 
     def mean(self, values: ArrayLike) -> Array:
         """Return the mean over the values of the side information, which are the first axis."""
+        assert self.probabilities is not None
         return np.tensordot(self.probabilities, np.asarray(values), 1)
 
     @property
@@ -251,6 +252,7 @@ class Quantities:
     def distance(self) -> float:
         """``‖(H_ρ - H₀, C_ρ - C₀)‖_F`` from the initial value to the oracle."""
         tau = self.tau
+        assert self.initial is not None
         if len(tau) == 1:
             return float(np.linalg.norm(tau[0] - self.initial))
         return float(np.hypot(np.linalg.norm(tau), np.linalg.norm(self.initial)))
@@ -258,8 +260,8 @@ class Quantities:
     def unconditional(self) -> Quantities:
         """Return the same environment without side information."""
         estimated = {name: how for name, how in self.estimated.items() if name != "probabilities"}
-        moments = {"W": self.mean(self.W), "C": self.mean(self.C)}
-        return replace(self, **moments, probabilities=None, K=0.0, estimated=estimated)
+        W, C = self.mean(self.W), self.mean(self.C)
+        return replace(self, W=W, C=C, probabilities=None, K=0.0, estimated=estimated)
 
 
 def estimate_quantities(

@@ -132,6 +132,20 @@ def test_training_tasks_are_predicted_without_support_and_side_information(folde
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+def test_formulas(folder, intercept):
+    out, start = folder / "formula.tailored", "" if intercept else "0 + "
+    formula = f"score ~ {start}hours + I(hours**2) + ({start}hours || school)"
+    text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out, "--jobs", 1).stdout
+    assert f"Formula of lme4: {formula}." in text
+    assert "numbers: hours\n" in text
+    new, first, pupils = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv"))
+    done = run("predict", out, folder / "new.csv", "--support", folder / "first.csv")
+    learner = EmpiricalBayesLearner(fit_intercept=intercept).fit(TaskSet.from_formula(formula, pupils))
+    found, expected = pd.read_csv(io.StringIO(done.stdout)), learner.predict_tasks(new, first)
+    np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
+
+
 def test_standard_input_and_output_of_a_process(folder, model):
     given, side = (folder / "new.csv").read_text(), ("--side-info", str(folder / "schools.csv"))
     command = [sys.executable, "-m", "tailored", "predict", str(model), "-", *side]
@@ -147,12 +161,11 @@ def test_a_full_disk_is_an_error(folder, model, tmp_path):
     """The first write stores a part without an error, and an unbuffered stream does not write the rest by itself."""
     side = ("--side-info", folder / "schools.csv")
     predict = f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
-    for unbuffered in ("", "1"):
-        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        with (tmp_path / "out.csv").open("w") as out:
-            options = {"stdout": out, "stderr": subprocess.PIPE, "text": True, "env": env}
-            done = subprocess.run(["bash", "-c", f"ulimit -f 1; {predict}"], **options)
-        assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
+    with (tmp_path / "out.csv").open("w") as out:
+        command = ["bash", "-c", f"ulimit -f 1; {predict}"]
+        env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=env)
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
 
 
 def test_labels_are_converted_to_those_of_the_model(folder, numeric_models):
@@ -617,6 +630,10 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}"], "--out: {} is a folder"),
         (["fit", "{}/pupils.csv", "--task", "school"], "--target"),
         (["fit", "{}/pupils.csv", "--taks", "school"], "--task"),
+        (["fit", "{}/pupils.csv", "--formula", "score ~ hour + (1 | school)"], "--formula: {}/pupils.csv has no column 'hour'. Did"),
+        (["fit", "{}/pupils.csv", *ROLES, "--formula", "score ~ hours + (1 | school)"], "--task: not with --formula"),
+        (["fit", "{}/pupils.csv", "--formula", "score ~ (1 | school) + (1 | hours)"], "use --task school, with 'hours' as a column"),
+        (["evaluate", "{}/pupils.csv", "--formula", "score ~ log(-hours) + (1 | school)"], "is not a finite number in line 2"),
         (["fitt"], "fit"),
         (["predict", "{}/pupils.csv", "{}/new.csv"], "pupils.csv"),
         (["predict", "{model}", "{}/empty.csv"], "empty.csv cannot be read"),
@@ -646,7 +663,7 @@ def test_help_and_version():
         assert command in text
         shown = run(command, "--help").stdout
         assert f"Example: tailored {command}" in shown
-        assert "<bool>" not in text + shown
+        assert not re.search("--(common|first-rows|json|trust-regressor) *<bool>", shown)
         assert run(command, "-h").stdout == shown
 
 

@@ -14,8 +14,7 @@ from tailored.empirical_bayes import learn
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.stepwise import Stepwise
-from tailored.gaussian.structures import MixedModel
+from tailored.gaussian.structures import MixedModel, Stepwise
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 

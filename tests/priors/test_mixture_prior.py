@@ -13,11 +13,10 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding, SideVector
 from tailored.feature_maps.side_features import SideFeatures
-from tailored.gaussian.em import fit_mixed_model
+from tailored.gaussian.em import fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import statistics_of
-from tailored.gaussian.starts import fit_mixture
 from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration

@@ -48,9 +48,9 @@ from tailored.tasks.task_set import TaskSet
         (np.ones((3, 2)), 1.0, "y should be a 1d array"),
         (np.ones((3, 2)), None, "y should be a 1d array.*None"),
         (np.ones((3, 2)), ["a", "b", "c"], "y must hold numbers; got dtype <U1"),
-        (np.ones((3, 2)), np.array([1, "2", 3], dtype=object), "y must hold numbers; got strings"),
-        (np.ones((3, 2)), np.array([1, {}, 3], dtype=object), "y must hold numbers, but its dtype is object"),
-        (np.ones((3, 2)), np.ones(3) * 1j, "Complex data not supported: y has dtype complex128"),
+        (np.ones((3, 2)), np.array([1, "2", 3], dtype=object), "y must hold numbers; got '2'"),
+        (np.ones((3, 2)), np.array([1, {}, 3], dtype=object), r"y must hold numbers; got \{\}"),
+        (np.ones((3, 2)), np.ones(3) * 1j, "y: Complex data not supported"),
         (np.ones((3, 2)), pd.Series(["a", "b", "c"]), "y is not numeric"),
     ],
 )

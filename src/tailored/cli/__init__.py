@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .console import Command, OneLineErrors
+from .console import OneLineErrors
 from .models import evaluate, fit, predict, report, summary
 
 __all__ = ["app"]
@@ -34,4 +34,4 @@ def main(
 
 
 for _command in (fit, predict, evaluate, summary, report):
-    app.command(cls=Command)(_command)
+    app.command()(_command)

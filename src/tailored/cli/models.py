@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from .console import READ, UsageError, note, report_user_errors, say, with_options, write_out
+from .console import READ, UsageError, flag, note, report_user_errors, say, with_options, write_out
 from .tables import (
     STANDARD,
     TABLES,
@@ -58,7 +58,7 @@ _COMMON = (
     "Also fit boosting and a forest to all tasks together, if they lower the error of query rows by two standard errors. "
     "Not for classes or counts."
 )
-Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
+Common = Annotated[bool, flag("--common", _COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
@@ -67,7 +67,7 @@ LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
 _EXPOSURE = "Column with the exposure of counts, e.g. a time or an area. Predictions are exposure times rate."
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting, not a random sample."
-FirstRows = Annotated[bool, typer.Option("--first-rows", help=_FIRST_ROWS)]
+FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
     "their mean and add an indicator; leave out rows without a task or a target)."
@@ -80,9 +80,9 @@ _ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if
 Encoding = Annotated[str | None, typer.Option(metavar="NAME", callback=set_csv_option, help=_ENCODING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
 _TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
-TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", help=_TRUST)]
+TrustRegressor = Annotated[bool, flag("--trust-regressor", _TRUST)]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 _ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50, as far as half of the tasks have more rows."
 Rows = Annotated[str | None, typer.Option(metavar="NUMBERS", help=_ROWS)]
 _SUPPORT = (

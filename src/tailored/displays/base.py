@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import printable
 from .._utils.tables import shorten
-from .._utils.validation import is_integer, name_some
+from .._utils.validation import name_some
 from ..summaries.model import INTERCEPT, FittedModel, coefficient_names
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Axes to draw on, or None for a new figure.
+AxesLike: TypeAlias = "Axes | Sequence[Axes] | None"
+#: A column, by name or position.
+ColumnLike: TypeAlias = str | int
 #: Maximum length of a name on an axis.
 NAME_WIDTH = 22
 #: Settings of all figures; the salt makes SVG files reproducible.
@@ -43,7 +52,7 @@ class ModelDisplay:
     """Base class of displays, which follow scikit-learn's convention."""
 
     ax_: Any
-    figure_: Any
+    figure_: Figure
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -55,7 +64,7 @@ class ModelDisplay:
         """Return the number of axes of a new figure."""
         return 1
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: AxesLike = None) -> Self:
         """Draw on ``ax``, or on a new figure; return the display with ``ax_`` and ``figure_``."""
         plt = pyplot()
         with plt.rc_context(RC):
@@ -63,14 +72,14 @@ class ModelDisplay:
                 figure = plt.figure(figsize=self.figure_size, layout="constrained")
                 axes = figure.subplots(1, self.n_axes, squeeze=False)[0]
             else:
-                axes = np.ravel(ax)
+                axes = np.ravel(np.asarray(ax, dtype=object))
             self.ax_, self.figure_ = axes if len(axes) > 1 else axes[0], axes[0].figure
             for each in axes:
                 each.spines[["top", "right"]].set_visible(False)
             self._draw(*axes)
         return self
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         raise NotImplementedError
 
 
@@ -93,7 +102,7 @@ def line_style(i: int) -> dict[str, Any]:
     }
 
 
-def draw_points(ax: Any, xy: Any, marker: str, color: str, *, filled: bool = True, **style: Any) -> None:
+def draw_points(ax: Axes, xy: Any, marker: str, color: str, *, filled: bool = True, **style: Any) -> None:
     """Draw markers at ``xy``, a pair of arrays, without lines."""
     face = color if filled else "white"
     ax.plot(*xy, linestyle="none", marker=marker, color=color, markerfacecolor=face, **style)
@@ -124,9 +133,9 @@ def most_varying(learner: Any, coefficients: Array) -> list[int]:
     return [int(j) for j in np.argsort(-spread, kind="stable")]
 
 
-def find_column(column: Any, names: list[str], argument: str = "column") -> int:
+def find_column(column: ColumnLike, names: list[str], argument: str = "column") -> int:
     """Return the position of a column given by name or position."""
-    if is_integer(column):
+    if isinstance(column, int | np.integer):
         if -len(names) <= column < len(names):
             return int(column) % len(names)
     elif str(column) in names:

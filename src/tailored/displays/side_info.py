@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.linalg import eigh
@@ -12,7 +12,20 @@ from scipy.linalg import eigh
 from .._utils.validation import check_choice, is_missing
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
-from .base import NOTE, Array, ModelDisplay, find_column, line_style, names_of, shortened
+from .base import (
+    NOTE,
+    Array,
+    AxesLike,
+    ColumnLike,
+    ModelDisplay,
+    find_column,
+    line_style,
+    names_of,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Maximum number of named rows, and of coloured lines; the other lines are grey.
 MAX_NAMED, MAX_LINES = 45, 7
@@ -54,7 +67,7 @@ class PriorPathDisplay(_SideInfoDisplay):
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: Any, *, kind: str = "mean", ax: Any = None
+        cls, learner: Any, tasks: TaskSet, column: ColumnLike, *, kind: str = "mean", ax: AxesLike = None
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
@@ -66,7 +79,7 @@ class PriorPathDisplay(_SideInfoDisplay):
         values = prior.mean(empty) if kind == "mean" else np.sqrt(prior.variances_of_weights(empty))
         return cls(name, kind, grid, names, values).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         span, d = np.ptp(self.values, axis=0), len(self.names)
         order = np.argsort(-span, kind="stable")
         ax.plot(self.grid, self.values[:, order[MAX_LINES:]], color="0.8", linewidth=0.7, zorder=1)
@@ -107,7 +120,7 @@ class RepresentationDisplay(_SideInfoDisplay):
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: Any, *, kind: str = "diagonal", ax: Any = None
+        cls, learner: Any, tasks: TaskSet, column: ColumnLike, *, kind: str = "diagonal", ax: AxesLike = None
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
@@ -135,7 +148,7 @@ class RepresentationDisplay(_SideInfoDisplay):
                 values[i] = vector[:, 0] if sign >= 0 else -vector[:, 0]
         return cls(name, kind, grid, names, values, shares).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         few, d = self.has_few_values, len(self.names)
         x = np.arange(len(self.grid)) if few else self.grid
         half = 0.5 * (x[1] - x[0] if len(x) > 1 else 1.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from .base import (
     NOTE,
     PALETTE,
     Array,
+    AxesLike,
+    ColumnLike,
     ModelDisplay,
     coefficient_label,
     draw_points,
@@ -30,11 +33,14 @@ from .base import (
     shortened,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 #: Maximum number of tasks in a caterpillar plot, so that all names are readable.
 MAX_NAMED = 45
 #: Tasks whose most likely component has a smaller probability than this have hollow markers.
 CERTAIN = 0.8
-#: Number of grid points of a line.  Columns with at most MAX_VALUES distinct values are drawn with markers instead.
+#: Number of grid points of a line.  A column with at most MAX_VALUES distinct values has these as its grid, with markers.
 N_GRID, MAX_VALUES = 101, 6
 #: Radius of an ellipse in standard deviations; it contains 86 % of a two-dimensional Gaussian.
 ELLIPSE_STD = 2.0
@@ -72,7 +78,13 @@ class EffectsDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: Any = None, *, coverage: float = 0.9, ax: Any = None
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        column: ColumnLike | None = None,
+        *,
+        coverage: float = 0.9,
+        ax: AxesLike = None,
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or position).
 
@@ -91,7 +103,7 @@ class EffectsDisplay(ModelDisplay):
     def figure_size(self) -> tuple[float, float]:
         return 4.8, max(0.17 * min(len(self.labels), MAX_NAMED) + 0.9, 2.0)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         ranks = np.unique(np.linspace(0, len(self.effects) - 1, MAX_NAMED).round().astype(int))
         origin, fixed, line = np.zeros(len(self.effects)), self.fixed_effect, "fixed effect"
         if self.prior is not None:
@@ -147,7 +159,9 @@ class ShrinkageDisplay(ModelDisplay):
     n_rows: NDArray[np.int64]
 
     @classmethod
-    def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, learner: Any, tasks: TaskSet, columns: Sequence[ColumnLike] | None = None, *, ax: AxesLike = None
+    ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
         By default they are the columns whose scaled coefficients vary most between tasks, among columns that the rows of
@@ -163,12 +177,12 @@ class ShrinkageDisplay(ModelDisplay):
         means = None if means is None else means[chosen]
         return cls(names, tasks.labels, own[:, chosen], tailored[:, chosen], means, tasks.sizes).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         kept = ~np.isnan(self.own).any(axis=1)
         own, tailored, mean = self.own[kept], self.tailored[kept], self.fixed_effects
         alpha = float(np.clip(25.0 / max(len(own), 1), 0.15, 0.8))
         # Widths are relative to the axes, because arrow heads of a fixed size would hide short arrows.
-        arrows = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
+        arrows: Any = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
         ax.quiver(*own.T, *(tailored - own).T, color="0.45", alpha=alpha, minlength=0.0, zorder=2, **arrows)
         size = 4.0 if len(own) <= 60 else 2.5
         draw_points(ax, own.T, "o", "0.45", filled=False, markersize=size, label="own fit", zorder=3)
@@ -211,7 +225,9 @@ class ComponentsDisplay(ModelDisplay):
     labels: NDArray[Any]
 
     @classmethod
-    def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, learner: Any, tasks: TaskSet, columns: Sequence[ColumnLike] | None = None, *, ax: AxesLike = None
+    ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
         By default they are the columns whose scaled coefficients vary most between tasks.
@@ -250,7 +266,7 @@ class ComponentsDisplay(ModelDisplay):
         """Return the most likely component of each task, (T,)."""
         return self.responsibilities.argmax(axis=1)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         from matplotlib.patches import Ellipse
 
         certain = self.responsibilities.max(axis=1) >= CERTAIN
@@ -318,10 +334,10 @@ class TaskFitDisplay(ModelDisplay):
         learner: Any,
         tasks: TaskSet,
         task: Any = None,
-        column: Any = None,
+        column: ColumnLike | None = None,
         *,
         coverage: float = 0.9,
-        ax: Any = None,
+        ax: AxesLike = None,
     ) -> Self:
         """Adapt ``learner`` to the task with the label ``task`` and draw it against ``column``.
 
@@ -363,39 +379,30 @@ class TaskFitDisplay(ModelDisplay):
         lines = grid, model.predict(at(grid)), prior.predict(at(grid)), bounds[:, 0], bounds[:, 1]
         return cls(label, names[j], target, X[:, j], y, *lines, coverage, X.shape[1] > 1).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
-        interval = f"{100.0 * self.coverage:g} % prediction interval"
-        has_interval = bool(np.isfinite(self.lower).all())
-        if len(self.grid) <= MAX_VALUES:
-            self._draw_values(ax, interval if has_interval else None)
-        else:
-            if has_interval:
-                ax.fill_between(self.grid, self.lower, self.upper, color="0.88", linewidth=0, label=interval)
-            ax.plot(self.grid, self.prior, "--", color=PALETTE[1], linewidth=1.3, label="prior, without rows")
-            ax.plot(self.grid, self.prediction, color=PALETTE[0], linewidth=1.8, label="tailored fit")
-            size = 4.5 if len(self.x) <= 100 else 2.5
-            draw_points(ax, (self.x, self.y), "o", "0.25", filled=False, markersize=size, label="rows")
+    def _draw(self, ax: Axes) -> None:
+        few = len(self.grid) <= MAX_VALUES
+        if np.isfinite(self.lower).all():
+            interval = f"{100.0 * self.coverage:g} % prediction interval"
+            ax.fill_between(self.grid, self.lower, self.upper, color="0.88", linewidth=0, label=interval)
+        lines: Any = {
+            "prior, without rows": (self.prior, "^", "--"),
+            "tailored fit": (self.prediction, "s", "-"),
+        }
+        for color, (label, (values, marker, dashes)) in zip(PALETTE[1::-1], lines.items(), strict=True):
+            style = {"color": color, "linestyle": dashes, "marker": marker if few else ""}
+            ax.plot(self.grid, values, linewidth=1.6, label=label, **style)
+        size = 4.5 if len(self.x) <= 100 else 2.5
+        draw_points(ax, (self.x, self.y), "o", "0.25", filled=False, markersize=size, label="rows")
+        if few:
+            ax.set_xticks(self.grid)
         ax.set_xlabel(shortened(self.column, 40))
         adjusted = ", other columns at their means" if self.adjusted else ""
         ax.set_ylabel(shortened(self.target, 40) + adjusted)
         ax.set_title(f"{shortened(self.task, 40)}: {len(self.x):,} rows")
         ax.legend(loc="best", **LEGEND)
 
-    def _draw_values(self, ax: Any, interval: str | None) -> None:
-        """Draw a column with few distinct values, with markers instead of lines."""
-        gap = float(np.diff(self.grid).min()) if len(self.grid) > 1 else 1.0
-        jitter = gap * (0.16 * (np.random.default_rng(0).random(len(self.x)) - 0.5) - 0.2)
-        draw_points(ax, (self.x + jitter, self.y), "o", "0.25", filled=False, markersize=3.5, label="rows")
-        if interval is not None:
-            ax.vlines(self.grid, self.lower, self.upper, color="0.7", linewidth=5, label=interval)
-        draw_points(ax, (self.grid, self.prediction), "s", PALETTE[0], markersize=7, label="tailored fit")
-        shifted = self.grid + 0.15 * gap
-        draw_points(ax, (shifted, self.prior), "^", PALETTE[1], markersize=6, label="prior, without rows")
-        ax.set_xticks(self.grid)
-        ax.set_xlim(self.grid[0] - 0.6 * gap, self.grid[-1] + 0.6 * gap)
 
-
-def _find_pair(columns: Any, names: list[str]) -> list[int]:
+def _find_pair(columns: Sequence[ColumnLike], names: list[str]) -> list[int]:
     """Return the positions of two columns that are given by their names or positions."""
     chosen = [find_column(column, names, "columns") for column in columns]
     if len(chosen) != 2:
@@ -403,7 +410,7 @@ def _find_pair(columns: Any, names: list[str]) -> list[int]:
     return chosen
 
 
-def _frame_plane(ax: Any, points: Array, columns: list[str], fraction: float = 0.98) -> None:
+def _frame_plane(ax: Axes, points: Array, columns: list[str], fraction: float = 0.98) -> None:
     """Set the labels of a plot of two coefficients, and limits that exclude outliers: a fraction of the points."""
     ax.set(xlabel=coefficient_label(columns[0]), ylabel=coefficient_label(columns[1]))
     points = points[np.isfinite(points).all(axis=1)]

@@ -18,6 +18,7 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Response, response_of
 from ..gaussian.rows import Tasks
+from ..gaussian.serial import SerialGaussian
 from ..gaussian.side import Group
 from ..losses import Loss
 from ..priors.base import needs_covariances, predict
@@ -82,6 +83,8 @@ class Settings:
     n_folds: int = 5
     covariance: str | None = None  # "full" or "diagonal", if set by the user
     reml: bool = True
+    time: int | None = None  # position of the column with the times of the rows
+    serial: SerialGaussian | None = None  # noise that is correlated in time, if it was accepted
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +141,8 @@ class TrainingData:
 
     @property
     def response(self) -> Response:
-        """The distribution of the targets, as given by the loss."""
-        return response_of(self.settings.loss)
+        """The distribution of the targets, as given by the loss, or with noise that is correlated in time."""
+        return self.settings.serial or response_of(self.settings.loss)
 
     @cached_property
     def statistics(self) -> Tasks:

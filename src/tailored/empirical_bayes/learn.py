@@ -25,9 +25,9 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.factor_em import fit_factors
 from ..gaussian.responses import NegativeBinomial, Poisson
+from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.stepwise import Stepwise
-from ..gaussian.structures import Atoms, Structure, StructureFitter, refine
+from ..gaussian.structures import Atoms, Stepwise, Structure, StructureFitter, refine
 from ..priors.base import Prior, calibrate, predict_blocks
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
@@ -40,7 +40,7 @@ from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
 from .query_bias import PENALTIES, fit_shifts
-from .rule import Score, is_as_good, known_mean, significant
+from .rule import Score, is_as_good, is_better, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
@@ -95,7 +95,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
         if data.has_many_columns:
             return _learn_factors(data, stage)
         fitted = _accepted_effects(data)
-        rest = _with_dispersion(data, None if fitted is None else fitted.effects)
+        rest = _with_serial(_with_dispersion(data, None if fitted is None else fitted.effects))
         if fitted is None:
             return _learn_mixture(rest, stage, source_in)
         effects, mean_errors, growth = fitted
@@ -239,6 +239,20 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     # Poisson means may have a lower error, but their standard errors and intervals would be too small.
     is_dispersed = significant(dispersed.density - plain.density) and is_as_good(dispersed, plain)
     return more if is_dispersed else rest
+
+
+def _with_serial(data: TrainingData) -> TrainingData:
+    """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
+    if data.settings.time is None:
+        return data
+    settings = data.settings
+
+    def correlated(train: TrainingData) -> TrainingData:
+        serial = fit_serial(train.tasks, data.scaling, settings.time, settings.varying)
+        return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
+
+    serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
+    return correlated(data) if is_better(serial, plain, plain) else data
 
 
 def _learn_mixture(

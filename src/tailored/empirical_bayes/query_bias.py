@@ -195,9 +195,11 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
+    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.  If the noise
+    is correlated in time, a shift would imitate the correlation.
     """
-    if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
+    is_plain = data.response.is_gaussian and data.settings.serial is None
+    if not is_plain or data.is_wide or len(data) <= data.statistics.n_features:
         return FittedShifts((), [()] * len(fits), [])
     sizes = shift_sizes(data.tasks, data.settings.arrival)
     searches = [_select_penalty(data, fits, rows, tick) for rows in sizes]

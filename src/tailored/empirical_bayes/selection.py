@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from .._utils.progress import Stages
+from ..gaussian.em import fit_mixture
 from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
-from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
     GATE_PENALTY,
     TRUNCATIONS,

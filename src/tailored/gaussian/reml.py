@@ -143,6 +143,7 @@ def maximise_restricted(
     W, noise = np.zeros((d, d)), float(np.exp(found.x[-1]))
     W[np.ix_(v, v)] = covariance(found.x)[1]
     value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)
+    value += float(np.sum(tasks.log_determinants))
     n_fixed = len(fixed) if is_restricted else 0
     log_likelihood = -0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi))
     model = replace(start, means=fixed[None, :d], covariances=W[None], noise=noise)

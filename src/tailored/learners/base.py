@@ -45,13 +45,12 @@ from ..summaries.model import effects_frame
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
-from ..tasks.reading import positions_of, read_labels, side_by_rows
+from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
-from .adapted import AdaptedTasks
 from .reading import Accepts
-from .task_regressor import TaskRegressor
+from .task_regressor import AdaptedTasks, TaskRegressor
 
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
@@ -366,11 +365,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             reading.refuse_side_info(self)
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
-        if side_info is not None:
-            side_info = side_by_rows(reading.side_by_label(self, side_info), groups, X)
-        elif self.encoding_ is not None and is_frame(X):
+        if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
-        X = rows
+        like, X = (groups, X), rows
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
@@ -382,7 +379,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             labels = read_labels(groups, "groups")
         if len(labels) != X.shape[0]:
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
-        positions = positions_of(labels, self.task_labels_, same_kind=True)
+        positions = positions_of(labels, self.task_labels_)
         prediction, new = np.empty(X.shape[0]), positions < 0
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
@@ -390,7 +387,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 missing = "new tasks are predicted without side information, which `fit` had. Pass it."
                 warn(f"side_info: {missing}")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info)
+            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info, like)
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
@@ -479,7 +476,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
         if not hasattr(self, "task_posterior_"):
             return np.full(len(tasks), -1, dtype=np.intp)
-        positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
+        positions = positions_of(tasks.labels, self.task_labels_)
         if support is not None:
             positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         numbered = all(

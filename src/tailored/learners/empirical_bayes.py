@@ -32,7 +32,7 @@ from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
-from ..sources.disk import DiskSource, digest_tasks
+from ..sources.disk import DiskSource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
@@ -46,6 +46,8 @@ from .reading import Accepts, read, read_tensors, refuse_other_arguments, warn_r
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
+#: Maximum number of columns of tasks with noise that is correlated in time.
+MOST_COLUMNS = 12
 
 
 @dataclass(eq=False, repr=False)
@@ -99,6 +101,11 @@ class EmpiricalBayesLearner(MetaLearner):
     reml : bool, default=True
         Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
         whose log likelihoods can be compared between models with different fixed effects.
+    time : None, str or int, default=None
+        Column of X with the times of the rows, by name or position.  It stays a column of the model.  Noise that is correlated
+        in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a candidate, which is accepted like more components.  Rows are predicted given the residuals of the task's other rows.  By
+        default, the column that `TaskSet.from_frame` was given as ``time``.  Only for numbers in memory without weights, with at
+        most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -156,6 +163,7 @@ class EmpiricalBayesLearner(MetaLearner):
     varying: Any = None
     covariance: str | None = None
     reml: bool = True
+    time: Any = None
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -206,7 +214,6 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
-        checkpoint: Any = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -224,23 +231,17 @@ class EmpiricalBayesLearner(MetaLearner):
             cross-validation over the training tasks is used; from 500 tasks on, it is a single split.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
-        checkpoint : path, optional
-            Folder for the partitioned rows and the statistics of a scan, about as large as the numbers in the table.  The
-            same call with the same folder resumes an interrupted fit, with a bitwise identical result.  Other data or
-            settings raise ValueError.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
             has_them = "a scan has its own columns; name them in tailored.scan"
             refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
             refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
-        elif checkpoint is not None:
-            raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
             seed = self._seed()
             if isinstance(X, TaskScan):
-                with self._open_scan(X, checkpoint, seed, validation) as source:
+                with self._open_scan(X, seed) as source:
                     self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
             elif is_tensor(X):
@@ -411,6 +412,7 @@ class EmpiricalBayesLearner(MetaLearner):
             self._n_folds,
             self.covariance if formula is None else self.covariance or formula.covariance,
             bool(self.reml),
+            self._time_position(together),
         )
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.prior.side
@@ -524,41 +526,50 @@ class EmpiricalBayesLearner(MetaLearner):
             raise ValueError("varying: nothing varies without an intercept; name a column")
         return tuple(sorted(found))
 
-    def _column_positions(self, column: Any) -> list[int]:
+    def _time_position(self, tasks: TaskSet) -> int | None:
+        """Return the position of the column of times, if there is one."""
+        column = self.time
+        if column is None:
+            column = None if self.encoding_ is None else self.encoding_.time
+        if column is None:
+            return None
+        found = self._column_positions(column, "time")
+        refused = {
+            "a column of numbers or dates": len(found) != 1,
+            "a loss for numbers": isinstance(self.loss_, Response),
+            "device=None": self.device is not None,
+            "rows without weights": tasks.row_weights is not None,
+            f"at most {MOST_COLUMNS} columns": tasks.n_features > MOST_COLUMNS,
+        }
+        for what, is_refused in refused.items():
+            if is_refused:
+                raise ValueError(f"time: needs {what}; leave it out")
+        return found[0]
+
+    def _column_positions(self, column: Any, argument: str = "varying") -> list[int]:
         d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
-                raise ValueError(f"varying: there is no column {column}; positions are 0 to {d - 1}")
+                raise ValueError(f"{argument}: there is no column {column}; positions are 0 to {d - 1}")
             return [int(column)]
         if names is None:
             advice = f"give the position of {column!r}, or pass a frame (set_output(transform='pandas'))"
-            raise ValueError(f"varying: columns have no names here; {advice}")
+            raise ValueError(f"{argument}: columns have no names here; {advice}")
         by_name = [j for j, name in enumerate(names) if name == column]
         found = by_name if self.encoding_ is None else self.encoding_.positions(column)
         if not found:
-            raise ValueError(f"varying: there is no column {column!r}; there are {name_some(names, 12)}")
+            raise ValueError(f"{argument}: there is no column {column!r}; there are {name_some(names, 12)}")
         return found
 
     @contextmanager
-    def _open_scan(
-        self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
-    ) -> Iterator[TaskSource]:
-        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
+    def _open_scan(self, scan: TaskScan, seed: int) -> Iterator[TaskSource]:
+        """Open the source of a scan; its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
-            if checkpoint is not None:
-                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
             yield DaskSource(scan, seed)
             return
-        n_threads = joblib.effective_n_jobs(self.n_jobs)
-        if checkpoint is not None:
-            settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
-            del settings["n_jobs"], settings["progress"]
-            source = DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
-            yield source
-            source.close()
-            return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
-            yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
+            n_threads = joblib.effective_n_jobs(self.n_jobs)
+            yield DiskSource(scan, Path(folder), seed=seed, n_threads=n_threads)
 
 
 def _statistics(

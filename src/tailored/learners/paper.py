@@ -10,9 +10,11 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.progress import progress_bar
 from .._utils.records import restored_on_failure
 from .._utils.validation import (
@@ -44,6 +46,10 @@ from ..within import solving
 from .base import MetaLearner
 from .reading import read
 
+#: Arguments with rows: X, y, groups and side_info.
+Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
+#: Held-out tasks, or their support rows and query rows.
+HeldOut = TaskSet | tuple[TaskSet, TaskSet]
 #: Second entry of the seed for the rows of test tasks.
 TEST_ROWS = 3
 #: Settings of the paper that its three learners share, and those of the two that learn.
@@ -101,7 +107,7 @@ class PaperLearner(MetaLearner):
     def _n_weights(self) -> int:
         return self.n_features_in_ + bool(self.fit_intercept)
 
-    def _constant(self, theta: Any, name: str) -> Array:
+    def _constant(self, theta: ArrayLike | None, name: str) -> Array:
         """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
         theta, d = 1.0 if theta is None else theta, self._n_weights
         if np.ndim(theta) == 0:
@@ -109,17 +115,23 @@ class PaperLearner(MetaLearner):
         return check_psd(theta, name, d) if np.ndim(theta) else float(theta) * np.eye(d)
 
     def _prior(
-        self, clip: Any, conditioning: Conditioning, feature_map: FeatureMap | None = None, bias: str = "none"
+        self,
+        clip: tuple[float, float] | None,
+        conditioning: Conditioning,
+        feature_map: FeatureMap | None = None,
+        bias: str = "none",
     ) -> RepresentationPrior:
         """Return the prior with this conditioning function and b = 0."""
-        settings: Any = {"loss": self.loss_, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=conditioning,
             bias=Bias.zero(bias, conditioning.n_features, conditioning.n_side),
             feature_map=feature_map,
             clip=clip,
-            **settings,
+            loss=self.loss_,
+            inner=self.inner,
+            tol=self.tol,
+            max_iter=self.max_iter,
         )
 
     def summary(self) -> Summary:
@@ -154,18 +166,32 @@ class IndependentLearner(PaperLearner):
         """
         return cls(**{**_PAPER, **overrides})
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+    def fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+    ) -> Self:
         """Solve the given tasks independently; nothing is shared between tasks."""
-        return self._learn(X, y, groups, side_info, reset=True)
+        return self._learn((X, y, groups, side_info), reset=True)
 
-    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+    ) -> Self:
         """Solve the given tasks as `fit` does; there is no state to continue."""
-        return self._learn(X, y, groups, side_info, reset=not hasattr(self, "prior_"))
+        return self._learn((X, y, groups, side_info), reset=not hasattr(self, "prior_"))
 
-    def _learn(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
+    def _learn(self, data: Data, *, reset: bool) -> Self:
         with self._all_or_nothing(reset=reset):
             self._check_within()
-            tasks = read(self, X, y, groups, side_info, reset=reset)
+            tasks = read(self, *data, reset=reset)
             d, clip = self._n_weights, self._clip(tasks.y)
             if callable(self.tau):
                 prior = self._prior(clip, Given(d), GivenMap(self.tau, d).fit(tasks))
@@ -192,7 +218,7 @@ class Stream:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ObjectiveLearner(PaperLearner):
+class SurrogateLearner(PaperLearner):
     """Base of the learners that minimise the surrogate; subclasses without a feature map have H = 0."""
 
     bias: str = "none"
@@ -211,13 +237,13 @@ class ObjectiveLearner(PaperLearner):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
-        validation: Any = None,
-        test: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        validation: HeldOut | None = None,
+        test: HeldOut | None = None,
     ) -> Self:
         """Learn from many tasks, one step per task in the given order.
 
@@ -234,11 +260,17 @@ class ObjectiveLearner(PaperLearner):
             Tasks for ``learning_curve_``.  They are not used for selection.
         """
         with self._all_or_nothing(reset=True):
-            self._learn(X, y, groups, side_info, validation, test, reset=True, whole=True)
+            self._learn((X, y, groups, side_info), validation, test, whole=True)
         return self
 
     def partial_fit(
-        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, validation: Any = None
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        validation: HeldOut | None = None,
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
 
@@ -248,7 +280,7 @@ class ObjectiveLearner(PaperLearner):
         """
         fresh = self._is_new_stream()
         with self._all_or_nothing(reset=fresh):
-            self._learn(X, y, groups, side_info, validation, None, reset=fresh, whole=False)
+            self._learn((X, y, groups, side_info), validation, None, whole=False)
             self._goes_on = True
         return self
 
@@ -269,23 +301,13 @@ class ObjectiveLearner(PaperLearner):
             super().set_params(**params)
         return self
 
-    def _learn(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        side_info: Any,
-        validation: Any,
-        test: Any,
-        *,
-        reset: bool,
-        whole: bool,
-    ) -> None:
-        solver = self._check_parameters()
-        tasks = read(self, X, y, groups, side_info, reset=reset)
+    def _learn(self, data: Data, validation: HeldOut | None, test: HeldOut | None, *, whole: bool) -> None:
+        """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
+        solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
+        tasks = read(self, *data, reset=is_new)
         if test is not None and self.bias == "conditional":
             raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
-        if reset:
+        if is_new:
             seed = self._seed()
             empty = HeldOutPool(self.validation_fraction, self.support, seed)
             stream = Stream(seed, empty if solver.needs_held_out else None)
@@ -326,14 +348,17 @@ class ObjectiveLearner(PaperLearner):
             self.learning_curve_ = self._learning_curve(problem, self._held_out(feature_map, *pair))
         self._remember(tasks)
         if whole and self.feature_map is not None and not self.conditioning_.depends_on_task:
-            was_tried = any(row["step_H"] > 0 for row in solution.history)
-            reason = "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
-            use = "only affects the prior mean" if self.bias == "conditional" else "is not used"
-            warn(
-                f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
-                f"information {use}: try other features, more tasks, or other step sizes",
-                ConstantRepresentationWarning,
-            )
+            self._warn_constant()
+
+    def _warn_constant(self) -> None:
+        was_tried = any(row["step_H"] > 0 for row in self.search_results_)
+        reason = "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
+        use = "only affects the prior mean" if self.bias == "conditional" else "is not used"
+        warn(
+            f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
+            f"information {use}: try other features, more tasks, or other step sizes",
+            ConstantRepresentationWarning,
+        )
 
     def _learning_curve(self, problem: Problem, test: HeldOutTasks) -> Array:
         """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
@@ -355,7 +380,7 @@ class ObjectiveLearner(PaperLearner):
         return np.array(curve)
 
     def _hold_out(
-        self, stream: Stream, tasks: TaskSet, validation: Any
+        self, stream: Stream, tasks: TaskSet, validation: HeldOut | None
     ) -> tuple[HeldOutPool | None, TaskSet]:
         """Return the held-out tasks of the stream with those of this call, and the training tasks."""
         pool = stream.pool
@@ -369,9 +394,10 @@ class ObjectiveLearner(PaperLearner):
             return pool, tasks[np.flatnonzero(mask)]
         if isinstance(validation, TaskSet):
             return pool.add(self._read_held_out(validation)), tasks
-        return pool.add_pair(*self._pair(validation, "validation")), tasks
+        pair = self._pair(validation, "validation")
+        return replace(pool, held_out=(*pool.held_out, pair)), tasks
 
-    def _pair(self, tasks: Any, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
+    def _pair(self, tasks: HeldOut, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
         """Return support and query rows of tasks that the user passed as a pair or as one `TaskSet`."""
         if isinstance(tasks, TaskSet):
             read = self._read_held_out(tasks, name)
@@ -443,7 +469,7 @@ class ObjectiveLearner(PaperLearner):
 
 
 @dataclass(eq=False, repr=False)
-class ConditionalLearner(ObjectiveLearner):
+class ConditionalLearner(SurrogateLearner):
     """Algorithm 1 of the paper: learn a representation τ(s) of each task as a function of its side information s.
 
     It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex surrogate: one step per task,
@@ -539,7 +565,7 @@ class ConditionalLearner(ObjectiveLearner):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class UnconditionalLearner(ObjectiveLearner):
+class UnconditionalLearner(SurrogateLearner):
     """Unconditional meta-learning: one representation θ = C for all tasks, which is `ConditionalLearner` with H = 0.
 
     Parameters

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .._utils.frames import (
     RowsLike,
@@ -40,7 +40,14 @@ from ..tasks.encoding import (
     missing_exposure,
     target_positions,
 )
-from ..tasks.reading import check_row_values, group_tasks, positions_of
+from ..tasks.reading import (
+    check_row_values,
+    group_labels,
+    group_rows,
+    group_tasks,
+    positions_of,
+    side_by_rows,
+)
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks
 
@@ -364,9 +371,15 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
 
 
 def tasks_without_rows(
-    learner: Learner, X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
+    learner: Learner,
+    X: Any,
+    labels: NDArray[Any],
+    chosen: NDArray[np.bool_],
+    side_info: SideInfoLike,
+    like: Sequence[Any],
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows as tasks without rows, and the position of each chosen row's task."""
+    side_info = side_by_rows(side_by_label(learner, side_info), group_labels(labels), like)
     if isinstance(side_info, SideInfo) and side_info.values is not None:
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
@@ -390,11 +403,8 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
 def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:
     """Return the tasks with the sample weights as targets.  If ``groups`` is given, the weights are in its order."""
     refuse_masked("sample_weight", sample_weight)
-    values = np.array(sample_weight, dtype=float)
-    if values.shape != tasks.y.shape:
-        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, one per row, got {values.shape}")
-    in_order = values if groups is None else TaskSet(np.zeros((len(values), 1)), values, groups).y
-    return tasks.replace(y=in_order)
+    values = _check_sample_weight(sample_weight, tasks.y, dtype=np.float64)
+    return tasks.replace(y=values[np.argsort(group_rows(groups, len(values)).codes, kind="stable")])
 
 
 def _valid_task(learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike) -> TaskSet | None:

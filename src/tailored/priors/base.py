@@ -70,6 +70,8 @@ class Posterior(Record):
     covariances: Array  # (T, d, d) in units of the noise variance; `FactorPrior`: (T, q, q) of the scores
     shared_inputs: Array  # (T, k) encoded side information for shared effects and regressors; k may be 0
     folds: Index  # (T,) index of the shared regressor not fitted to the task; -1: the one fitted to all tasks
+    #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.
+    history: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def restore(self) -> None:
         n = len(self.weights)

@@ -17,7 +17,8 @@ from ..gaussian.kernels import adapt_to_atoms
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import COMPILED_COLUMNS, influence, times
 from ..gaussian.rows import Tasks
-from ..tasks.rows import frozen
+from ..gaussian.serial import SerialGaussian, SerialMoments
+from ..tasks.rows import Index, Matrix, frozen
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior
 
@@ -164,7 +165,8 @@ class MixturePrior(Prior):
     @property
     def needs_rows(self) -> bool:
         """Whether second moments are not sufficient, because targets are not Gaussian or features are computed from rows."""
-        return not self.response.is_gaussian or (self.side is not None and self.side.encoder.needs_rows)
+        is_plain = self.response.is_gaussian and not isinstance(self.response, SerialGaussian)
+        return not is_plain or (self.side is not None and self.side.encoder.needs_rows)
 
     @property
     def unit(self) -> float:
@@ -193,7 +195,42 @@ class MixturePrior(Prior):
         _, weights, covariance = self._solve_statistics(statistics, covariances)
         T, sizes = len(weights), np.asarray(statistics.sizes, dtype=np.int64)
         nothing = np.zeros((T, 0)), np.full(T, -1, dtype=np.intp)
-        return Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, *nothing)
+        found = Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, *nothing)
+        if isinstance(statistics, SerialMoments):
+            return replace(found, history=statistics.history(weights))
+        return found
+
+    def posterior(
+        self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
+    ) -> Posterior:
+        found = super().posterior(tasks, covariances, folds, n_jobs)
+        if not isinstance(self.response, SerialGaussian):
+            return found
+        statistics = self.statistics(self.residual_tasks(tasks, folds))
+        assert isinstance(statistics, SerialMoments)
+        weights = self._solve_statistics(statistics, False)[1]
+        squares = statistics.squared_residuals(weights) if covariances else found.squares
+        return replace(found, squares=squares, history=statistics.history(weights))
+
+    def linear_predictors(
+        self, posterior: Posterior, X: Matrix, task: Index, *, variances: bool
+    ) -> tuple[Array, Array, Array | float]:
+        centre, own, of_shared = super().linear_predictors(posterior, X, task, variances=variances)
+        if not isinstance(self.response, SerialGaussian):
+            return centre, own, of_shared
+        # Given the support rows, the noise of a query row has a mean, and a smaller variance.
+        times, starts = self.response.times(X), np.append(0, np.cumsum(posterior.n_rows))
+        rows = self.scaling.dense(X if self.shared is None else self.shared.own_columns(X))
+        order = np.argsort(task, kind="stable")
+        for at in np.split(order, np.flatnonzero(np.diff(task[order])) + 1) if len(task) else []:
+            t = task[at[0]]
+            past = posterior.history[starts[t] : starts[t + 1]]
+            A, noise = self.response.conditional(times[at], past[:, 0])
+            centre[at] += self.scaling.target * (A @ past[:, 1])
+            if variances:
+                x = rows[at] - A @ past[:, 2:]
+                own[at] = np.einsum("nd,de,ne->n", x, posterior.covariances[t], x) + noise - 1.0
+        return centre, own, of_shared
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]

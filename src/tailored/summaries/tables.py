@@ -13,6 +13,7 @@ from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..feature_maps import SideVector
+from ..gaussian.serial import SerialGaussian
 from ..losses import error_name
 from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
@@ -21,8 +22,6 @@ from .model import INTERCEPT, FittedModel
 
 #: Maximum number of columns of a printed correlation matrix; with more, the N_CORRELATIONS largest are printed.
 MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
-#: Minimum difference of means (in random-effect std) and minimum ratio of std to mention in the text on a component.
-MIN_SHIFT, MIN_RATIO = 0.5, 1.5
 #: Maximum number of columns that a sentence lists, and of printed rows of the selection.
 MAX_NAMED, MAX_STRUCTURES = 10, 6
 #: Definitions of the methods in the table of errors.
@@ -155,7 +154,8 @@ def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     response, values, captions = model.prior.response, {}, []
     if response.is_gaussian:
-        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise))
+        share = model.prior.response.share if isinstance(model.prior.response, SerialGaussian) else 0.0
+        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise * (1.0 + share)))
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
         values["dispersion"] = model.mixture.noise
@@ -183,12 +183,10 @@ def levels_table(model: FittedModel, encoding: Any) -> Table:
 
 
 def components_table(model: FittedModel) -> Table:
-    """Tabulate the proportions and the main differences of the components; empty for one component and for atoms."""
-    mixture, units = model.mixture, model.prior.scaling
+    """Tabulate the proportions of the components; empty for one component and for atoms."""
+    mixture = model.mixture
     if mixture.n_components == 1 or mixture.has_atoms:
         return Table("Components", {})
-    total = np.maximum(units.raw_deviations(model.covariance), 1e-300)
-    means, deviations = units.raw_weights(mixture.means.copy()), units.raw_deviations(mixture.covariances)
     columns: dict[str, Any] = {
         "component": list(range(1, mixture.n_components + 1)),
         "proportion": mixture.proportions.tolist(),
@@ -197,15 +195,7 @@ def components_table(model: FittedModel) -> Table:
     if side is not None and side.component_means is not None:
         side_means = zip(model.side_columns, side.component_means.T.tolist(), strict=False)
         columns |= {f"mean of {name}": values for name, values in side_means}
-    columns["main differences"] = [
-        _differences(model.columns, (mean - model.fixed_effects) / total, std / total)
-        for mean, std in zip(means, deviations, strict=True)
-    ]
-    caption = (
-        "proportion: fraction of all tasks. higher, lower: mean coefficient of the component minus that of all tasks, in "
-        "random-effect std; wider, narrower: random-effect std of the component, divided by that of all tasks."
-    )
-    return Table("Components", columns, caption, ["proportion"], sentences="main differences")
+    return Table("Components", columns, "proportion: fraction of all tasks.", ["proportion"])
 
 
 def component_effects_table(model: FittedModel) -> Table:
@@ -219,21 +209,7 @@ def component_effects_table(model: FittedModel) -> Table:
         "random-effect std": units.raw_deviations(mixture.covariances[:K]).ravel().tolist(),
     }
     caption = "mean coefficient: of the component's tasks; random-effect std: their std around it."
-    n_printed = 0 if K * d > MAX_ROWS else K * d
-    return Table("Coefficients by component", columns, caption, n_printed=n_printed)
-
-
-def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
-    """Name up to three coefficients in which a component differs most from the average over all tasks."""
-    candidates = []
-    for name, z, ratio in zip(names, shifts, ratios, strict=True):
-        if abs(z) > MIN_SHIFT:
-            candidates.append((abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})"))
-        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO:
-            text = f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)"
-            candidates.append((abs(np.log(ratio)), text))
-    largest = sorted(candidates, key=lambda pair: -pair[0])[:3]
-    return ", ".join(text for _, text in largest) or "like all tasks"
+    return Table("Coefficients by component", columns, caption)
 
 
 def side_table(model: FittedModel) -> Table:

@@ -402,10 +402,6 @@ class Scaling(Record):
             A[rows == d - 1, :-1] = -self.shift[:-1] / self.columns[:-1]
         return A
 
-    def raw_predictions(self, predictions: Array) -> Array:
-        """Return predictions of the user's targets."""
-        return predictions if self.is_raw else self.target * predictions + self.target_shift
-
 
 def _usable(scale: Array, shift: Array) -> Array:
     """Replace scales of constant columns, which are only rounding errors, by the constant, and zeros by one."""

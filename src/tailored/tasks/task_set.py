@@ -44,7 +44,6 @@ from .reading import (
     read_labels,
     read_side_info,
     row_keys,
-    side_by_rows,
     side_from_rows,
     side_types,
 )
@@ -153,8 +152,7 @@ class TaskSet(Fitted):
         grouping = group_rows(groups, len(target))
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
-        side_info = side_by_rows(side_info, groups, X, y)
-        side = read_side_info(side_info, grouping, has_labels=groups is not None)
+        side = read_side_info(side_info, grouping, like=(groups, X, y), has_labels=groups is not None)
         if read_as is not None and encoding is None:
             read_as = read_as.with_side_info(side, side_types(side_info, side.names))
         row_values = {name: check_row_values(name, value, len(target)) for name, value in values.items()}
@@ -175,6 +173,7 @@ class TaskSet(Fitted):
         sample_weight: str | None = None,
         frequency_weight: str | None = None,
         exposure: str | None = None,
+        time: str | None = None,
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
@@ -207,10 +206,14 @@ class TaskSet(Fitted):
             that are read with this encoding, also by learners, are imputed with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
+        time : str, optional
+            The feature (numbers or dates) that is the time of a row; see `EmpiricalBayesLearner`.
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
+        table = LongTable(
+            frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
+        )
         self = cls.__new__(cls)
         self._collect(*table.read())
         return self
@@ -253,7 +256,7 @@ class TaskSet(Fitted):
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
         self = cls.__new__(cls)
-        self._collect(*LongTable(frame, *roles, None, missing, columns, parsed).read())
+        self._collect(*LongTable(frame, *roles, None, missing, columns, formula=parsed).read())
         return self
 
     @classmethod
@@ -426,8 +429,7 @@ class TaskSet(Fitted):
         """Number of rows per task, counted with their frequencies, (T,)."""
         if self.frequency_weight is None:
             return self.sizes.astype(float)
-        task = np.repeat(np.arange(len(self)), self.sizes)
-        return np.asarray(np.bincount(task, self.frequency_weight, len(self)), dtype=float)
+        return np.asarray(np.bincount(self.task_of_row, self.frequency_weight, len(self)), dtype=float)
 
     def rows(self, index: Any) -> dict[str, Any]:
         """Return the values of the rows at these positions, by attribute."""
@@ -635,15 +637,25 @@ class TaskSet(Fitted):
         self, support: float, random_state: Any, shuffle: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a mask of the support rows of `support_query`, for rows without frequencies, and their number per task."""
-        n_support = row_counts(check_share("support", support), self.sizes)
-        task = np.repeat(np.arange(len(self)), self.sizes)
-        rank = row = np.arange(len(task)) - self.offsets[task]
+        n_support, keys = row_counts(check_share("support", support), self.sizes), None
         if shuffle:
             seed = np.frombuffer(check_rng(random_state).bytes(8), dtype="<u8")
-            order = np.lexsort((row_keys(seed, task, row), task))
-            rank = np.empty_like(row)
-            rank[order] = row
-        return np.asarray(rank < n_support[task]), n_support
+            keys = row_keys(seed, self.task_of_row, self.ranks())
+        return np.asarray(self.ranks(keys) < n_support[self.task_of_row]), n_support
+
+    @property
+    def task_of_row(self) -> NDArray[np.intp]:
+        """Position of the task of each row, (n,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def ranks(self, keys: np.ndarray | None = None) -> NDArray[np.int64]:
+        """Return the rank of every row among the rows of its task, in their own order or by these keys (n,)."""
+        task = self.task_of_row
+        rank = position = np.arange(len(task)) - self.offsets[task]
+        if keys is not None:
+            rank = np.empty_like(position)
+            rank[np.lexsort((keys, task))] = position
+        return rank
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
@@ -785,7 +797,7 @@ def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
-    """Return numbers of tasks for `split`; fractions are rounded by the largest remainder method."""
+    """Return numbers of tasks for `split`; the sums of the first fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
         raise ValueError(f"sizes must be a list of numbers or fractions, as [0.8, 0.2]; got {sizes!r}.")
@@ -799,11 +811,9 @@ def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
     shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
     if shares.sum() > 1 + 1e-9:
         raise ValueError(f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1.")
-    exact = shares * n_tasks
-    floors = np.floor(exact + 1e-9).astype(np.int64)
-    spare = int(np.floor(exact.sum() + 0.5)) - int(floors.sum())
-    floors[np.argsort(floors - exact, kind="stable")[:spare]] += 1
-    if (floors == 0).any():
-        part = int(np.argmin(floors))
+    ends = np.floor(np.cumsum(shares) * n_tasks + 0.5 + 1e-9).astype(np.int64)
+    counts = np.diff(ends, prepend=0).tolist()
+    if 0 in counts:
+        part = counts.index(0)
         raise ValueError(f"sizes={values} leaves sizes[{part}] without a task: there are only {n_tasks}.")
-    return floors.tolist()
+    return counts
