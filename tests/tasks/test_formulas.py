@@ -249,7 +249,7 @@ def test_the_formula_gives_way_to_varying(fitted, frame, short_fits_in_module):
         "Reaction ~ poly(Days, 2) + (1 | Subject)": r"'poly\(Days, 2\)' is not one of numeric columns.*Make it a column",
         "Reaction ~ I(Days^2) + (1 | Subject)": r"'Days \^ 2' is not one of",
         "Reaction ~ __import__('os') + (1 | Subject)": "is not one of",
-        "Reaction ~ np.log(recipe) + (1 | Subject)": "'recipe' has categories, so it cannot be in a function",
+        "Reaction ~ np.log(recipe) + (1 | Subject)": "'recipe' is not one of numeric columns",
         "Reaction ~ np.log(Days) + (1 | Subject)": r"np.log\(Days\) is not a finite number in row \d+",
         "Reaction ~ Evit + C(Evit) + (1 | Subject)": r"'Evit' is also in C\(\)",
         "Reaction ~ 3:Days + (1 | Subject)": "'3:Days' has a number",

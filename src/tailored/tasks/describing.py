@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +75,11 @@ def _names(tasks: TaskSet) -> list[str]:
 
 def _features(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
     """Yield an entry for each feature of the table that the tasks were read from."""
-    is_plain = tasks.encoding is None or tasks.encoding.formula is not None
-    columns = map(ColumnEncoding, _names(tasks)) if is_plain else tasks.encoding.features
+    encoding = tasks.encoding
+    if encoding is None or encoding.formula is not None:
+        columns: Iterable[ColumnEncoding] = map(ColumnEncoding, _names(tasks))
+    else:
+        columns = encoding.features
     j = 0
     for column in columns:
         text = column.text()

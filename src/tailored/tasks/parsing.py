@@ -1,6 +1,6 @@
 """Parse formulas such as "score ~ hours * kind + (hours | school)".
 
-formulaic parses the terms and decides which indicators of categories are redundant.
+formulaic parses the terms and decides which indicators of categories are redundant. It evaluates nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
 
 from .._utils.validation import name_some
 from .encoding import ColumnEncoding, Encoding, TaskColumns
@@ -34,7 +32,6 @@ class ParsedFormula(NamedTuple):
     random: list[Any]
     is_diagonal: bool
     columns: list[str]  # columns of the table, without the task and the target
-    numeric: set[str]  # columns inside functions
     categorical: set[str]  # columns inside C()
 
     @property
@@ -45,8 +42,6 @@ class ParsedFormula(NamedTuple):
         """Return the encoding with the formula, and the columns of the formula; ``X`` are the encoded columns."""
         if encoding.levels:  # fixed effects are not shrunk, however many categories there are
             encoding, X = encoding.with_indicators(X)
-        if words := [c.name for c in encoding.features if c.kind == "categorical" and c.name in self.numeric]:
-            _refuse(self.text, f"{words[0]!r} has categories, so it cannot be in a function")
         fixed, *random = (tuple(_columns(terms, encoding.features)) for terms in (self.fixed, *self.random))
         formula = Formula(
             self.text,
@@ -89,8 +84,8 @@ def parse(text: str) -> ParsedFormula:
         _refuse(text, f"write one term (x | {group}) with all columns that vary, or (1 | {group})")
     if "1" not in fixed and any("1" in terms for terms in random):
         _refuse(text, "a random intercept needs a fixed one. Remove '0 +' or '- 1', or write (0 + x | g)")
-    plain, numeric, categorical = _used(text, (fixed, *random))
-    if both := (plain | numeric) & categorical:
+    plain, categorical = _used(text, [term for terms in (fixed, *random) for term in terms])
+    if both := plain & categorical:
         _refuse(text, f"{name_some(sorted(both))} is also in C(). Make it another column there")
     names = tuple(name.strip().strip("`") for name in group.split(":"))
     return ParsedFormula(
@@ -100,8 +95,7 @@ def parse(text: str) -> ParsedFormula:
         fixed,
         random,
         len(bars) > 1 or bool(bars[0][1]),
-        sorted(plain | numeric | categorical),
-        numeric,
+        sorted(plain | categorical),
         categorical,
     )
 
@@ -120,26 +114,25 @@ def _read(text: str, parts: Sequence[str]) -> list[Any]:
         _refuse(text, f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}")
 
 
-def _used(text: str, parts: Sequence[Any]) -> tuple[set[str], set[str], set[str]]:
-    """Return the columns of the table that are terms, those inside functions, and those inside C()."""
+def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
+    """Return the columns of the table that terms use, without and with C(), and make all factors names to look up."""
     plain: set[str] = set()
-    numeric: set[str] = set()
     categorical: set[str] = set()
-    for term in (term for terms in parts for term in terms if str(term) != "1"):
-        for factor in term.factors:
-            kind, expression = factor.eval_method.value, str(factor.expr)
-            if kind == "literal":
-                _refuse(text, f"{str(term)!r} has a number. Leave it out, or write I() for arithmetic")
-            elif kind == "lookup":
-                plain.add(expression)
-            elif expression != _column(expression):
-                categorical.add(_column(expression))
-            else:
-                names = {node.id for node in ast.walk(ast.parse(expression)) if isinstance(node, ast.Name)}
-                names -= {"np", *FUNCTIONS}
-                evaluate(expression, dict.fromkeys(names, 1.0))
-                numeric |= names
-    return plain - {_PLACE}, numeric, categorical
+    for term, factor in ((each, factor) for each in terms if str(each) != "1" for factor in each.factors):
+        kind, name = factor.eval_method.value, _column(factor.expr)
+        if kind == "literal":
+            _refuse(text, f"{str(term)!r} has a number. Leave it out, or write I() for arithmetic")
+        elif kind == "lookup":
+            plain.add(name)
+        elif name != factor.expr:
+            categorical.add(name)
+        else:
+            nodes = ast.walk(ast.parse(name))
+            names = {node.id for node in nodes if isinstance(node, ast.Name)} - {"np", *FUNCTIONS}
+            evaluate(name, dict.fromkeys(names, 1.0))
+            plain |= names
+        factor.eval_method = "lookup"
+    return plain - {_PLACE}, categorical
 
 
 def _column(expression: str) -> str:
@@ -152,17 +145,18 @@ def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[s
     import pandas
 
     categories = {column.name: column.categories for column in features if column.kind == "categorical"}
-    row: dict[str, Any] = {_PLACE: [1.0], **{column.name: [1.0] for column in features}}
-    row |= {name: pandas.Categorical(values[:1], values) for name, values in categories.items()}
-    with np.errstate(all="ignore"):
-        one = terms.get_model_matrix(pandas.DataFrame(row), {"np": np, **FUNCTIONS}, na_action="ignore")
-    for scoped in (scoped for part in one.model_spec.structure for scoped in part.scoped_terms):
-        choices = []
-        for each in reversed(list(scoped.factors)):  # the first factor varies fastest, as in R
-            name = _column(each.factor.expr)
-            values = categories[name][bool(each.reduced) :] if name in categories else ()
-            choices.append([f"{name}={value}" for value in values] if name in categories else [name])
-        yield from (column[::-1] for column in product(*choices) if column and column != (_PLACE,))
+    row: dict[str, Any] = {"1": [1.0]}
+    for factor in (factor for term in terms for factor in term.factors):
+        known = categories.get(_column(factor.expr))
+        row[factor.expr] = [1.0] if known is None else pandas.Categorical(known[:1], known)
+    for part in terms.get_model_matrix(pandas.DataFrame(row)).model_spec.structure:
+        for scoped in part.scoped_terms:
+            choices = []
+            for factor in reversed(list(scoped.factors)):  # the first factor varies fastest, as in R
+                name = _column(factor.factor.expr)
+                known = categories[name][bool(factor.reduced) :] if name in categories else None
+                choices.append([name] if known is None else [f"{name}={category}" for category in known])
+            yield from (column[::-1] for column in product(*choices) if column and column != (_PLACE,))
 
 
 def _refuse(text: str, reason: str) -> NoReturn:
