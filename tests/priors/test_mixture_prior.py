@@ -1,6 +1,5 @@
 """Posteriors under a mixture prior, compared with Gaussian algebra on the rows, and with the form of the paper."""
 
-import pickle
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
 
@@ -8,9 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import tailored
-from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.datasets import make_clusters
+from tailored import TaskSet
 from tailored.feature_maps import MeanEmbedding, SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.em import fit_mixed_model, fit_mixture
@@ -199,41 +196,6 @@ def test_prediction_intervals_of_blocks_are_those_of_single_tasks(monkeypatch):
         own = (np.sum((y - X @ w) ** 2) + 5.0 * 0.2) / (len(y) + 5.0)
         std = prior.scaling.target * np.sqrt(own * (1.0 + np.einsum("ni,ij,nj->n", x, covariance, x)))
         np.testing.assert_allclose(found.std[rows], np.sqrt(np.mean(scores**2)) * std, rtol=1e-7)
-
-
-@pytest.fixture(scope="module")
-def learners():
-    """A mixture, and a model with side information."""
-    clusters = make_clusters(60, n_clusters=2, n_rows=20, n_features=5, rank=2, random_state=1)
-    return {
-        "mixture": (EmpiricalBayesLearner().fit(clusters), clusters),
-        "side": (EmpiricalBayesLearner().fit(some_tasks(0, [12] * 30)), some_tasks(1, [40] * 3)),
-    }
-
-
-@pytest.mark.parametrize("name", ["mixture", "side"])
-def test_adapt_is_adapt_many(name, learners):
-    learner, tasks = learners[name]
-    for n in (0, 1, 3, 15):
-        few = tasks[:1].support_query(n, random_state=0)[0] if n else None
-        X, y = (few.X, few.y) if n else (np.empty((0, tasks.n_features)), np.empty(0))
-        s = None if tasks.side_info is None else tasks.side_info[0]
-        task = TaskSet.from_tasks([(X, y) if s is None else (X, y, s)])
-        model = learner.adapt(X, y, side_info=s) if n else learner.adapt(side_info=s)
-        weights = np.append(model.coef_, model.intercept_) if learner.fit_intercept else model.coef_
-        np.testing.assert_allclose(weights, learner.adapt_many(task).weights_[0], rtol=1e-9, atol=1e-10)
-        theta = max(n, 1) * learner.prior_.representation(task, raw=True)[0]
-        np.testing.assert_allclose(model.representation_, theta, rtol=1e-9, atol=1e-10 * np.abs(theta).max())
-
-
-def test_pickles_and_files_give_the_same_posterior(learners, tmp_path):
-    learner, tasks = learners["mixture"]
-    X, y = tasks[0].X, tasks[0].y
-    expected = learner.adapt(X, y).coef_
-    again = pickle.loads(pickle.dumps(learner))
-    np.testing.assert_array_equal(again.adapt(X, y).coef_, expected)
-    learner.save(tmp_path / "a")
-    np.testing.assert_array_equal(tailored.load(tmp_path / "a").adapt(X, y).coef_, expected)
 
 
 def test_a_prior_cannot_be_changed():

@@ -10,7 +10,7 @@ from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.priors.shared_regressor import fit_out_of_fold
+from tailored.priors.shared import fit_out_of_fold
 from tailored.sources import disk as disk_module
 from tailored.sources.base import Blocks, LazyBlock
 from tailored.sources.disk import read_block, write_block

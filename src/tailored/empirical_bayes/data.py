@@ -23,7 +23,7 @@ from ..gaussian.side import Group
 from ..losses import Loss
 from ..priors.base import needs_covariances, predict
 from ..priors.mixture import MeanShift, MixturePrior
-from ..priors.shared_effects import SharedEffects
+from ..priors.shared import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
@@ -192,25 +192,20 @@ class TrainingData:
     @cached_property
     def folds(self) -> list[Fold]:
         """Several folds for few tasks and one for many; a single task is evaluated on its own rows."""
-        T = len(self)
+        T, first = len(self), len(self) - self.n_validation
         if self.n_validation:
-            first = T - self.n_validation
             return [Fold(0, np.arange(first), np.arange(first, T))]
         if T == 1:
             return [Fold(0, np.arange(1), np.arange(1))]
-        return self._partition()
-
-    def _partition(self) -> list[Fold]:
-        T = len(self)
-        n_folds = min(self.settings.n_folds, T)
         order = np.random.default_rng(self.seed(Draw.FOLDS)).permutation(T)
-        fold = np.arange(T) % n_folds
-        if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
-            few_used = T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS)
-            n_used = min(n_folds, WIDE_FOLDS) if few_used else n_folds
-            return [Fold(i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)]
-        train, held_out = order[fold != 0][:SELECTION_TRAIN], order[fold == 0][:SELECTION_HELD_OUT]
-        return [Fold(0, np.sort(train), np.sort(held_out))]
+        n_folds = n_used = min(self.settings.n_folds, T)
+        fold, train, held_out = np.arange(T) % n_folds, T, T
+        if T >= MANY_TASKS and not (self.has_many_columns and T < MANY_WIDE_TASKS):
+            n_used, train, held_out = 1, SELECTION_TRAIN, SELECTION_HELD_OUT
+        elif T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS):
+            n_used = min(n_folds, WIDE_FOLDS)
+        pairs = ((order[fold != i][:train], order[fold == i][:held_out]) for i in range(n_used))
+        return [Fold(i, *map(np.sort, pair)) for i, pair in enumerate(pairs)]
 
     def prior(self, model: Mixture, shifts: Sequence[MeanShift] = ()) -> MixturePrior:
         """Return the prior of a fitted model and the shifts of its mean; shifts are left out if all are zero."""
@@ -234,14 +229,13 @@ class TrainingData:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
         losses = self.settings.loss.error(prediction, query.y)
-        rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
         means = task_means(losses, query.offsets, query.frequency_weight)
         used = query.sizes > 0
         counts = np.bincount(episodes.task[used], minlength=n_tasks)
         totals = np.bincount(episodes.task[used], weights=means[used], minlength=n_tasks)
-        with np.errstate(invalid="ignore"):
-            errors = np.where(rows > 0, totals / np.maximum(counts, 1), np.nan)
-        return np.where(np.isnan(errors) & (rows > 0), np.inf, errors)
+        # An overflow of a prediction is an infinite error.
+        totals = np.where(np.isnan(totals), np.inf, totals)
+        return np.divide(totals, counts, out=np.full(n_tasks, np.nan), where=counts > 0)
 
     def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
         """Return the errors of predicting the mean of the support rows of each task."""

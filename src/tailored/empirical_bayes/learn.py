@@ -31,8 +31,7 @@ from ..gaussian.structures import Atoms, Stepwise, Structure, StructureFitter, r
 from ..priors.base import Prior, calibrate, predict_blocks
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
-from ..priors.shared_effects import SharedEffects
-from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
+from ..priors.shared import OutOfFold, SharedEffects, fit_out_of_fold
 from ..sources.reservoir import Reservoir
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, clipped
@@ -41,7 +40,7 @@ from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
 from .query_bias import PENALTIES, fit_shifts
 from .rule import Score, is_as_good, is_better, known_mean, significant
-from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
+from .selection import ADVICE, LEAST_COMPARED, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
     MIXED_MODEL,
@@ -289,7 +288,7 @@ def _learn_mixture(
         prior = replace(prior, calibration=calibration)
     errors, warning = best.errors if learned.errors is None else learned.errors, None
     if (baseline := selection.better_baseline) is not None:
-        warning = f"X: held-out tasks are predicted worse than by {baseline}; {likely_cause(data)}"
+        warning = f"X: held-out tasks are predicted worse than by {baseline}; {ADVICE}"
     summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:

@@ -49,10 +49,11 @@ COUNTING_TASKS = 1200
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of held-out tasks for a warning about baselines, and for automatic regressors.
 LEAST_COMPARED = 10
-#: A column is unusual if it is more than this many times as large in one task as in the median task.
-UNUSUAL = 5.0
 #: What to check if a baseline is better.
-ADVICE = "look at groups (are rows that belong together in one task?), and whether the columns of X predict y"
+ADVICE = (
+    "look at groups (are rows that belong together in one task?), at columns of X that are labels or have another unit in "
+    "some tasks, at fit_intercept, and whether the columns of X predict y"
+)
 
 
 @dataclass(frozen=True)
@@ -225,11 +226,13 @@ def _score_chains(
 
 def _join(of_folds: Sequence[Candidate]) -> Candidate:
     """Join the results of one structure on the folds, in their order."""
-    results: Any = {
-        name: np.concatenate([getattr(candidate, name) for candidate in of_folds])
-        for name in ("density", "errors", "prior_errors")
-    }
-    return replace(of_folds[0], fits=[fit for candidate in of_folds for fit in candidate.fits], **results)
+    return replace(
+        of_folds[0],
+        density=np.concatenate([candidate.density for candidate in of_folds]),
+        errors=np.concatenate([candidate.errors for candidate in of_folds]),
+        prior_errors=np.concatenate([candidate.prior_errors for candidate in of_folds]),
+        fits=[fit for candidate in of_folds for fit in candidate.fits],
+    )
 
 
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
@@ -373,24 +376,3 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
     # One percent more, because a variance that is estimated as almost zero has a tiny but certain cost.
     better = [name for name, values in baselines.items() if significant(errors - 1.01 * values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)
-
-
-def likely_cause(data: TrainingData) -> str:
-    """Return what to check if a baseline is better: the most unusual column of X, or other possible causes."""
-    statistics, d = data.statistics, data.tasks.n_features
-    squares = statistics.gram[:, np.arange(d), np.arange(d)] / np.maximum(statistics.sizes, 1.0)[:, None]
-    sizes = np.sqrt(squares[statistics.sizes > 0])
-    if d and len(statistics) > 1 and len(sizes):
-        middle = np.median(sizes, axis=0)
-        ratios = sizes.max(axis=0) / np.where(middle > 0, middle, np.inf)
-        if (encoding := data.tasks.encoding) is not None:  # a rare category is not unusual
-            ratios *= encoding.feature_names == encoding.source_names
-        worst = int(ratios.argmax())
-        if ratios[worst] > UNUSUAL:
-            names = data.tasks.feature_names
-            column = worst if names is None else repr(str(names[worst]))
-            found = f"which is {ratios[worst]:.0f} times as large in one task as in most"
-            return f"look at column {column} of X, {found}: is it a label, or in another unit?"
-    if not data.settings.fit_intercept:
-        return "look at fit_intercept, which is False: the targets may need an intercept"
-    return f"no column of X stands out: {ADVICE}"

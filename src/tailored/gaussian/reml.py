@@ -25,6 +25,8 @@ from .side import Term, design, information_of, prior_precision, roots_of, side_
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
 EVALUATIONS, GRADIENT = 200, 1e-7
+#: Columns with smaller sums of squares, relative to the largest, are rounding errors.
+ROUNDING = 1e-20
 #: Standard deviation of a random effect at the start, relative to the one that rows of a task can show.
 LEAST_START = 0.03
 
@@ -111,12 +113,13 @@ def maximise_restricted(
 ) -> tuple[Mixture, float]:
     """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d)."""
     totals = tasks.totals()
-    # The rows carry no information about the variance of a column of zeros; it stays zero.
-    v = np.flatnonzero(pattern.diagonal() & (totals.gram.diagonal() > 0.0))
+    # The rows carry no information about the variance of a column of zeros or rounding errors; it stays zero.
+    squares = totals.gram.diagonal()
+    v = np.flatnonzero(pattern.diagonal() & (squares > ROUNDING * squares.max(initial=0.0)))
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
     # The standard deviation that a task's rows can show, or the present one.
-    visible = start.noise * len(tasks) / totals.gram.diagonal()[v]
+    visible = start.noise * len(tasks) / squares[v]
     present = start.covariances[0].diagonal()[v]
     unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))
     entries = np.nonzero(np.tril(pattern[np.ix_(v, v)]))

@@ -26,8 +26,7 @@ from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
-from ..priors.shared_effects import SharedEffects
-from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressors
+from ..priors.shared import OutOfFold, SharedEffects, check_regressor, default_regressors
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device

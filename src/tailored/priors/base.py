@@ -36,8 +36,7 @@ from ..tasks.rows import (
 )
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, calibration_of, noise_variances
-from .shared_effects import SharedEffects
-from .shared_regressor import SharedRegressor
+from .shared import SharedEffects, SharedRegressor
 
 Index = NDArray[np.intp]
 T = TypeVar("T")

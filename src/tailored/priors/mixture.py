@@ -178,9 +178,6 @@ class MixturePrior(Prior):
 
         return weights_on_device(self, tasks)
 
-    def shift_factors(self, sizes: Array) -> Array:
-        return interpolation(self.shifts, sizes)
-
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""
         # Computed even if the model does not use them: required inputs must not depend on the fit.

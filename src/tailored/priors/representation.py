@@ -158,12 +158,6 @@ def _covariances(rows: Rows, thetas: Array) -> Array:
     for n in np.unique(rows.sizes[rows.sizes > 0]):
         same = np.flatnonzero(rows.sizes == n)
         X = rows.X[rows.offsets[same][:, None] + np.arange(n)]
-        theta = thetas[same]
-        if n < d:
-            across = X @ theta
-            inner = across @ X.transpose(0, 2, 1) + n * np.eye(n)
-            out[same] = (theta - across.transpose(0, 2, 1) @ solve_systems(inner, across)) / n
-        else:
-            gram = X.transpose(0, 2, 1) @ X
-            out[same] = solve_systems(np.eye(d) + theta @ gram / n, theta) / n
+        gram = X.transpose(0, 2, 1) @ X
+        out[same] = solve_systems(np.eye(d) + thetas[same] @ gram / n, thetas[same]) / n
     return out
