@@ -81,8 +81,8 @@ class EmpiricalBayesLearner(MetaLearner):
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
         raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
-        ``device``; "linear" and a formula do not.  Each category of a column with more than 20 categories always has a shared effect,
-        shrunken with one variance per column.
+        ``device``; "linear" and a formula do not.  Each category of a column with more than 20 categories always has a shared
+        effect, shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
         on query rows.  The model of the residuals of the weighted regressor is then selected and fitted like any other.
