@@ -10,8 +10,7 @@ from tailored.datasets import make_clusters
 from tailored.losses import Squared
 from tailored.priors.intervals import Calibration, Errors, calibration_of
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant
+from tailored.representation.conditioning import Bias, Constant
 from tailored.solvers import ProjectedSGD
 from tailored.tasks.rows import Scaling
 
@@ -245,14 +244,6 @@ def test_rows_changed_after_adapting_do_not_matter(learned):
     before = model.predict_interval(new[0].X)
     X[:], y[:] = 0.0, 0.0
     np.testing.assert_array_equal(model.predict_interval(new[0].X), before)
-
-
-def test_a_coverage_outside_of_zero_and_one_is_refused(learned):
-    learner, new = learned
-    model = learner.adapt(new[0].X[:5], new[0].y[:5])
-    for coverage in (0.0, 1.0, 90):
-        with pytest.raises(ValueError, match="coverage"):
-            model.predict_interval(new[0].X, coverage)
 
 
 def test_standard_deviations_are_those_of_the_errors(learned):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from os import PathLike
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -41,17 +42,20 @@ from ..priors.base import (
 )
 from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.model import effects_frame
+from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
-from ..tasks.rows import Array, column_range, task_means
+from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
 from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 
+#: Number, fraction or range of support rows; None for the learner's own.
+SupportLike = float | tuple[float, float] | None
+RandomLike = int | np.random.RandomState | np.random.Generator | None
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
@@ -88,7 +92,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     clip: Any = None
     n_jobs: int | None
     fit_intercept: bool
-    random_state: Any
+    random_state: RandomLike
     device: Any = None
     feature_map: Any = None
     rank: int | None = None
@@ -122,7 +126,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _feature_names(self) -> NDArray[Any] | None:
         return getattr(self, "feature_names_in_", None)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
         The file contains all that `adapt`, `predict` and `score` need, but no training rows.  It cannot contain a feature map
@@ -216,7 +220,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             return clip
         return min(before[0], clip[0]), max(before[1], clip[1])
 
-    def _feature_range(self, X: Any) -> Array:
+    def _feature_range(self, X: Matrix) -> Array:
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
         The bounds are rounded outwards by up to 1/32 of the range, so that model files contain no values of training rows.
@@ -231,9 +235,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return np.where(high > low, rounded, (low, high))
 
     def _seed(self) -> int:
-        rng: Any = check_rng(self.random_state)
-        draw = rng.integers if isinstance(rng, np.random.Generator) else rng.randint
-        return int(draw(np.iinfo(np.int32).max))
+        rng, stop = check_rng(self.random_state), np.iinfo(np.int32).max
+        return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
     def _is_new_stream(self) -> bool:
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
@@ -284,7 +287,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def adapt_many(
         self,
-        tasks: Any,
+        tasks: RowsLike | None = None,
         y: ValuesLike = None,
         *,
         groups: ValuesLike = None,
@@ -295,8 +298,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
-            Torch tensors on the ``device`` of the learner are also accepted, if it has one.
+        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``, optional
+            Torch tensors on the ``device`` of the learner are also accepted, if it has one.  Without rows, the models are those
+            of the prior for each row of ``side_info``; see `coefficients`.
         **row_values : arrays (n,)
             ``sample_weight``, ``frequency_weight`` and ``exposure``, see `TaskSet`.
         """
@@ -304,7 +308,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
-        tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
+        if tasks is None:
+            reading.refuse_other_arguments(
+                "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
+            )
+            tasks = reading.read_contexts(self, side_info)
+        else:
+            tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = self.prior_.weights_on_device(tensors).cpu().numpy()
@@ -312,13 +322,35 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
         return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
 
+    def coefficients(self, side_info: SideInfoLike, *, return_std: bool = False) -> Any:
+        """Return the expected coefficients of tasks with this side information, before any of their rows is observed.
+
+        They are ``coef_`` and ``intercept_`` of ``adapt(side_info=s)``, for many s in one call.
+
+        Parameters
+        ----------
+        side_info : array or dataframe with a row per task, or mapping from label to row
+        return_std : bool, default=False
+            Also return standard errors: of the estimated mean of the coefficients, not of the differences between tasks with the
+            same side information.  The covariances and the relevance of the side information are treated as known.
+
+        Returns
+        -------
+        array (T, d), or (T, d + 1) with an intercept, which is last; with ``return_std`` a pair of such arrays
+            In the user's units.  Effects that all tasks share are not included; see `TaskRegressor.shared_effect`.
+        """
+        check_is_fitted(self, "prior_")
+        tasks = reading.read_contexts(self, side_info)
+        weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
+        return (weights, errors_of_means(self, tasks)) if return_std else weights
+
     def representation(
         self,
         X: RowsLike | None = None,
         y: ValuesLike = None,
         *,
         side_info: SideInfoLike = None,
-        columns: Any = None,
+        columns: list[int] | None = None,
     ) -> Array:
         """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
@@ -379,7 +411,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             labels = read_labels(groups, "groups")
         if len(labels) != X.shape[0]:
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
-        positions = positions_of(labels, self.task_labels_)
+        positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
@@ -387,7 +419,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 missing = "new tasks are predicted without side information, which `fit` had. Pass it."
                 warn(f"side_info: {missing}")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info, like)
+            empty, task = reading.tasks_without_rows(self, labels, new, side_info, like)
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
@@ -398,8 +430,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def predict_tasks(
         self,
-        query: Any,
-        support: Any = None,
+        query: RowsLike,
+        support: RowsLike | None = None,
         *,
         coverage: float | None = 0.9,
         task: str | None = None,
@@ -476,7 +508,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
         if not hasattr(self, "task_posterior_"):
             return np.full(len(tasks), -1, dtype=np.intp)
-        positions = positions_of(tasks.labels, self.task_labels_)
+        positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
         if support is not None:
             positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         numbered = all(
@@ -489,7 +521,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             warn(message)
         return positions
 
-    def _predict_known(self, tasks: TaskSet, positions: Any, coverage: float | None) -> Predicted:
+    def _predict_known(
+        self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
+    ) -> Predicted:
         """Predict rows of training tasks at these positions."""
         if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
             reason = "their posterior covariances were not stored. Pass their rows as support."
@@ -509,13 +543,15 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return how many, and which, rows of new tasks the user expects to observe."""
         return SupportSampling()
 
-    def _sampling(self, n_support: Any, order: str | None) -> SupportSampling:
+    def _sampling(self, n_support: SupportLike, order: str | None) -> SupportSampling:
         """Return the sampling for these arguments; the default for None is `_support_sampling`."""
         expected = self._support_sampling()
         n_support = expected.support if n_support is None else n_support
         return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
 
-    def _split(self, tasks: TaskSet, n_support: Any, order: str | None, rng: Any) -> tuple[TaskSet, TaskSet]:
+    def _split(
+        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomLike
+    ) -> tuple[TaskSet, TaskSet]:
         """Split tasks into support and query rows."""
         sampling = self._sampling(n_support, order)
         return tasks.support_query(sampling.typical, random_state=rng, shuffle=not sampling.in_order)
@@ -527,7 +563,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         *,
         n_support: float | int | None = None,
         order: str | None = None,
-        loss: Any = None,
+        loss: str | Loss | None = None,
     ) -> Array:
         """Return the error of each task on rows that were not used to adapt its model.
 
@@ -602,7 +638,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
-        n_support: Any = None,
+        n_support: SupportLike = None,
         order: str | None = None,
     ) -> Self:
         """Calibrate prediction intervals on held-out tasks.

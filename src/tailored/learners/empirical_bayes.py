@@ -24,14 +24,14 @@ from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
-from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
+from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import OutOfFold, SharedEffects, check_regressor, default_regressors
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
-from ..sources.disk import DiskSource
+from ..sources.disk import DiskSource, digest_tasks
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
@@ -213,6 +213,7 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
+        checkpoint: Any = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -230,17 +231,23 @@ class EmpiricalBayesLearner(MetaLearner):
             cross-validation over the training tasks is used; from 500 tasks on, it is a single split.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
+        checkpoint : path, optional
+            Folder for the partitioned rows and the statistics of a scan, about as large as the numbers in the table.  The
+            same call with the same folder resumes an interrupted fit, with a bitwise identical result.  Other data or
+            settings raise ValueError.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
             has_them = "a scan has its own columns; name them in tailored.scan"
             refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
             refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
+        elif checkpoint is not None:
+            raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
             seed = self._seed()
             if isinstance(X, TaskScan):
-                with self._open_scan(X, seed) as source:
+                with self._open_scan(X, checkpoint, seed, validation) as source:
                     self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
             elif is_tensor(X):
@@ -254,7 +261,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 self._fit_tasks(tasks, seed, validation)
         return self
 
-    def _warn_about(self, tasks: TaskSet, names: Any = None) -> None:
+    def _warn_about(self, tasks: TaskSet, names: NDArray[Any] | None = None) -> None:
         for text in data_notes(tasks, names, may_vary=self.varying is None):
             warn(f"fit: {text}")
 
@@ -395,24 +402,7 @@ class EmpiricalBayesLearner(MetaLearner):
             together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
         # A quantile is the median plus a calibrated multiple of the standard deviation.
         loss = self.loss_ if quantile is None else Absolute()
-        sampling, varying = self._support_sampling(), self._varying_positions(together)
-        formula, is_linear = self._formula, isinstance(self.common, str) and self.common == "linear"
-        settings = Settings(
-            loss,
-            bool(self.fit_intercept),
-            clip,
-            seed,
-            self.n_jobs,
-            sampling,
-            self.device,
-            varying,
-            formula is None and self.device is None and not is_linear,
-            {} if self.encoding_ is None else self.encoding_.levels,
-            self._n_folds,
-            self.covariance if formula is None else self.covariance or formula.covariance,
-            bool(self.reml),
-            self._time_position(together),
-        )
+        settings = self._settings(loss, clip, together)
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.prior.side
         scaling = None if running is None else running.prior.scaling
@@ -441,6 +431,25 @@ class EmpiricalBayesLearner(MetaLearner):
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
         return learned, ordered
+
+    def _settings(self, loss: Loss, clip: tuple[float, float] | None, tasks: TaskSet) -> Settings:
+        formula, is_linear = self._formula, isinstance(self.common, str) and self.common == "linear"
+        return Settings(
+            loss,
+            bool(self.fit_intercept),
+            clip,
+            self._stream.seed,
+            self.n_jobs,
+            self._support_sampling(),
+            self.device,
+            self._varying_positions(tasks),
+            formula is None and self.device is None and not is_linear,
+            {} if self.encoding_ is None else self.encoding_.levels,
+            self._n_folds,
+            self.covariance if formula is None else self.covariance or formula.covariance,
+            bool(self.reml),
+            self._time_position(tasks),
+        )
 
     def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
         """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
@@ -561,21 +570,32 @@ class EmpiricalBayesLearner(MetaLearner):
         return found
 
     @contextmanager
-    def _open_scan(self, scan: TaskScan, seed: int) -> Iterator[TaskSource]:
-        """Open the source of a scan; its temporary folder is deleted at the end."""
+    def _open_scan(
+        self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
+    ) -> Iterator[TaskSource]:
+        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
+            if checkpoint is not None:
+                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
             yield DaskSource(scan, seed)
             return
+        n_threads = joblib.effective_n_jobs(self.n_jobs)
+        if checkpoint is not None:
+            settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
+            del settings["n_jobs"], settings["progress"]
+            source = DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
+            yield source
+            source.close()
+            return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
-            n_threads = joblib.effective_n_jobs(self.n_jobs)
-            yield DiskSource(scan, Path(folder), seed=seed, n_threads=n_threads)
+            yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
 
 
 def _statistics(
     source: TaskSource,
     labels: NDArray[Any],
     scaling: Scaling,
-    side: Any,
+    side: SideFeatures | None,
     response: Response,
     shared: OutOfFold | None = None,
     effects: SharedEffects | None = None,
