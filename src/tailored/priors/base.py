@@ -233,10 +233,6 @@ class Prior(Record, ABC):
         """Whether the posterior needs the rows of a task in memory; if not, `weights_on_device` is available."""
         return True
 
-    def weights_on_device(self, tasks: Any) -> Any:
-        """Return weights (T, d) of `TensorTasks` as a tensor, in the user's units."""
-        raise ValueError(f"device: {type(self).__name__} is only supported on the CPU; use device=None")
-
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
