@@ -344,7 +344,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         tasks = reading.read_contexts(self, side_info)
         weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
-        return (weights, errors_of_means(self, tasks)) if return_std else weights
+        if not return_std:
+            return weights
+        if (errors := errors_of_means(self, tasks)) is None:
+            raise ValueError(
+                "return_std: the prior of this learner has no standard errors; use return_std=False"
+            )
+        return weights, errors
 
     def representation(
         self,

@@ -288,10 +288,6 @@ class Prior(Record, ABC):
         """Return b(s) of each task, (T, d), in the scaling of the prior."""
         return self._mean(self.residual_tasks(tasks))
 
-    def variances_of_weights(self, tasks: TaskSet) -> Array:
-        """Return the diagonal of τ(s) of each task, (T, d), in the scaling of the prior."""
-        return np.asarray(np.diagonal(self.representation(tasks), axis1=1, axis2=2))
-
     def mean_at_centre(self) -> Array | None:
         """Return the prior mean (d,) at the mean of the side information; None if this is not defined."""
         return None
