@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -18,6 +18,8 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_ten
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
+    ClipLike,
+    RandomState,
     check_clip,
     check_fraction,
     check_int,
@@ -55,8 +57,7 @@ from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 
 #: Number, fraction or range of support rows; None for the learner's own.
-SupportLike = float | tuple[float, float] | None
-RandomLike = int | np.random.RandomState | np.random.Generator | None
+SupportLike = float | Sequence[float] | NDArray[Any] | None
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
@@ -89,13 +90,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     validation_error_: Annotated[float, MAY_BE_NAN] | None
     _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
     # Constructor arguments of the subclasses; the values are for learners that lack them.
-    loss: Any
-    clip: Any = None
+    loss: str | Loss
+    clip: ClipLike = None
     n_jobs: int | None
     fit_intercept: bool
-    random_state: RandomLike
-    device: Any = None
-    feature_map: Any = None
+    random_state: RandomState
+    device: str | None = None
+    feature_map: object = None
     rank: int | None = None
     scale_features: bool = True
 
@@ -557,7 +558,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
 
     def _split(
-        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomLike
+        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomState
     ) -> tuple[TaskSet, TaskSet]:
         """Split tasks into support and query rows."""
         sampling = self._sampling(n_support, order)

@@ -417,7 +417,7 @@ class Encoding(Record):
             parts.append(part)
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
-    def positions(self, name: str) -> list[int]:
+    def positions(self, name: object) -> list[int]:
         """Return the positions of the encoded columns for a table column, or of the encoded column with that name."""
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
