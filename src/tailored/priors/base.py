@@ -80,6 +80,7 @@ class Posterior(Record):
             check_shape(name, getattr(self, name), n)
         check_shape("squares", self.squares, n if len(self.squares) else 0)
         check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
+        check_shape("history", self.history, int(self.n_rows.sum()) if len(self.history) else 0, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
             raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
         check_cone("covariances", self.covariances)
@@ -232,10 +233,6 @@ class Prior(Record, ABC):
     def needs_rows(self) -> bool:
         """Whether the posterior needs the rows of a task in memory; if not, `weights_on_device` is available."""
         return True
-
-    def weights_on_device(self, tasks: Any) -> Any:
-        """Return weights (T, d) of `TensorTasks` as a tensor, in the user's units."""
-        raise ValueError(f"device: {type(self).__name__} is only supported on the CPU; use device=None")
 
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
