@@ -20,13 +20,11 @@ from scipy.optimize import minimize
 from ..tasks.rows import Array
 from .em import BATCH_FLOATS, noise_floor
 from .mixture import Mixture
-from .moments import Moments
+from .moments import Moments, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
 EVALUATIONS, GRADIENT = 200, 1e-7
-#: Columns with smaller sums of squares, relative to the largest, are rounding errors.
-ROUNDING = 1e-20
 #: Standard deviation of a random effect at the start, relative to the one that rows of a task can show.
 LEAST_START = 0.03
 
@@ -113,9 +111,8 @@ def maximise_restricted(
 ) -> tuple[Mixture, float]:
     """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d)."""
     totals = tasks.totals()
-    # The rows carry no information about the variance of a column of zeros or rounding errors; it stays zero.
-    squares = totals.gram.diagonal()
-    v = np.flatnonzero(pattern.diagonal() & (squares > ROUNDING * squares.max(initial=0.0)))
+    squares, is_used = totals.gram.diagonal(), used_columns(totals.gram)
+    v = np.flatnonzero(pattern.diagonal() & is_used)
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
     # The standard deviation that a task's rows can show, or the present one.
@@ -147,7 +144,7 @@ def maximise_restricted(
     W[np.ix_(v, v)] = covariance(found.x)[1]
     value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)
     value += float(np.sum(tasks.log_determinants))
-    n_fixed = len(fixed) if is_restricted else 0
+    n_fixed = len(fixed) - int((~is_used).sum()) if is_restricted else 0
     log_likelihood = -0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi))
     model = replace(start, means=fixed[None, :d], covariances=W[None], noise=noise)
     if terms:
