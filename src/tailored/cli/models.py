@@ -84,6 +84,11 @@ _SUPPORT = (
     "these rows only. If it is a training task, give all of its rows."
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
+_TOTAL_BY = (
+    "Column of DATA: write one row for each of its values, with the total of the target and its interval."
+)
+_WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. the population of a cell; with --total-by."
+_MEAN = "Write means instead of totals; with --total-by."
 _INCOMPLETE = (
     "Rows with a missing feature: error (stop), drop (leave their prediction empty) or impute. The default is impute for a "
     "model that was fitted with --missing impute, and error otherwise."
@@ -164,6 +169,9 @@ def predict(
     side_info: SideInfo = None,
     out: Annotated[str, _out("CSV or parquet file to write; - writes to standard output.")] = STANDARD,
     coverage: Coverage = 0.9,
+    total_by: Annotated[str | None, typer.Option(metavar="COLUMN", help=_TOTAL_BY)] = None,
+    weights: Annotated[str | None, typer.Option(metavar="COLUMN", help=_WEIGHTS)] = None,
+    mean: Annotated[bool, typer.Option("--mean", help=_MEAN)] = False,
     missing: Annotated[Treatment | None, typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -179,12 +187,20 @@ def predict(
     Training tasks are predicted with the coefficients from fit.
 
     New tasks are predicted from their support rows and side information; without either, from the prior alone.
+
+    With --total-by, the output has one row for each value of a column: the total, or the mean, of the predicted rows.
     """
     with report_user_errors():
         files = {"model": model, "data": data, "support": support, "side_info": side_info}
         check_files(None if as_json else out, endings=TABLES, **files)
         learner = _load(model, trust_regressor)
-        predictor = Predictor.of(learner, support, side_info, coverage, missing)
+        totals = {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}
+        if total_by is None and (mean or weights is not None):
+            raise UsageError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
+        if total_by is not None and missing == "drop":
+            raise UsageError("--missing: a total needs all rows. Use --missing impute, or remove the rows.")
+        options = {} if total_by is None else totals
+        predictor = Predictor.of(learner, support, side_info, coverage, missing, options)
         tables = predictor.predict_file(data)
         n_rows = print_json_lines(tables) if as_json else write_tables(out, tables)
         note_dropped("data", n_rows, predictor.dropped.items(), "without a prediction")
@@ -469,12 +485,19 @@ class Predictor(NamedTuple):
     side_info: Any
     coverage: float
     missing: str
+    totals: dict[str, Any]  # arguments of `predict_totals`; empty to predict rows
     #: Numbers of query rows without a prediction, by reason.
     dropped: Counter[str]
 
     @classmethod
     def of(
-        cls, learner: Any, support: str | None, side_info: str | None, coverage: float, missing: str | None
+        cls,
+        learner: Any,
+        support: str | None,
+        side_info: str | None,
+        coverage: float,
+        missing: str | None,
+        totals: dict[str, Any],
     ) -> Self:
         """Read the tables of support rows and side information.  By default, ``missing`` is the setting of `fit`."""
         columns = list(learner.encoding_.task_columns)
@@ -482,7 +505,7 @@ class Predictor(NamedTuple):
         rows = None if support is None else _read_by_task(labels, support, columns, "--support")
         side = None if side_info is None else _read_by_task(labels, side_info, columns, "--side-info")
         missing = missing or ("impute" if learner.encoding_.imputes else "error")
-        self = cls(learner, labels, columns, rows, side, coverage, missing, Counter())
+        self = cls(learner, labels, columns, rows, side, coverage, missing, totals, Counter())
         if missing == "impute" and not learner.encoding_.imputes:
             fitted = "the model was fitted without --missing impute"
             raise UsageError(f"--missing: {fitted}, so it has no means to impute.")
@@ -497,8 +520,12 @@ class Predictor(NamedTuple):
     def predict_file(self, path: str) -> Iterator[Any]:
         """Yield the table of a file with predictions, in batches if the file is large."""
         in_batches = is_large(path)
+        if in_batches and self.totals:
+            raise UsageError("--total-by: a file of 1 GB or more is read in batches. Give a smaller file.")
         for table in read_batches(path, "data", self.columns):
             check_columns(table, self.columns, "data", path)
+            for option, role in (("--total-by", "by"), ("--weights", "weights")):
+                check_columns(table, [self.totals[role]] if self.totals.get(role) else (), option, path)
             table = self.labels.convert(table, self.columns, "data")
             yield self._predict(table, in_batches)
 
@@ -517,17 +544,21 @@ class Predictor(NamedTuple):
             query = table.filter(complete)
         support = self._support_of(query) if in_batches and self.support is not None else self.support
         # Classes have probabilities, not intervals.
-        options = {} if hasattr(self.learner, "classes_") else {"coverage": self.coverage}
+        has_intervals = self.totals or not hasattr(self.learner, "classes_")
+        options = {"coverage": self.coverage} if has_intervals else {}
+        predict = self.learner.predict_totals if self.totals else self.learner.predict_tasks
         side = [column.name for column in self.learner.encoding_.side_info]
         known = [name for name in side if name in table.column_names] if self.side_info is None else []
         for name in known:
             if n := table[name].null_count:
                 note(f"data: {n:,} rows without {name!r}; tasks without any value are predicted without it")
         try:
-            predicted = self.learner.predict_tasks(query, support, side_info=self.side_info, **options)
+            predicted = predict(query, support, side_info=self.side_info, **options, **self.totals)
         except ValueError:
             check_columns(table, side if known else (), "data", "the table")
             raise
+        if self.totals:
+            return predicted
         names = [name for name in predicted.column_names if name not in self.columns]
         result = table.drop_columns([name for name in names if name in table.column_names])
         for name in names:

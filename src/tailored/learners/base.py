@@ -17,6 +17,7 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
+    check_choice,
     check_clip,
     check_fraction,
     check_int,
@@ -30,6 +31,7 @@ from ..empirical_bayes.training_summary import TrainingSummary
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
+from ..priors.draws import JointRows
 from ..priors.intervals import Calibration, calibrate
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.effects import effects_frame
@@ -39,7 +41,7 @@ from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels, side_by_rows
 from ..tasks.rows import Array, column_range, task_means
 from ..tasks.task_set import TaskSet
-from . import reading
+from . import reading, totals
 from .adapted import AdaptedTasks
 from .reading import Accepts
 from .task_regressor import TaskRegressor
@@ -432,22 +434,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if coverage is not None:
             check_fraction("coverage", coverage)
-        if side_info is not None:
-            reading.refuse_side_info(self)
-        labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
-        target = self.columns_in_["target"] if target is None else target
-        options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
-        tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
-        tasks = reading.check_tasks(self, tasks, has_targets=False)
-        observed = None
-        if support is not None:
-            if target is None and not isinstance(support, TaskSet):
-                raise ValueError("target: fit did not get a frame; name the target column of support")
-            observed = reading.read_table(self, support, "support", **options)[0]
-            observed = reading.read(self, observed) if len(observed) else None
+        tasks, order, observed, labels = self._read_query(query, support, task, target, side_info, exposure)
         if not len(order):
             return reading.prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
-        self.prior_.warn_far_rows(tasks.X, self._feature_names)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -463,6 +452,27 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
         return reading.prediction_table(found._asdict(), query, order, labels)
+
+    def _read_query(
+        self, query: Any, support: Any, task: Any, target: Any, side_info: SideInfoLike, exposure: Any
+    ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
+        """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
+        if side_info is not None:
+            reading.refuse_side_info(self)
+        labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
+        target = self.columns_in_["target"] if target is None else target
+        options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
+        tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
+        tasks = reading.check_tasks(self, tasks, has_targets=False)
+        observed = None
+        if support is not None:
+            if target is None and not isinstance(support, TaskSet):
+                raise ValueError("target: fit did not get a frame; name the target column of support")
+            observed = reading.read_table(self, support, "support", **options)[0]
+            observed = reading.read(self, observed) if len(observed) else None
+        if len(order):
+            self.prior_.warn_far_rows(tasks.X, self._feature_names)
+        return tasks, order, observed, labels
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
@@ -480,6 +490,102 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             message = f"{labels}, so these tasks are treated as known. Relabel them if they are new."
             warn(message)
         return positions
+
+    def sample(
+        self,
+        query: Any,
+        support: Any = None,
+        *,
+        n_draws: int = 1000,
+        task: str | None = None,
+        target: str | None = None,
+        side_info: SideInfoLike = None,
+        exposure: str | None = None,
+        random_state: Any = None,
+    ) -> Array:
+        """Draw the targets of rows of many tasks from their joint predictive distribution.
+
+        The draws include the posterior of the coefficients, which the rows of a task share, the errors of the fixed effects,
+        which all tasks share, and the noise, or the distribution of classes or counts.  Variances are taken as known.
+        Draws are not calibrated.
+
+        Parameters
+        ----------
+        query, support, task, target, side_info, exposure
+            See `predict_tasks`.
+        n_draws : int, default=1000
+        random_state : int, RandomState, Generator or None, default=None
+            Seed of the draws.
+
+        Returns
+        -------
+        array (n_draws, n)
+            One column per query row, in the same order.  Draws of numbers are clipped to ``clip``.
+        """
+        n_draws = check_int("n_draws", n_draws, 1)
+        rows, order = self._joint_rows("sample", query, support, task, target, side_info, exposure)
+        out, rng = np.empty((n_draws, len(order))), totals.generator(random_state)
+        for part in rows.chunks(n_draws):
+            rows.draw(rng, out[part])
+        return out if (np.diff(order) > 0).all() else out[:, np.argsort(order)]
+
+    def predict_totals(
+        self,
+        query: Any,
+        support: Any = None,
+        *,
+        by: Any = None,
+        weights: Any = None,
+        statistic: str = "total",
+        coverage: float = 0.9,
+        task: str | None = None,
+        target: str | None = None,
+        side_info: SideInfoLike = None,
+        exposure: str | None = None,
+        n_draws: int = 1000,
+        random_state: Any = 0,
+    ) -> Any:
+        """Predict totals or means of the targets of many rows, with intervals, and return one table.
+
+        Parameters
+        ----------
+        query, support, task, target, side_info, exposure
+            See `predict_tasks`.
+        by : str, array (n,) or None, default=None
+            Column of the query, or labels of its rows, whose values get a total each; "task" for the tasks of a TaskSet.  None
+            is one total of all rows.
+        weights : str or array (n,), optional
+            Column of the query, or numbers, with the number of units that each row stands for, such as the population of
+            a cell.  The units of a row share its prediction, and each has its own noise.  By default 1.  For other weights,
+            such as prices, multiply the draws of `sample`.
+        statistic : {"total", "mean"}, default="total"
+            Whether the targets of all units are added, or averaged.
+        coverage : float, default=0.9
+            Nominal coverage of the intervals.
+        n_draws, random_state
+            Number and seed of the draws, where they are needed; see `sample`.
+
+        Returns
+        -------
+        dataframe of the query's library, or structured array
+            One row per value of ``by``, in the order of their first row: the value (without ``by``, none), ``"prediction"``,
+            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the sum or mean of those of `predict_tasks`.  Intervals and
+            standard deviations are exact for a single Gaussian prior without ``clip``, and quantiles of draws otherwise.
+        """
+        check_choice("statistic", statistic, ["total", "mean"])
+        check_fraction("coverage", coverage)
+        n_draws = check_int("n_draws", n_draws, 2)
+        joint = self._joint_rows("predict_totals", query, support, task, target, side_info, exposure)
+        rng = totals.generator(random_state)
+        return totals.table(*joint, query, by, weights, statistic == "mean", coverage, n_draws, rng)
+
+    def _joint_rows(self, method: str, *arguments: Any) -> tuple[JointRows, NDArray[np.intp]]:
+        """Return the joint distribution of query rows, and their positions in the query; for arguments of `_read_query`."""
+        check_is_fitted(self, "prior_")
+        tasks, order, observed, _ = self._read_query(*arguments)
+        if not len(order):
+            raise ValueError("query: it has no rows; pass at least one")
+        return totals.joint_rows(self, method, tasks, observed), order
 
     def _predict_known(self, tasks: TaskSet, positions: Any, coverage: float | None) -> Predicted:
         """Predict rows of training tasks at these positions."""

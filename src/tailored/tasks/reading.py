@@ -509,7 +509,7 @@ MIN_TASKS = 10
 
 
 def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64] | None:
-    """Return an optional argument as a positive number for each row, or None; a frequency may be zero."""
+    """Return an optional argument as a positive number for each row, or None; frequencies and ``weights`` may be zero."""
     if values is None:
         return None
     refuse_masked(name, values)
@@ -519,7 +519,9 @@ def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64]
         raise ValueError(f"{name}: expected a number for each row ({error})") from None
     if array.shape != (n_rows,):
         raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
-    bad = ~(((array > 0) | (array == 0) & (name == "frequency_weight")) & (array <= MAX_ROW_VALUE))
+    bad = ~(
+        ((array > 0) | (array == 0) & (name in ("frequency_weight", "weights"))) & (array <= MAX_ROW_VALUE)
+    )
     if bad.any():
         row, allowed = int(np.argmax(bad)), f"all must be positive and at most {MAX_ROW_VALUE:g}"
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}. Drop rows with zero.")
