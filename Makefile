@@ -6,7 +6,7 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 .PHONY: demo test test-all reproduce lint types unit coverage docs oldest audit dist test-built release-check clean
 
 demo: .venv/.installed
-	$(BIN)/tailored demo
+	$(BIN)/python -m studies demo
 
 # mypy runs while pytest compiles the kernels, which takes one core.
 test: .venv/.installed

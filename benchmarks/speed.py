@@ -125,11 +125,6 @@ def start(source):
         "README's example beyond the same imports: empty cache / second time",
         lambda: [seconds - imports for seconds in twice(source, IMPORTS + example)],
     )
-    with tempfile.TemporaryDirectory() as folder:
-        yield (
-            "`tailored demo`: empty cache / second time",
-            lambda: twice(source, SHELL.format(arguments=["demo"]), cwd=folder),
-        )
     for learner in (
         "EmpiricalBayesLearner",
         "IndependentLearner",

@@ -29,7 +29,7 @@ from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
 from tailored.representation.factored import Factored
 from tailored.solvers.algorithm_1 import MeanAtTasks
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 from tailored.within import solving
 
@@ -53,13 +53,11 @@ def compare(seed, inner, gamma=1.0):
 
     def step(iterate, t):
         rows = Rows(tasks[t].X, tasks[t].y, np.array([0, N]))
-        result = objective(rows, None, iterate(phis[t])[None], None)
+        result = objective(rows, iterate(phis[t])[None])
         iterate.step(result.theta(0, rows.X), phis[t], gamma, gamma)
 
     def errors(taus):
-        solved = solving.solve_many(
-            held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner, certify=False
-        )
+        solved = solving.solve_many(held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner)
         prediction = np.einsum("tnd,td->tn", held_out.X.reshape(HELD_OUT, N, D), solved.coef)
         return np.abs(prediction - held_out.y.reshape(HELD_OUT, N)).mean(axis=1)
 

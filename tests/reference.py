@@ -347,25 +347,6 @@ def surrogate_gradient_primal(X, w, theta, L):
     return -np.outer(v, v) / 2 + 2 * L**2 * X.T @ X / len(X) ** 2
 
 
-def query_risk(theta, X, y, X_query, y_query, loss, mean=None):
-    """1/m Σ ℓ(<x_q, w>, y_q) on the query rows, w the solution on the support rows around the prior mean."""
-    mean = np.zeros(X.shape[1]) if mean is None else mean
-    w = mean + exact(X, y, theta, loss, X @ mean).w
-    return sum(loss.value(X_query[q] @ w, y_query[q]) for q in range(len(y_query))) / max(len(y_query), 1)
-
-
-def query_gradient_squared(theta, X, y, X_query, y_query):
-    """Return the symmetric part of (v − Xᵀc)(Xᵀa)ᵀ, for the squared loss."""
-    n = len(y)
-    system = X @ theta @ X.T + n * np.eye(n)
-    a = np.linalg.solve(system, y)
-    w = theta @ X.T @ a
-    v = X_query.T @ (X_query @ w - y_query) / len(y_query)
-    c = np.linalg.solve(system, X @ theta @ v)
-    product = np.outer(v - X.T @ c, X.T @ a)
-    return (product + product.T) / 2
-
-
 def solve(X, y, theta, inner, loss):
     """A(θ, Z) by the inner algorithm of this name."""
     return online(X, y, theta, loss.subgradient) if inner == "online" else exact(X, y, theta, loss)

@@ -11,7 +11,6 @@ from tailored.losses import (
     BoxLoss,
     EpsilonInsensitive,
     Huber,
-    Logistic,
     Loss,
     MarginLoss,
     Pinball,
@@ -39,7 +38,7 @@ def conjugate(loss, alpha, y):
         return np.where(
             (b >= 0.0) & (b <= 1.0), -entr(np.clip(b, 0.0, 1.0)) - entr(np.clip(1.0 - b, 0.0, 1.0)), np.inf
         )
-    linear, lower, upper, quadratic, kink = loss.dual_box(y)
+    linear, lower, upper, quadratic, kink, _ = loss.dual_box(y)
     inside = alpha * linear + 0.5 * quadratic * alpha**2 + kink * np.abs(alpha)
     return np.where((alpha >= lower) & (alpha <= upper), inside, np.inf)
 
@@ -194,34 +193,13 @@ def test_piecewise_linear_means_constant_slopes(loss):
 def test_dual_box_is_the_conjugate(loss):
     rng = np.random.default_rng(9)
     y = targets(loss, rng, 50)
-    linear, lower, upper, quadratic, kink = loss.dual_box(y)
+    linear, lower, upper, quadratic, kink, _ = loss.dual_box(y)
     assert (lower <= 0).all()
     assert (upper >= 0).all()
     a = np.clip(rng.normal(size=50), lower, upper)
     np.testing.assert_allclose(conjugate(loss, a, y), a * linear + quadratic * a**2 / 2 + kink * np.abs(a))
-    logistic, *box = loss.dual_parameters(y)
-    assert not logistic
-    for found, expected in zip(box, (linear, lower, upper, quadratic, kink), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    box[0][:] = 0.0  # its own memory
+    linear[:] = 0.0  # its own memory
     np.testing.assert_array_equal(loss.dual_box(y).linear, y)
-
-
-@losses
-def test_free_curvature_is_the_second_derivative_of_the_conjugate(loss):
-    rng = np.random.default_rng(10)
-    p, y = rng.normal(scale=2.0, size=100), targets(loss, rng, 100)
-    a = 0.9 * loss.subgradient(p, y) if loss.piecewise_linear else loss.subgradient(p, y)
-    free, curvature = loss.free_curvature(a, y)
-    step = 1e-4
-    values = [conjugate(loss, a + h, y) for h in (-step, 0.0, step)]
-    with np.errstate(invalid="ignore"):
-        second = (values[0] - 2 * values[1] + values[2]) / step**2
-    inside = free & np.isfinite(second) & (np.abs(a) > 0.01) & (np.abs(np.abs(a) - 1) > 0.01)
-    assert inside.sum() > 10
-    np.testing.assert_allclose(curvature[inside], second[inside], rtol=2e-2, atol=1e-5)
-    ends = loss.subgradient(np.array([-1e9, 1e9]), 1.0)
-    assert loss.free_curvature(ends, np.ones(2))[0].tolist() == [loss.name == "squared"] * 2
 
 
 def test_a_tube_of_no_width_is_the_absolute_loss():
@@ -229,28 +207,6 @@ def test_a_tube_of_no_width_is_the_absolute_loss():
     tube, absolute = EpsilonInsensitive(0.0), get_loss("absolute")
     np.testing.assert_array_equal(tube.value(p, y), absolute.value(p, y))
     np.testing.assert_array_equal(tube.subgradient(p, y), absolute.subgradient(p, y))
-    # without a kink zero is inside a smooth piece of the conjugate, with one it is not
-    assert tube.free_curvature([0.0, 0.5, 1.0], [3.0, 3.0, 3.0])[0].tolist() == [True, True, False]
-    assert EpsilonInsensitive(0.5).free_curvature([0.0, 0.5, 1.0], [3.0] * 3)[0].tolist() == [
-        False,
-        True,
-        False,
-    ]
-
-
-def test_the_curvature_of_the_logistic_conjugate_is_that_of_its_entropy():
-    """l*'' = 1/b + 1/(1 - b), by second differences, inside the interval only."""
-    loss, step = Logistic(), 1e-4
-    alpha, y = np.array([-0.2, -0.5, -0.9]), np.ones(3)
-    free, curvature = loss.free_curvature(alpha, y)
-    around = (
-        conjugate(loss, alpha + step, y) - 2.0 * conjugate(loss, alpha, y) + conjugate(loss, alpha - step, y)
-    )
-    assert free.all()
-    np.testing.assert_allclose(curvature, around / step**2, rtol=1e-4)
-    outside = np.array([0.0, -1.0, 0.3, -1.3])
-    assert not loss.free_curvature(outside, np.ones(4))[0].any()
-    assert conjugate(loss, outside[2:], np.ones(2)).tolist() == [np.inf, np.inf]
 
 
 def test_logistic_does_not_overflow():

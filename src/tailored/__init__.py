@@ -11,11 +11,10 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .files.format import load
-    from .learners.adapted import AdaptedTasks
     from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
     from .learners.empirical_bayes import EmpiricalBayesLearner
     from .learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
-    from .learners.task_regressor import TaskRegressor
+    from .learners.task_regressor import AdaptedTasks, TaskRegressor
     from .sources.scan import scan
     from .tasks.task_set import Task, TaskSet
 
@@ -39,8 +38,8 @@ _SUBMODULES = ["baselines", "datasets", "displays", "evaluation", "exceptions", 
 _SUBMODULES += ["report", "solvers", "theory"]
 #: Modules that define the names above.  The module of `load` comes last, because the classes of stored objects must be
 #: imported first.
-_MODULES = ["tasks.task_set", "sources.scan", "learners.adapted", "learners.classifier", "learners.paper"]
-_MODULES += ["files.format"]
+_MODULES = ["tasks.task_set", "sources.scan", "learners.task_regressor", "learners.classifier"]
+_MODULES += ["learners.paper", "files.format"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,29 +7,40 @@ baselines by name.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, ClassVar, Self
+from itertools import product
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ._utils.algebra import ridge
 from ._utils.records import restored_on_failure
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
 from ._utils.validation import check_clip, check_rng, name_some, native
 from .feature_maps import SideVector
 from .gaussian.em import fit_mixed_model
-from .gaussian.mixture import Mixture, Want
+from .gaussian.mixture import Want
 from .gaussian.responses import RESPONSES, Bernoulli, Response
-from .gaussian.rows import Tasks, statistics_of
-from .gaussian.side import Effect, Term, normal_equations
+from .gaussian.rows import statistics_of
+from .gaussian.side import Effect, Group, SideStructure, fit_side
 from .losses import Loss, error_name, get_loss
-from .tasks.rows import Array, Rows, Scaling, batches, clipped, dense, predictions, segment_sums, task_means
+from .tasks.rows import (
+    Array,
+    Rows,
+    Scaling,
+    batches,
+    clipped,
+    dense,
+    mean_error,
+    predictions,
+    segment_sums,
+    task_means,
+)
 from .tasks.task_set import TaskSet
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import HistGradientBoostingRegressor
 
 __all__ = [
     "BASELINES",
@@ -47,15 +58,13 @@ __all__ = [
 ]
 
 #: Candidates for the ridge parameter.
-RIDGE_ALPHAS = tuple(float(alpha) for alpha in np.logspace(-4, 4, 17))
+RIDGE_ALPHAS = np.logspace(-4, 4, 17)
 #: Candidates for κ, the number of pseudo-rows that shrink the offset of a task towards zero.
 SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: Maximum number of rounds of generalised least squares and EM in `MixedModel`.
-SIDE_ROUNDS = 20
-#: `MixedModel` does not fit interactions if it would have more fixed effects than this.
-MOST_FIXED_EFFECTS = 300
-#: `PooledBoosting`: learning rate, number of random draws of support rows for each row, and fraction of held-out tasks.
-LEARNING_RATE, N_DRAWS, HELD_OUT = 0.05, 5, 0.2
+#: Prior variance of the effects of side information in `MixedModel`, relative to that of the random effects: almost flat.
+FLAT = 1e4
+#: `PooledBoosting`: learning rate, numbers or fraction of support rows of a training task, and fraction of held-out tasks.
+LEARNING_RATE, N_SUPPORT, HELD_OUT = 0.05, (0, 1, 2, 5, 0.5), 0.2
 #: Probabilities are clipped to at least this value, so that no row has an infinite log loss.
 SMALLEST_PROBABILITY = 1e-6
 
@@ -74,21 +83,24 @@ class Baseline(BaseEstimator):
     clip_: tuple[float, float] | None = field(init=False)
     scaling_: Scaling = field(init=False)
     _encoder: SideVector | None = field(init=False, default=None)
-    _in_user_units: ClassVar[bool] = True  # whether the method uses the user's units, not scaled columns
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
-        tasks = _with_indicators(tasks, "tasks")
+        # Random draws and rounding depend on the order of the tasks, so sort them by label.
+        tasks = _with_indicators(tasks, "tasks").in_label_order()
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
-        if self._in_user_units:
-            Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         with restored_on_failure(self), single_threaded_blas(), single_threaded_openmp():
+            self.scaling_ = self._scaling(tasks)
+            self.scaling_.check(tasks.X, tasks.y, tasks.feature_names)
             self.n_features_in_ = tasks.n_features
             self.clip_ = check_clip(self.clip, tasks.y)
-            # Random draws and rounding depend on the order of the tasks, so sort them by label.
-            self._fit(tasks.in_label_order())
+            self._fit(tasks)
         return self
+
+    def _scaling(self, tasks: TaskSet) -> Scaling:
+        """Return the units in which the method works: by default those of the user."""
+        return Scaling.raw(tasks.n_features)
 
     @abstractmethod
     def _fit(self, tasks: TaskSet) -> None:
@@ -120,8 +132,7 @@ class Baseline(BaseEstimator):
                 f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted with "
                 f"{self.n_features_in_}"
             )
-        scaling = Scaling.raw(tasks.n_features) if self._in_user_units else self.scaling_
-        scaling.check(tasks.X, tasks.y, tasks.feature_names)
+        self.scaling_.check(tasks.X, tasks.y, tasks.feature_names)
         return tasks
 
     def _fit_side(self, tasks: TaskSet) -> None:
@@ -145,44 +156,23 @@ def _with_indicators(tasks: Any, name: str) -> TaskSet:
 class LinearBaseline(Baseline):
     """Base class of baselines whose predictions are linear in the features of a row."""
 
-    def _weights(self, X: Array, y: Array) -> Array:
-        """Return the coefficients of one task, (d + 1,), the intercept last."""
-        raise NotImplementedError
-
     def adapt_many(self, tasks: TaskSet) -> Array:
         """Return the coefficients of every task, (n_tasks, d + 1), the intercept last."""
         tasks = self._check_new(tasks, "tasks")
         with single_threaded_blas():
             return self._adapt(tasks)
 
+    @abstractmethod
     def _adapt(self, tasks: TaskSet) -> Array:
-        return np.array([self._weights(dense(task.X), task.y) for task in tasks])
+        """Return the coefficients of every task."""
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
         return predictions(Rows.of(query, True), self._adapt(support))
 
-    def _search(
-        self, tasks: TaskSet, outer: str, values: Sequence[float], inner: str, others: Sequence[float]
-    ) -> None:
-        """Set two attributes to the values with the lowest mean absolute error on held-out rows of the tasks."""
-        support, query = tasks.support_query(0.5, random_state=0)
-        best: tuple[float, float, float] | None = None
-        for value in values:
-            setattr(self, outer, value)
-            self._share(support)
-            for other in others:
-                setattr(self, inner, other)
-                losses = np.abs(clipped(self._predict(support, query), self.clip_) - query.y)
-                error = float(np.nanmean(task_means(losses, query.offsets))) if len(query.y) else np.inf
-                if best is None or error < best[0]:
-                    best = error, value, other
-        assert best is not None
-        setattr(self, outer, best[1])
-        setattr(self, inner, best[2])
-        self._share(tasks)
-
-    def _share(self, tasks: TaskSet) -> None:
-        """Estimate what all tasks share, given the first attribute of `_search`."""
+    def _error(self, weights: Array, query: TaskSet) -> float:
+        """Return the mean absolute error of query rows, given the coefficients of their tasks."""
+        predicted = clipped(predictions(Rows.of(query, True), weights), self.clip_)
+        return mean_error(np.abs(predicted - query.y), query.offsets)
 
 
 class TaskMean(LinearBaseline):
@@ -191,26 +181,33 @@ class TaskMean(LinearBaseline):
     def _fit(self, tasks: TaskSet) -> None:
         self.mean_ = float(tasks.y.mean())
 
-    def _weights(self, X: Array, y: Array) -> Array:
-        return np.append(np.zeros(X.shape[1]), y.mean() if len(y) else self.mean_)
+    def _adapt(self, tasks: TaskSet) -> Array:
+        means = np.where(tasks.sizes > 0, task_means(tasks.y, tasks.offsets), self.mean_)
+        return np.column_stack([np.zeros((len(tasks), tasks.n_features)), means])
 
 
 class RidgePerTask(TaskMean):
     """Ridge regression on the support rows of each task alone, with the same penalty for all tasks.
 
-    The coefficients minimise ``‖Xw − y‖² + λ‖w‖²``.  λ, and whether there is an unpenalised intercept, are selected by the
-    mean absolute error on held-out rows.  For a task without rows, the mean of all training targets is predicted.
+    The coefficients minimise ``‖Xw + c − y‖² + λ‖w‖²``.  λ is selected by the mean absolute error on held-out rows.  For a
+    task without rows, the mean of all training targets is predicted.
     """
-
-    alpha_: float
-    centred_: bool
 
     def _fit(self, tasks: TaskSet) -> None:
         super()._fit(tasks)
-        self._search(tasks, "centred_", (False, True), "alpha_", RIDGE_ALPHAS)
+        support, query = tasks.support_query(0.5, random_state=0)
+        errors = [self._error(weights, query) for weights in self._path(support, RIDGE_ALPHAS)]
+        self.alpha_ = float(RIDGE_ALPHAS[np.argmin(errors)])
 
-    def _weights(self, X: Array, y: Array) -> Array:
-        return _ridge(X, y, self.alpha_, self.centred_) if len(y) else super()._weights(X, y)
+    def _path(self, tasks: TaskSet, alphas: Array) -> Array:
+        """Return the coefficients of every task for every penalty, (n_alphas, n_tasks, d + 1)."""
+        weights = np.tile(super()._adapt(tasks), (len(alphas), 1, 1))
+        for t in np.flatnonzero(tasks.sizes):
+            weights[:, t] = _ridge_path(dense(tasks[int(t)].X), tasks[int(t)].y, alphas)
+        return weights
+
+    def _adapt(self, tasks: TaskSet) -> Array:
+        return np.asarray(self._path(tasks, np.array([self.alpha_]))[0])
 
 
 class PooledRidge(LinearBaseline):
@@ -221,66 +218,81 @@ class PooledRidge(LinearBaseline):
     `RidgePerTask`.
     """
 
-    alpha_: float
-    shrinkage_: float
-
     def _fit(self, tasks: TaskSet) -> None:
         self._fit_side(tasks)
-        self._search(tasks, "alpha_", RIDGE_ALPHAS, "shrinkage_", SHRINKAGES)
+        support, query = tasks.support_query(0.5, random_state=0)
+        path = _ridge_path(self._columns(support), support.y, RIDGE_ALPHAS)
+        pairs = list(product(range(len(path)), SHRINKAGES))
+        errors = [self._error(self._with_offsets(support, path[i], kappa), query) for i, kappa in pairs]
+        i, self.shrinkage_ = pairs[int(np.argmin(errors))]
+        self.alpha_ = float(RIDGE_ALPHAS[i])
+        self.weights_ = _ridge_path(self._columns(tasks), tasks.y, RIDGE_ALPHAS[[i]])[0]
 
-    def _share(self, tasks: TaskSet) -> None:
-        X, d = self._columns(tasks), tasks.n_features
-        found = _ridge(X, tasks.y, self.alpha_) if len(X) else np.zeros(X.shape[1] + 1)
-        self.coef_, self.side_coef_, self.intercept_ = found[:d], found[d:-1], float(found[-1])
+    def _with_offsets(self, tasks: TaskSet, weights: Array, shrinkage: float) -> Array:
+        d = tasks.n_features
+        intercepts = self._side(tasks) @ weights[d:-1] + weights[-1]
+        residuals = tasks.y - tasks.X @ weights[:d] - np.repeat(intercepts, tasks.sizes)
+        intercepts += segment_sums(residuals, tasks.offsets) / np.maximum(tasks.sizes + shrinkage, 1e-300)
+        return np.column_stack([np.tile(weights[:d], (len(tasks), 1)), intercepts])
 
     def _adapt(self, tasks: TaskSet) -> Array:
-        intercepts = self._side(tasks) @ self.side_coef_ + self.intercept_
-        residuals = tasks.y - tasks.X @ self.coef_ - np.repeat(intercepts, tasks.sizes)
-        n = np.maximum(tasks.sizes + self.shrinkage_, 1e-300)
-        intercepts += segment_sums(residuals, tasks.offsets) / n
-        return np.column_stack([np.tile(self.coef_, (len(tasks), 1)), intercepts])
+        return self._with_offsets(tasks, self.weights_, self.shrinkage_)
+
+
+def _ridge_path(X: Array, y: Array, alphas: Array) -> Array:
+    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows."""
+    if not len(y):
+        return np.zeros((len(alphas), X.shape[1] + 1))
+    shift, level = X.mean(axis=0), y.mean()
+    U, sizes, V = np.linalg.svd(X - shift, full_matrices=False)
+    weights = ((U.T @ (y - level)) * sizes / (sizes**2 + alphas[:, None])) @ V
+    return np.column_stack([weights, level - weights @ shift])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MixedModel(LinearBaseline):
-    """The linear mixed model with random slopes of full covariance and fixed effects of the side information.
+    """The linear mixed model with random slopes of full covariance and effects of the side information.
 
-    ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are fixed effects
-    on the intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The coefficients of a task
-    are estimated by their posterior mean.
+    ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are effects on the
+    intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The coefficients of a task are
+    estimated by their posterior mean.
 
     Parameters
     ----------
     fit_intercept : bool, default=True
         Add a random intercept.  Without it, side information is not used.
-    max_iter, tol
-        Maximum number of EM steps; EM stops when the log evidence per row changes by less than ``tol``.
     clip
         See `Baseline`.
     use_side_info : bool, default=True
-        Estimate fixed effects of the side information, if the tasks have any.
+        Estimate effects of the side information, if the tasks have any.
 
     The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ².  The intercept is the last coefficient.
     """
 
     fit_intercept: bool = True
-    max_iter: int = 300
-    tol: float = 1e-7
     use_side_info: bool = True
-    _in_user_units: ClassVar[bool] = False
+
+    def _scaling(self, tasks: TaskSet) -> Scaling:
+        return Scaling.of(tasks, self.fit_intercept, centre=True)
 
     def _fit(self, tasks: TaskSet) -> None:
-        units = Scaling.of(tasks, self.fit_intercept, centre=True)
         self._encoder = None
         if self.use_side_info and self.fit_intercept:
             self._fit_side(tasks)
-        side = super()._side(tasks)
+        side, units = super()._side(tasks), self.scaling_
         self.side_mean_, deviations = side.mean(axis=0), side.std(axis=0)
         self.side_scale_ = np.where(deviations > 0.0, deviations, 1.0)
-        statistics = statistics_of(tasks, units, self._side(tasks))
-        model = fit_mixed_model(statistics, max_iter=self.max_iter, tol=self.tol)
-        self.scaling_ = units
-        self.model_ = self._with_side_effects(statistics, model, side.shape[1]) if side.shape[1] else model
+        statistics, q = statistics_of(tasks, units, self._side(tasks)), side.shape[1]
+        self.model_, best = fit_mixed_model(statistics), -np.inf
+        for intercept_only in (True, False) if q else ():
+            effect = Effect(0, intercept_only=intercept_only, relevance=FLAT)
+            group = Group(0, False, np.arange(q), np.eye(q))
+            fit = fit_side(statistics, SideStructure((effect,)), [group], max_iter=300, tol=1e-6)
+            model = replace(fit.rest, side=fit.Gamma)
+            n_effects = q * (1 if intercept_only else statistics.n_features)
+            score = float(statistics.posterior(model).log_evidence.sum()) - n_effects
+            if score > best:
+                self.model_, best = model, score
         self.mean_ = units.raw_weights(self.model_.means[0])
         self.covariance_ = units.raw_representation(self.model_.covariances[0]) * units.target**2
         self.noise_ = self.model_.noise * units.target**2
@@ -288,33 +300,6 @@ class MixedModel(LinearBaseline):
     def _side(self, tasks: TaskSet) -> Array:
         """Return the side information, standardised with the mean and standard deviation of the training tasks."""
         return np.asarray((super()._side(tasks) - self.side_mean_) / self.side_scale_)
-
-    def _with_side_effects(self, statistics: Tasks, start: Mixture, q: int) -> Mixture:
-        """Fit effects of the side information on the intercept alone, and on all coefficients; select by AIC."""
-        d = statistics.n_features
-        choices = [np.arange(d - 1, d)]
-        if d * (1 + q) <= MOST_FIXED_EFFECTS:
-            choices.append(np.arange(d))
-        models = [self._fit_effects_on(rows, statistics, start) for rows in choices]
-        evidence = [float(statistics.posterior(model).log_evidence.sum()) for model in models]
-        return models[int(np.argmin([len(rows) * q - e for rows, e in zip(choices, evidence, strict=True)]))]
-
-    def _fit_effects_on(self, rows: NDArray[np.intp], statistics: Tasks, model: Mixture) -> Mixture:
-        """Alternate generalised least squares for the fixed effects with EM for the other parameters."""
-        side, d = statistics.side, statistics.n_features
-        assert side is not None
-        q = side.shape[1]
-        term, effects = Term(Effect(0), np.arange(q), np.eye(d)[:, rows], np.eye(q)), np.zeros((d, q))
-        for _ in range(SIDE_ROUNDS):
-            previous = effects.copy()
-            # One-hot encoded categories sum to a constant, so use the solution of least norm.
-            found = np.linalg.lstsq(*normal_equations(statistics, model, [term]), rcond=1e-10)[0]
-            effects[rows] = found[d:].reshape(q, len(rows)).T
-            shifted = statistics.shifted(side @ effects.T)
-            model = fit_mixed_model(shifted, max_iter=self.max_iter, tol=self.tol, start=model)
-            if np.abs(effects - previous).max() < 1e-6:
-                break
-        return replace(model, side=effects)
 
     def _adapt(self, tasks: TaskSet) -> Array:
         means = [
@@ -332,9 +317,8 @@ class PooledBoosting(Baseline):
     """Gradient boosting on the rows of all tasks, with side information.
 
     Its columns are the features, the side information, and the mean target and the number of the task's support rows.
-    For training, the last two columns of a row are computed from a random number of *other* rows of its task, so that its
-    own target is not among its columns.  Every row is used several times with different random rows.  The number of trees,
-    at most ``max_iter``, is selected on held-out tasks.
+    For training, the rows of each task are divided several times at random, with different numbers of support rows, and
+    the other rows are used.  The number of trees, at most ``max_iter``, is selected on held-out tasks.
     """
 
     max_iter: int = 300
@@ -348,65 +332,40 @@ class PooledBoosting(Baseline):
         self.n_iter_ = int(self.max_iter)
         held_out, others = tasks[order[:n_held_out]], tasks[order[n_held_out:]]
         if len(held_out.y) and len(others.y):
-            model = self._boost(others, int(self.max_iter), rng)
+            model = self._boost(others, rng)
             columns, targets = self._training_rows(held_out, rng)
             errors = [np.mean((stage - targets) ** 2) for stage in model.staged_predict(columns)]
             self.n_iter_ = int(np.argmin(errors)) + 1
-        self.model_ = self._boost(tasks, self.n_iter_, rng)
+        self.model_ = self._boost(tasks, rng)
 
-    def _boost(self, tasks: TaskSet, n_trees: int, rng: Any) -> Any:
+    def _boost(
+        self, tasks: TaskSet, rng: np.random.RandomState | np.random.Generator
+    ) -> HistGradientBoostingRegressor:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         columns, targets = self._training_rows(tasks, rng)
         # A column with only missing values cannot be binned.
         columns[:, np.isnan(columns).all(axis=0)] = 0.0
         # No early stopping: it holds out rows, but here the same row occurs several times.
-        model = HistGradientBoostingRegressor(
-            learning_rate=LEARNING_RATE, max_iter=n_trees, early_stopping=False, random_state=0
-        )
-        return model.fit(columns, targets)
+        options: Any = {"max_iter": self.n_iter_, "early_stopping": False, "random_state": 0}
+        return HistGradientBoostingRegressor(learning_rate=LEARNING_RATE, **options).fit(columns, targets)
 
-    def _training_rows(self, tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
-        """Return columns and targets with every row `N_DRAWS` times, each time with different support rows."""
-        columns = self._columns(tasks)
-        drawn = [np.column_stack([columns, *_other_rows(tasks, rng)]) for _ in range(N_DRAWS)]
-        return np.concatenate(drawn), np.tile(tasks.y, N_DRAWS)
+    def _training_rows(
+        self, tasks: TaskSet, rng: np.random.RandomState | np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Return columns and targets of the query rows for each number of support rows."""
+        pairs = [tasks.support_query(n, random_state=rng) for n in N_SUPPORT]
+        columns = [self._columns_given(support, query) for support, query in pairs]
+        return np.concatenate(columns), np.concatenate([query.y for _, query in pairs])
+
+    def _columns_given(self, support: TaskSet, query: TaskSet) -> Array:
+        known = np.column_stack([task_means(support.y, support.offsets), support.sizes])
+        return np.hstack([self._columns(query), np.repeat(known, query.sizes, axis=0)])
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
-        if not len(query.y):
-            return np.zeros(0)
-        means, numbers = task_means(support.y, support.offsets), support.sizes.astype(float)
-        own = [np.repeat(means, query.sizes), np.repeat(numbers, query.sizes)]
-        return np.asarray(self.model_.predict(np.column_stack([self._columns(query), *own])))
-
-
-def _other_rows(tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
-    """Draw random other rows of the same task for each row; return their mean target (NaN if there are none) and number.
-
-    The rows of a task are arranged on a circle in random order, and each row takes the rows that follow it, up to the row
-    before itself.  Their number is log-uniform, because new tasks have few rows.
-    """
-    task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    n = tasks.sizes[task]
-    number = np.minimum(np.exp(rng.random(len(task)) * np.log(n + 1.0)).astype(np.int64) - 1, n - 1)
-    order = np.lexsort((rng.random(len(task)), task))
-    position = np.empty(len(task), dtype=np.int64)
-    position[order] = np.arange(len(task)) - tasks.offsets[task]
-    # A sum over an arc of the circle is a difference of cumulative sums over two rounds.
-    y = tasks.y[order]
-    twice = np.concatenate([np.append(y[a:b], y[a:b]) for a, b in pairwise(tasks.offsets)])
-    cumulative = np.concatenate([[0.0], np.cumsum(twice)])
-    start = 2 * tasks.offsets[task] + position + 1
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (cumulative[start + number] - cumulative[start]) / number
-    return np.where(number > 0, mean, np.nan), number.astype(float)
-
-
-def _ridge(X: Array, y: Array, alpha: float, centred: bool = True) -> Array:
-    """Return the minimiser (w, c) of ``‖Xw + c − y‖² + λ‖w‖²``; c is 0 unless ``centred``."""
-    shift_X, shift_y = (X.mean(axis=0), float(y.mean())) if centred else (np.zeros(X.shape[1]), 0.0)
-    w = ridge(X - shift_X, y - shift_y, alpha)
-    return np.append(w, shift_y - shift_X @ w)
+        return (
+            np.asarray(self.model_.predict(self._columns_given(support, query))) if len(query.y) else query.y
+        )
 
 
 class PooledRegression(Baseline):

@@ -1,10 +1,7 @@
 """Losses l(p, y) of a prediction p and a target y, for the within-task problem and its dual.
 
-Each loss has a value, a subgradient in p, a Lipschitz constant in p, and the parameters of its conjugate in p,
-
-    l*(a, y) = sup over p of  a p - l(p, y) .
-
-For all losses except the logistic one, the conjugate is a quadratic with a kink on an interval (a dual box):
+A loss is defined by the parameters of its conjugate in p, l*(a, y) = sup over p of a p - l(p, y).  For all losses except
+the logistic one, the conjugate is a quadratic with a kink on an interval (a dual box):
 
     l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
 
@@ -13,7 +10,7 @@ For all losses except the logistic one, the conjugate is a quadratic with a kink
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,13 +34,17 @@ __all__ = [
 
 
 class DualBox(NamedTuple):
-    """Parameters of the conjugates for n targets: linear, lower and upper are (n,), quadratic and kink are floats."""
+    """Parameters of the conjugates for n targets, in new arrays; linear, lower and upper are (n,).
+
+    The logistic loss has no dual box: its ``linear`` is the targets, and other fields have no meaning.
+    """
 
     linear: Floats
     lower: Floats
     upper: Floats
-    quadratic: float
-    kink: float
+    quadratic: float = 0.0
+    kink: float = 0.0
+    logistic: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,38 +72,43 @@ class Loss(Stored, ABC):
         """Return a subgradient of l(., y) at p; at a kink the admissible value nearest to 0."""
 
     @abstractmethod
-    def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
-        """Return the fields of `within.kernels.Losses` for targets y (n,), in new arrays."""
-
-    @abstractmethod
-    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        """Return whether alpha is strictly inside a smooth piece of l*(., y), and the curvature of that piece."""
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        """Return the parameters of the conjugates for targets y (n,)."""
 
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         """Raise a ValueError if a target is outside the loss's domain."""
 
 
 class BoxLoss(Loss):
-    """Base of the losses whose conjugate is a dual box around 0."""
+    """Base of the losses with a dual box, which determines values and slopes.
+
+    l(p, y) is the maximum over lower <= a <= upper of a (p - linear) - quadratic/2 a^2 - kink |a|.
+    """
 
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
         """Return the bounds of the domain of l*(., y), which are the extreme slopes of the loss."""
-        return -self.lipschitz, self.lipschitz
+        return -1.0, 1.0
+
+    @property
+    def lipschitz(self) -> float:
+        return float(np.abs(self._interval(np.ones(()))).max())
 
     def dual_box(self, y: ArrayLike) -> DualBox:
-        """Return the parameters of the conjugates for targets y (n,)."""
         linear = np.array(y, dtype=np.float64)
         lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear))
-        return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0, 0.0)
+        return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0)
 
-    def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
-        return (False, *self.dual_box(y))
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        slope, (linear, _, _, quadratic, kink, _) = self.subgradient(p, y), self.dual_box(y)
+        return np.asarray(slope * (p - linear - 0.5 * quadratic * slope) - kink * np.abs(slope))
 
-    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        alpha = np.asarray(alpha, dtype=np.float64)
-        _, lower, upper, quadratic, kink = self.dual_box(y)
-        free = (alpha > lower) & (alpha < upper) & ((alpha != 0.0) | (kink == 0.0))
-        return free, np.full(free.shape, quadratic)
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        linear, lower, upper, quadratic, kink, _ = self.dual_box(y)
+        residual = p - linear
+        beyond = np.maximum(np.abs(residual) - kink, 0.0)
+        if quadratic:
+            return np.clip(np.copysign(beyond, residual) / quadratic, lower, upper)
+        return np.where(beyond > 0.0, np.where(residual > 0.0, upper, lower), 0.0)
 
 
 class MarginLoss(Loss):
@@ -118,22 +124,12 @@ class MarginLoss(Loss):
             )
 
 
-def _residual(p: ArrayLike, y: ArrayLike) -> Floats:
-    return np.subtract(p, y, dtype=np.float64)
-
-
 @dataclass(frozen=True)
 class Absolute(BoxLoss):
     """l(p, y) = |p - y|."""
 
     name: ClassVar[str] = "absolute"
     piecewise_linear: ClassVar[bool] = True
-
-    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return np.abs(_residual(p, y))
-
-    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return np.sign(_residual(p, y))
 
 
 @dataclass(frozen=True)
@@ -147,18 +143,6 @@ class Pinball(BoxLoss):
     def __post_init__(self) -> None:
         if not 0.0 < self.quantile < 1.0:
             raise ValueError(f"quantile must be strictly between 0 and 1, got {self.quantile!r}.")
-
-    @property
-    def lipschitz(self) -> float:
-        return max(self.quantile, 1.0 - self.quantile)
-
-    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        r = _residual(p, y)
-        return np.maximum(-self.quantile * r, (1.0 - self.quantile) * r)
-
-    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        r = _residual(p, y)
-        return np.where(r > 0.0, 1.0 - self.quantile, np.where(r < 0.0, -self.quantile, 0.0))
 
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
         return -self.quantile, 1.0 - self.quantile
@@ -176,13 +160,6 @@ class EpsilonInsensitive(BoxLoss):
         if not 0.0 <= self.epsilon < np.inf:
             raise ValueError(f"epsilon must be a finite number of at least 0, got {self.epsilon!r}.")
 
-    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return np.maximum(np.abs(_residual(p, y)) - self.epsilon, 0.0)
-
-    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        r = _residual(p, y)
-        return np.where(np.abs(r) > self.epsilon, np.sign(r), 0.0)
-
     def dual_box(self, y: ArrayLike) -> DualBox:
         return super().dual_box(y)._replace(kink=float(self.epsilon))
 
@@ -198,17 +175,8 @@ class Huber(BoxLoss):
         if not 0.0 < self.delta < np.inf:
             raise ValueError(f"delta must be a finite number above 0, got {self.delta!r}.")
 
-    @property
-    def lipschitz(self) -> float:
-        return float(self.delta)
-
-    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        size = np.abs(_residual(p, y))
-        near = np.minimum(size, self.delta)
-        return near * (size - 0.5 * near)
-
-    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return np.clip(_residual(p, y), -self.delta, self.delta)
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return -self.delta, self.delta
 
 
 @dataclass(frozen=True)
@@ -217,19 +185,15 @@ class Squared(BoxLoss):
 
     name: ClassVar[str] = "squared"
 
-    @property
-    def lipschitz(self) -> float:
-        return np.inf
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return -np.inf, np.inf
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return 0.5 * _residual(p, y) ** 2
+        return 0.5 * self.error(p, y)
 
     def error(self, p: ArrayLike, y: ArrayLike) -> Floats:
         # The factor 1/2 is for the within-task problem only; users expect the squared error.
-        return _residual(p, y) ** 2
-
-    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return _residual(p, y)
+        return np.subtract(p, y, dtype=np.float64) ** 2
 
 
 @dataclass(frozen=True)
@@ -248,14 +212,9 @@ class Logistic(MarginLoss):
         margin = np.multiply(p, y, dtype=np.float64)
         return -np.asarray(y, dtype=np.float64) * np.exp(-np.logaddexp(0.0, margin))
 
-    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        b = -np.multiply(alpha, y, dtype=np.float64)
-        free = (b > 0.0) & (b < 1.0)
-        return free, 1.0 / np.where(free, b * (1.0 - b), 1.0)
-
-    def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
+    def dual_box(self, y: ArrayLike) -> DualBox:
         signs = np.array(y, dtype=np.float64)
-        return True, signs, signs, signs, 1.0, 0.0
+        return DualBox(signs, signs, signs, quadratic=1.0, logistic=True)
 
 
 @dataclass(frozen=True)
@@ -264,12 +223,6 @@ class Hinge(MarginLoss, BoxLoss):
 
     name: ClassVar[str] = "hinge"
     piecewise_linear: ClassVar[bool] = True
-
-    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return np.maximum(1.0 - np.multiply(p, y, dtype=np.float64), 0.0)
-
-    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        return np.where(np.multiply(p, y, dtype=np.float64) < 1.0, np.negative(y, dtype=np.float64), 0.0)
 
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
         return np.minimum(-y, 0.0), np.maximum(-y, 0.0)

@@ -21,8 +21,8 @@ from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Conditioning, Constant
-from tailored.solvers.algorithm_1 import TaskBatch, Trajectory, run
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.algorithm_1 import StreamBatch, Trajectory, run
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows, mean_error
 from tailored.tasks.task_set import TaskSet
 
@@ -179,7 +179,7 @@ class SearchedLearner(PaperLearner):
         """One pass of projected SGD over the tasks for each trajectory; the averages of the iterates."""
         # The mean of ‖φ‖² over the tasks: with it features act as if their root mean square were one.
         squared_scale = np.einsum("tk,tk->", phis, phis) / len(phis)
-        batch = TaskBatch(rows, None, phis, np.full(len(phis), squared_scale))
+        batch = StreamBatch(rows, phis, np.full(len(phis), squared_scale))
         objective = Surrogate(self.loss_, 0.0, self.inner, self.tol, self.max_iter)
         done = run(trajectories, batch, objective, n_jobs=self.n_jobs)
         return [None if found.failure else (found.average(), found.bias_mean) for found in done]

@@ -22,9 +22,9 @@ from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.representation.bias import Bias
-from tailored.solvers.algorithm_1 import StepSizes, TaskBatch, Trajectory
+from tailored.solvers.algorithm_1 import StepSizes, StreamBatch, Trajectory
 from tailored.solvers.algorithm_1 import run as run_solver
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 from ..data import load_lenk, load_movielens
@@ -293,7 +293,7 @@ def algorithm_1(data: Data, method: str) -> float:
         return float(test_error(np.eye(d), test))
     is_row = np.arange(train.X.shape[1]) < train.n[:, None]
     support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
-    batch = TaskBatch(support, None, train.phi[:, :k], np.ones(len(train.n)))
+    batch = StreamBatch(support, train.phi[:, :k], np.ones(len(train.n)))
     C0, bias = np.eye(d), Bias.zero("none", d, k)
     runs = [Trajectory.start(StepSizes(step, step, step), C0, bias, k, None) for step in STEPS.tolist()]
     run_solver(runs, batch, Surrogate(loss, loss.lipschitz, "online"))

@@ -16,8 +16,8 @@ from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Conditioning
-from tailored.solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory, run
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 from tailored.within import solving
 
@@ -145,7 +145,7 @@ def _learn(config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]) 
     runs = [Trajectory.start(StepSizes(*[size] * 3), C0, bias, k, config.learning.rank) for size in sizes]
     score = Scorer(config, prepared.test)
     curves = {size: Curve(config, score, test) for size in sizes}
-    batch = TaskBatch(prepared.train.support, None, train, np.ones(len(train)))
+    batch = StreamBatch(prepared.train.support, train, np.ones(len(train)))
     objective = Surrogate(loss, loss.lipschitz, config.learning.inner)
     run(runs, batch, objective, callback=lambda one: curves[one.steps.C](one))
     score = Scorer(config, prepared.validation)
@@ -190,7 +190,7 @@ class Scorer:
         """``thetas`` (T, d, d), or one (d, d) for all tasks."""
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
-        solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner, certify=False)
+        solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner)
         return self.of_coefficients(solved.coef)
 
     def of_coefficients(self, coefficients: Array) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,18 @@ N_KNOTS, FEWEST_VALUES = 5, 6
 MOST_CATEGORIES = 20
 
 
-class GlobalMedian(LinearBaseline):
+class PerTask(LinearBaseline):
+    """A baseline whose coefficients are computed from the rows of each task alone."""
+
+    def _weights(self, X: Array, y: Array) -> Array:
+        """Return the coefficients of one task, (d + 1,), the intercept last."""
+        raise NotImplementedError
+
+    def _adapt(self, tasks: TaskSet) -> Array:
+        return np.array([self._weights(dense(task.X), task.y) for task in tasks])
+
+
+class GlobalMedian(PerTask):
     """Predict the median of all training targets for every task."""
 
     def _fit(self, tasks: TaskSet) -> None:
@@ -34,26 +47,29 @@ class TaskMedian(GlobalMedian):
         return np.append(np.zeros(X.shape[1]), np.median(y) if len(y) else self.median_)
 
 
-class ItemUserBias(LinearBaseline):
+class ItemUserBias(PerTask):
     """Ratings of items by users, ``y = μ + item + user``; rows of X are one-hot items, tasks are users.
 
     The effect of an item is the sum of y − μ over its n ratings, divided by n + κ; the effect of a user is the same of
     the residuals.  Both κ are selected on held-out rows of the training tasks.
     """
 
-    item_shrinkage_: float
-    user_shrinkage_: float
-
     def _fit(self, tasks: TaskSet) -> None:
         X = dense(tasks.X)
         if not ((X == 0) | (X == 1)).all() or not (X.sum(axis=1) == 1).all():
             raise ValueError("X: ItemUserBias needs one-hot rows, with a single 1 for the rated item")
-        self._search(tasks, "item_shrinkage_", SHRINKAGES, "user_shrinkage_", SHRINKAGES)
+        support, query = tasks.support_query(0.5, random_state=0)
+        errors = {}
+        for item, self.user_shrinkage_ in product(SHRINKAGES, SHRINKAGES):
+            self._share(support, item)
+            errors[item, self.user_shrinkage_] = self._error(self._adapt(support), query)
+        item, self.user_shrinkage_ = min(errors, key=lambda pair: errors[pair])
+        self._share(tasks, item)
 
-    def _share(self, tasks: TaskSet) -> None:
+    def _share(self, tasks: TaskSet, shrinkage: float) -> None:
         X = dense(tasks.X)
         self.mean_ = float(tasks.y.mean()) if len(tasks.y) else 0.0
-        self.items_ = X.T @ (tasks.y - self.mean_) / np.maximum(X.sum(axis=0) + self.item_shrinkage_, 1e-12)
+        self.items_ = X.T @ (tasks.y - self.mean_) / np.maximum(X.sum(axis=0) + shrinkage, 1e-12)
 
     def _weights(self, X: Array, y: Array) -> Array:
         residuals = y - self.mean_ - X @ self.items_

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,9 +21,15 @@ from tailored._utils.progress import progress_bar
 from tailored._utils.validation import check_choice
 from tailored.learners.paper import ConditionalLearner, UnconditionalLearner
 from tailored.solvers import ProjectedSGD
-from tailored.theory.bounds import convergence_rate
-from tailored.theory.estimates import Quantities, bound_from_quantities
-from tailored.theory.oracles import previous_oracle
+from tailored.theory import (
+    Quantities,
+    conditional_optimum,
+    convergence_rate,
+    fixed_function,
+    learned_function,
+    previous_oracle,
+    unconditional_optimum,
+)
 
 from ..earlier_methods.trace_constrained import TraceConstrainedLearner
 from ..figures.theory import SIDES, draw_study
@@ -95,7 +101,7 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
     rows: list[Row] = []
     for m, environment in environments.items():
         exact = environment.quantities(n, n_train, initial=np.zeros((d, d)))
-        limits = [bound_from_quantities(f"{side}_optimum", exact).value for side in SIDES]
+        limits = [bound(exact).value for bound in (conditional_optimum, unconditional_optimum)]
         oracles = (
             excess_risk(environment, tau, **sizes, random_state=[seed, 1]) for tau in (exact.tau, exact.theta)
         )
@@ -160,7 +166,7 @@ def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stu
     for n in _watched("bounds, oracles", across_n, progress):
         for function, exact, _ in _settings(environment, n, 1):
             risk = excess_risk(environment, exact.tau, n=n, n_tasks=2 * n_test, random_state=[seed, 1])
-            bound = bound_from_quantities("fixed_function", exact, tau=exact.tau).value
+            bound = fixed_function(exact).value
             rows.append(_measured("n", n, function, risk, bound))
 
     cases = {T: _settings(environment, n_fixed, T) for T in across_T}
@@ -175,7 +181,7 @@ def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stu
     for T, pair in cases.items():
         for function, exact, _ in pair:
             risk = RiskEstimate.from_values(np.array(learned[T, function]))
-            bound = bound_from_quantities("learned_function", exact).value
+            bound = learned_function(exact).value
             rows.append(_measured("T", T, function, risk, bound))
     settings = {"d": d, "rank": rank, "clusters": m, "n": n_fixed, "seeds": seeds}
     return Study("bounds", rows, settings)
@@ -243,7 +249,7 @@ def _settings(environment: Environment, n: int, T: int) -> list[tuple[str, Quant
     exact = environment.quantities(n, T, initial=np.zeros((environment.d, environment.d)))
     cases = []
     for function, quantities in (("conditional", exact), ("unconditional", exact.unconditional())):
-        step = bound_from_quantities("learned_function", quantities).step
+        step = learned_function(quantities).step
         fixed: Any = {"solver": ProjectedSGD(step), "initial_representation": 0.0, "fit_intercept": False}
         learner: Any = (
             ConditionalLearner(environment.indicator, rank=None, **fixed)
@@ -259,7 +265,7 @@ def _theory_learner(method: str, exact: Quantities, T: int, factor: float = 1.0)
     n, L, R = exact.n, exact.L, exact.R
     off = RATE_METHODS[method]
     if off is None:
-        rate = convergence_rate(distance=exact.distance, K=0.0, L=L, R=R, n=n, T=T)
+        rate = convergence_rate(replace(exact, K=0.0, T=T), distance=exact.distance)
         assert rate.step is not None
         fixed: Any = {"solver": ProjectedSGD(factor * rate.step), "initial_representation": 0.0}
         return UnconditionalLearner(**fixed, fit_intercept=False), rate.value

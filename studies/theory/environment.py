@@ -19,8 +19,7 @@ from tailored._utils.validation import check_choice, check_int, check_nonnegativ
 from tailored.datasets import on_sphere
 from tailored.losses import get_loss
 from tailored.tasks.task_set import Task, TaskSet
-from tailored.theory.estimates import Quantities
-from tailored.theory.oracles import Array, check_probabilities, oracle_representation, power, spectrum
+from tailored.theory import Array, Quantities, check_probabilities, oracle_representation, power, spectrum
 
 #: Kinds of side information: the task's own rows, or a point near the centre of the task's cluster.
 SIDE_INFO = ("dataset", "center")
@@ -193,11 +192,9 @@ class Environment:
 
     def quantities(self, n: float, T: int = 1, loss: Any = "absolute", initial: Any = None) -> Quantities:
         """Everything the bounds need, exactly: nothing in it is an estimate."""
-        start = np.eye(self.d) if initial is None else np.asarray(initial, dtype=float)
         K = 1.0 if self.m > 1 else 0.0
-        return Quantities(
-            self.W, self.C, self.probabilities, n, T, get_loss(loss).lipschitz, self.R, K, start
-        )
+        L = get_loss(loss).lipschitz
+        return Quantities(self.W, self.C, n, L, self.probabilities, T, self.R, K, initial)
 
     def oracle(self, n: float, L: float = 1.0) -> Array:
         """τ_ρ at each cluster, (m, d, d) (Prop. oracle_function)."""

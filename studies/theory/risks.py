@@ -17,7 +17,7 @@ from scipy import special, stats
 
 from tailored._utils.validation import check_fraction, check_int
 from tailored.losses import Absolute, Loss, Pinball, get_loss
-from tailored.theory.oracles import Array, check_stack
+from tailored.theory import Array, check_stack
 from tailored.within import solving
 
 from .environment import Environment, Sample

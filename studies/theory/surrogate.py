@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 from tailored.tasks.task_set import TaskSet
 
@@ -52,8 +52,8 @@ class MeanSurrogate:
         """The mean over the tasks and its gradient in θ."""
         T = len(self._grams)
         with single_threaded_blas():
-            result = self._objective(self._rows, None, np.broadcast_to(theta, self._grams.shape), None)
-        gradient = (result.left.T @ result.right + np.tensordot(result.gram, self._grams, 1)) / T
+            result = self._objective(self._rows, np.broadcast_to(theta, self._grams.shape))
+        gradient = (-0.5 * result.bias.T @ result.bias + np.tensordot(result.gram, self._grams, 1)) / T
         return float(result.value.mean()), 0.5 * (gradient + gradient.T)
 
     def minimise(self, start: Array, max_iter: int = 200) -> SurrogateMinimum:

@@ -20,16 +20,15 @@ from typer.testing import CliRunner
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.baselines import TaskMean
-from tailored.cli import app, examples, tables
+from tailored.cli import app, tables
 from tailored.cli.console import UsageError, with_options
-from tailored.cli.examples import ALGORITHM_1, BAYES, CURVES, INDEPENDENT, ORACLE, OURS, DemoResult, run_demo
 from tailored.cli.models import Columns, scan_tasks
 from tailored.cli.tables import read_table
 from tailored.evaluation import Evaluation
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-COMMANDS = ("fit", "predict", "evaluate", "summary", "report", "demo")
+COMMANDS = ("fit", "predict", "evaluate", "summary", "report")
 ROLES = ("--task", "school", "--target", "score")
 
 
@@ -73,9 +72,7 @@ def folder(tmp_path_factory):
 def model(folder):
     out = folder / "model.tailored"
     side = ("--side-info", folder / "schools.csv")
-    done = run("fit", folder / "pupils.csv", *ROLES, *side, "-o", out, "--jobs", 1, "--json")
-    result = json.loads(done.stdout)
-    assert (result["tasks"], result["features"], result["side_info"]) == (20, 1, 1)
+    run("fit", folder / "pupils.csv", *ROLES, *side, "-o", out, "--jobs", 1)
     return out
 
 
@@ -175,22 +172,11 @@ def test_a_full_disk_is_an_error(folder, model, tmp_path):
     """The first write stores a part without an error, and an unbuffered stream does not write the rest by itself."""
     side = ("--side-info", folder / "schools.csv")
     predict = f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
-    for unbuffered in ("", "1"):
-        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        with (tmp_path / "out.csv").open("w") as out:
-            options = {"stdout": out, "stderr": subprocess.PIPE, "text": True, "env": env}
-            done = subprocess.run(["bash", "-c", f"ulimit -f 1; {predict}"], **options)
-        assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
-
-
-def test_a_large_table_is_predicted_in_batches(folder, model, monkeypatch):
-    options = ["--support", folder / "first.csv", "--side-info", folder / "schools.csv"]
-    run("predict", model, folder / "new.csv", *options, "-o", folder / "whole-out.csv")
-    monkeypatch.setattr(tables, "LARGE", 10)
-    monkeypatch.setattr(tables, "BATCH_ROWS", 5)
-    run("predict", model, folder / "new.csv", *options, "-o", folder / "batches-out.csv")
-    batches, whole = (pd.read_csv(folder / f"{name}-out.csv") for name in ("batches", "whole"))
-    pd.testing.assert_frame_equal(batches, whole, rtol=1e-12)
+    with (tmp_path / "out.csv").open("w") as out:
+        command = ["bash", "-c", f"ulimit -f 1; {predict}"]
+        env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=env)
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
 
 
 def test_labels_are_converted_to_those_of_the_model(folder, numeric_models):
@@ -214,8 +200,7 @@ def test_labels_of_another_kind_are_an_error(folder, numeric_models):
     done = run("predict", numeric_models["padded"], folder / "whole.csv", code=2)
     assert "'0' in column 'school' is written '000' elsewhere" in done.stderr
     done = run("predict", numeric_models["whole"], numbered(folder, "zeros.csv", "00{}".format), code=2)
-    assert "the other labels are integers, such as" in done.stderr
-    assert "but '000' in column 'school' is not" in done.stderr
+    assert "the other labels are integers, but '000' in column 'school' is not" in done.stderr
     done = run("predict", numeric_models["whole"], numbered(folder, "names.csv", "new {}".format), code=2)
     assert "but 'new 0' in column 'school' is not" in done.stderr
     assert done.stderr.endswith("A new task gets a new number.\n")
@@ -253,23 +238,17 @@ def test_incomplete_rows(folder, numeric_models):
     np.testing.assert_allclose(found["prediction"][complete], expected[complete], rtol=1e-9)
 
 
-def test_missing_features_are_imputed(folder, numeric_models):
+def test_missing_features_are_imputed(folder):
     model, out = folder / "imputing.tailored", folder / "imputed.csv"
     data = numbered(folder, "imputing.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
-    imputed = "data: missing values imputed: 35 of 'hours'\n"
-    options = ("-o", model, "--missing", "impute", "--jobs", 1)
-    assert imputed in run("fit", data, *ROLES, *options).stderr
+    run("fit", data, *ROLES, "-o", model, "--missing", "impute", "--jobs", 1)
     done = run("predict", model, data, "-o", out, "--support", data)
-    assert done.stderr == f"--support: {imputed[6:]}{imputed}240 predictions: {out}\n"
+    assert done.stderr == f"240 predictions: {out}\n"
     tasks = TaskSet.from_frame(pd.read_csv(data), task="school", target="score", missing="impute")
     expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(pd.read_csv(data))["prediction"]
     run("predict", model, data, "-o", out)
     np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, rtol=1e-9)
-    for missing, message in (("error", "error: data: 35 rows with no 'hours'. Use"), ("drop", "205 pred")):
-        code = 2 * (missing == "error")
-        assert message in run("predict", model, data, "-o", out, "--missing", missing, code=code).stderr
-    other = run("predict", numeric_models["whole"], data, "--missing", "impute", code=2)
-    assert "--missing: the model was fitted without --missing impute" in other.stderr
+    assert "205 predictions" in run("predict", model, data, "-o", out, "--missing", "drop").stderr
 
 
 @pytest.mark.filterwarnings("always:constant within every task")
@@ -291,24 +270,21 @@ def test_columns_of_tasks_are_side_information(folder, model):
 
 
 def test_side_columns_of_new_tasks(folder):
-    """A missing side column is named alone; blank cells take the value of the task, or have a note."""
+    """A missing side column is named alone; blank cells take the value of the task."""
     frame = pd.read_csv(folder / "new.csv").merge(pd.read_csv(folder / "schools.csv"), on="school")
     joined, data = folder / "two.tailored", folder / "side.csv"
     train = pd.read_csv(folder / "pupils.csv").merge(pd.read_csv(folder / "schools.csv"), on="school")
-    codes, n_new = pd.factorize(train["school"])[0], frame["school"].nunique()
-    train.assign(size=codes).to_csv(data, index=False)
+    train.assign(size=pd.factorize(train["school"])[0]).to_csv(data, index=False)
     run("fit", data, *ROLES, "--side-columns", "kind,size", "-o", joined, "--varying", "", "--jobs", 1)
     frame["size"] = pd.factorize(frame["school"])[0]
     frame.to_csv(data, index=False)
     plain = run("predict", joined, data)
-    assert "without" not in plain.stderr
     frame.drop(columns="kind").to_csv(data, index=False)
     error = run("predict", joined, data, code=2).stderr
-    assert "error: data: the table has no column 'kind'." in error
+    assert f"error: data: {data} has no column 'kind'." in error
     first = ~frame["school"].duplicated()
     frame.assign(kind=frame["kind"].where(~first)).to_csv(data, index=False)
     done = run("predict", joined, data)
-    assert f"data: {n_new} rows without 'kind'; tasks without any value" in done.stderr
     pd.testing.assert_series_equal(*(pd.read_csv(io.StringIO(d.stdout))["prediction"] for d in (plain, done)))
 
 
@@ -350,7 +326,7 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
 
 
-def test_output_has_the_format_of_the_input(folder, numeric_models, monkeypatch):
+def test_output_has_the_format_of_the_input(folder, numeric_models):
     frame, model = (
         pd.read_csv(folder / "padded.csv", dtype={"school": str}).assign(**{'"é"': 'a";b', "n": None}),
         numeric_models["padded"],
@@ -365,12 +341,6 @@ def test_output_has_the_format_of_the_input(folder, numeric_models, monkeypatch)
         run("predict", model, data, "-o", out)
         pd.testing.assert_frame_equal(pd.read_csv(out, **options), plain)
         assert out.read_bytes().startswith(b"\xef\xbb\xbf") == (encoding == "utf-8-sig")
-        with monkeypatch.context() as patch:
-            # In batches, of which the first has the header and the byte-order mark.
-            patch.setattr(tables, "LARGE", 0)
-            patch.setattr(tables, "BATCH_ROWS", 100)
-            run("predict", model, data, "-o", folder / "batches.csv")
-        assert (folder / "batches.csv").read_bytes() == out.read_bytes()
     before = data.read_bytes()
     assert f"--out: {data} is an input" in run("predict", model, data, "-o", data, code=2).stderr
     assert f"--out: {data} is an input" in run("fit", data, *ROLES, "-o", data, code=2).stderr
@@ -396,8 +366,7 @@ def test_tables_of_spreadsheets(folder, numeric_models):
     assert read_table(str(data), "data")["hours"].to_pylist() == [1.25, 2.5]
     for content, message in (
         (b"PK\3\4" + bytes(200), "is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8"),
-        (b"Results of 2024\n" + rows.encode(), r"line 1 does not look like a header \('Results of 2024'\)"),
-        (b"Results of 2024;\n" + rows.encode(), "line 1 does not look like a header"),
+        (b"Results of 2024\n" + rows.encode(), "cannot be read .CSV parse error: Expected 1 columns, got 2"),
     ):
         data.write_bytes(content)
         with pytest.raises(UsageError, match=f"data: .*{message}"):
@@ -701,7 +670,7 @@ def test_help_and_version():
         assert command in text
         shown = run(command, "--help").stdout
         assert f"Example: tailored {command}" in shown
-        assert "<bool>" not in text + shown
+        assert not re.search("--(common|first-rows|json|trust-regressor) *<bool>", shown)
         assert run(command, "-h").stdout == shown
 
 
@@ -718,48 +687,12 @@ def test_the_shell_completes_commands_and_options(typed, completions, monkeypatc
     assert set(capsys.readouterr().out.split()) == completions
 
 
-def test_an_interrupt_has_its_exit_code(monkeypatch):
-    def interrupt(**options):
+def test_an_interrupt_has_its_exit_code(folder, model, monkeypatch):
+    def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(examples, "run_demo", interrupt)
-    assert run("demo", code=130).stderr == "interrupted.\n"
-
-
-# ---------------------------------------------------------------- examples
-
-
-def test_demo_writes_a_table_and_a_figure(tmp_path, monkeypatch):
-    errors = {OURS: np.array([0.1, 0.1]), INDEPENDENT: np.array([0.1, 0.3]), BAYES: np.array([0.08, 0.1])}
-    tasks = TaskSet(np.arange(36.0).reshape(18, 2), np.arange(18.0), np.repeat(np.arange(3), 6))
-    pairs = [tasks[[i]].support_query(2) for i in range(3)]
-    tau = dict.fromkeys(["learned", "oracle"], np.ones((3, 3, 3)))
-    result = DemoResult(errors, pairs, dict.fromkeys(CURVES, np.ones((3, 3))), tau)
-    monkeypatch.setattr(examples, "run_demo", lambda **options: result)
-    folder = tmp_path / "[new]"
-    text = run("demo", "--tasks", 20, "--seed", 4, "--out", folder).stdout
-    assert "20 training and 200 new tasks of 10 rows, seed 4" in text
-    assert str(folder / "demo.png") in text  # brackets in a path are not markup
-    lines = (folder / "demo.csv").read_text("utf-8").splitlines()
-    rows = [f"{INDEPENDENT},0.200000,0.100000", f"{OURS},0.100000,0.000000", f"{BAYES},0.090000,0.010000"]
-    assert lines[1:] == rows
-    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_demo_learns_the_direction_in_which_the_tasks_of_a_cluster_differ():
-    result = run_demo(n_train=60, seed=7, n_jobs=1)
-    means = {name: errors.mean() for name, errors in result.errors.items()}
-    assert means[OURS] < 1.05 * means[BAYES]
-    assert means[BAYES] < min(mean for name, mean in means.items() if name not in (BAYES, OURS))
-    assert means[ORACLE] < means[ALGORITHM_1] < 0.9 * means["UnconditionalLearner"]
-    # W(s) has rank one, n = 10 and L = 1, so the oracle is √10 / 2 times the standard deviation 2 in one entry.
-    for i, (learned, oracle) in enumerate(zip(*result.representations.values(), strict=True)):
-        np.testing.assert_allclose(oracle, np.sqrt(10.0) * np.diag(np.eye(3)[i]), atol=1e-12)
-        assert np.argmax(np.abs(learned)) == 4 * i  # the i-th entry of the diagonal
-    for i, (observed, predicted) in enumerate(result.tasks):
-        assert list(observed.labels) == list(predicted.labels)
-        assert observed.side_info[0, i] == 1.0
-        assert np.argmax(np.abs(result.weights[OURS][i])) == i
+    monkeypatch.setattr("tailored.load", interrupt)
+    assert run("summary", model, code=130).stderr == "interrupted.\n"
 
 
 def test_exposure_is_remembered(tmp_path):

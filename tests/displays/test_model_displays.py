@@ -18,7 +18,7 @@ from tailored.displays import (
     TaskFitDisplay,
 )
 from tailored.displays.base import MARKERS, PALETTE, line_style
-from tailored.displays.coefficients import own_fits
+from tailored.displays.tasks import own_fits
 from tailored.evaluation import Evaluation
 from tailored.solvers import ProjectedSGD
 

@@ -22,11 +22,7 @@ from tailored.exceptions import UnhelpfulWarning
 from tailored.losses import Absolute
 from tailored.priors.base import predict_blocks
 from tailored.priors.mixture import MeanShift, interpolation
-from tailored.priors.representation import RepresentationPrior
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant
 from tailored.solvers import ProjectedSGD
-from tailored.tasks.rows import Scaling
 
 # ---------------------------------------------------------------- adapting
 
@@ -108,22 +104,6 @@ def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
 
 
 # ---------------------------------------------------------------- another prior, clipping
-
-
-def test_another_prior_predicts_otherwise(few_steps, clusters):
-    """All that adapting needs is in the prior."""
-    other = EmpiricalBayesLearner().fit(clusters[:4])
-    mean = np.arange(6.0)
-    other.prior_ = RepresentationPrior(
-        scaling=Scaling.raw(6),
-        conditioning=Constant(np.zeros((6, 6))),
-        bias=Bias("shared", mean, np.zeros((6, 0))),
-        clip=(-1.0, 1.0),
-    )
-    np.testing.assert_array_equal(other.adapt_many(clusters).weights_, np.tile(mean, (80, 1)))
-    model = other.adapt(clusters[0].X, clusters[0].y)
-    np.testing.assert_array_equal(model.coef_, mean)
-    np.testing.assert_array_equal(model.predict(clusters[1].X), np.clip(clusters[1].X @ mean, -1.0, 1.0))
 
 
 def test_a_loaded_learner_is_fitted_anew(few_steps, mixture, clusters, tmp_path):

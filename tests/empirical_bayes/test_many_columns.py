@@ -133,15 +133,6 @@ def test_features_of_rows_are_refused_with_the_alternative():
         EmpiricalBayesLearner(feature_map="mean").fit(ratings(n_tasks=90))
 
 
-def test_further_rows_give_the_model_of_all_rows(fitted):
-    learner, _, test = fitted
-    one, half = test[1], len(test[1].y) // 2
-    model = learner.adapt(one.X[:half], one.y[:half]).update(one.X[half:], one.y[half:])
-    whole = learner.adapt(one.X, one.y)
-    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-10)
-    np.testing.assert_allclose(model.predict_interval(one.X), whole.predict_interval(one.X), atol=1e-10)
-
-
 def test_a_stream_learns_anew_from_its_sample():
     tasks = ratings(seed=3, n_tasks=140)
     learner = EmpiricalBayesLearner().partial_fit(tasks[:90])

@@ -46,9 +46,8 @@ def data_of(tasks, loss=None, **changes):
 
 
 def select_covariance(data):
-    return selection._select_covariance(
-        data, None, lambda fold, side: selection._fold_state(data, fold, side), Stages("")
-    )
+    folds = [selection._fold_state(data, fold, None) for fold in data.folds]
+    return folds, *selection._select_covariance(data, folds, Stages(""))
 
 
 def test_the_page_on_concepts_repeats_the_rule():

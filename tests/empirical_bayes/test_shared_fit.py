@@ -18,7 +18,7 @@ from tailored.feature_maps.side_features import Curve
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.responses import NegativeBinomial, Poisson
 from tailored.losses import Squared
-from tailored.priors.shared_effects import SharedCurve, SharedEffects, SharedLevels
+from tailored.priors.shared import SharedCurve, SharedEffects, SharedLevels
 
 #: No side information.
 NONE = np.zeros((0, 0))
@@ -251,36 +251,6 @@ def test_new_values_have_wider_intervals_and_no_effect(fitted):
     levels = fitted.prior_.shared.levels[0]
     names = list(fitted.encoding_.features[1].categories)
     np.testing.assert_allclose(difference, levels.effects[[names.index(i) for i in rows["item"]]])
-
-
-def test_adapt_update_and_many_tasks_agree(fitted, tmp_path):
-    new = table(seed=5)[0]
-    one = new[new["school"] == 0]
-    adapted = fitted.adapt(one[["x", "item"]], one["y"])
-    many = fitted.predict_tasks(new, support=new)["prediction"].to_numpy()[: len(one)]
-    np.testing.assert_allclose(adapted.predict(one[["x", "item"]]), many, rtol=1e-9)
-    first = fitted.adapt(one[["x", "item"]].head(4), one["y"].head(4))
-    grown = first.update(one[["x", "item"]].tail(-4), one["y"].tail(-4))
-    np.testing.assert_allclose(grown.coef_, adapted.coef_, rtol=1e-8, atol=1e-10)
-    fitted.save(tmp_path / "model")
-    loaded = tailored.load(tmp_path / "model")
-    again = loaded.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])
-    np.testing.assert_array_equal(again, adapted.predict(one[["x", "item"]]))
-
-
-def test_scans_and_streams_have_the_same_effects(fitted):
-    frame = table()[0].drop(columns="f")
-    scanned = EmpiricalBayesLearner().fit(tailored.scan(frame, **ROLES))
-    streamed = EmpiricalBayesLearner().partial_fit(TaskSet.from_frame(frame, **ROLES))
-    for learner in (scanned, streamed):
-        for mine, expected in zip(learner.prior_.shared.effects, fitted.prior_.shared.effects, strict=True):
-            x = np.column_stack([frame["x"], np.arange(len(frame)) % 25])
-            np.testing.assert_allclose(mine(x, NONE), expected(x, NONE), rtol=1e-8, atol=1e-10)
-    more = table(seed=7)[0].assign(school=lambda t: t["school"] + 100)
-    streamed.partial_fit(TaskSet.from_frame(more.head(150), encoding=streamed.encoding_, **ROLES))
-    assert streamed.n_tasks_seen_ == 50
-    one = more.tail(15)
-    assert np.isfinite(streamed.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])).all()
 
 
 def test_other_learners_get_indicators(fitted):

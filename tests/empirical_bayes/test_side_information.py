@@ -75,21 +75,6 @@ def test_noise_as_side_information_has_no_effect():
         learner.adapt(X[:2], y[:2])
 
 
-def test_side_information_serves_the_cold_start(with_side):
-    tasks, learner = with_side
-    fresh = skewed_tasks(1, d=3, side=True)
-    assert learner.side_structure_["effect on"] == "all weights"
-    blind = few_folds("posterior", n_folds=4).fit(tasks)
-    assert blind.side_structure_ is None
-    informed, uninformed = [], []
-    for task in fresh:
-        informed.append(np.abs(learner.adapt(side_info=task.side_info).predict(task.X) - task.y).mean())
-        uninformed.append(np.abs(blind.adapt().predict(task.X) - task.y).mean())
-    assert np.mean(informed) < 0.6 * np.mean(uninformed)
-    support, query = fresh.support_query(2, random_state=0)
-    assert learner.task_errors(support, query).mean() < 0.85 * blind.task_errors(support, query).mean()
-
-
 def test_other_features_join(few_steps):
     tasks = skewed_tasks(3, n_tasks=60, d=2, n_rows=8)
     sums = np.array([[task.y.sum(), 1.0] for task in tasks[:12]])

@@ -10,12 +10,11 @@ import pytest
 from bayes_samples import learned, same_numbers
 from folds import few_folds
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.empirical_bayes import streaming
+from tailored.empirical_bayes import learn
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.stepwise import Stepwise
-from tailored.gaussian.structures import MixedModel
+from tailored.gaussian.structures import MixedModel, Stepwise
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
@@ -50,7 +49,7 @@ def test_stepwise_em_ends_near_em_on_all_tasks():
 def test_tasks_of_one_stream_are_counted_once_and_hold_all_their_rows():
     tasks = tasks_of(1, 30)
     support, query = tasks.support_query(0.5, random_state=0)
-    stream, current = streaming.Stream.begin(0).take(support)
+    stream, current = learn.TaskStream.begin(0).take(support)
     assert current is support
     stream, current = stream.take(query[np.arange(10, 20)])
     assert stream.n_tasks == 30
@@ -61,7 +60,7 @@ def test_tasks_of_one_stream_are_counted_once_and_hold_all_their_rows():
 
 @pytest.fixture
 def small_sample(monkeypatch):
-    monkeypatch.setattr(streaming, "Reservoir", partial(Reservoir, 45))
+    monkeypatch.setattr(learn, "Reservoir", partial(Reservoir, 45))
 
 
 def test_stream_outgrows_its_sample(small_sample, few_steps):
@@ -79,7 +78,7 @@ def test_stream_outgrows_its_sample(small_sample, few_steps):
     assert len(stream.sample) == 45
     assert (stream.n_tasks, stream.n_selected) == (144, 96)
     # the same structure is selected again, in the same units, and its model goes on
-    assert stream.running.scaling is running.scaling
+    assert stream.running.prior.scaling is running.prior.scaling
     assert stream.running.model is not running.model
     assert learner.predict(np.ones((2, 2)), [143, 0]).shape == (2,)
     np.testing.assert_array_equal(learner.task_labels_, np.arange(132, 144))

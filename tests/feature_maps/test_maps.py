@@ -167,16 +167,6 @@ def test_angle_map_takes_the_scale_from_the_training_targets():
         AngleMap(low=0.0).transform(tasks)
 
 
-def test_angle_map_keeps_its_arguments():
-    """A second fit learns from its own tasks, not from those of the first."""
-    first = TaskSet.from_tasks([(np.eye(2), [1.0, 5.0])])
-    second = TaskSet.from_tasks([(np.eye(2), [2.0, 3.0])])
-    learned = AngleMap().fit(first)
-    assert (learned.low, learned.high) == (None, None)
-    assert learned.fit(second).scale == (2.0, 3.0)
-    assert (learned.low, learned.high) == (None, None)
-
-
 def test_side_vector_encodes_categories():
     rows = {"a": {"age": 20.0, "sex": "F"}, "b": {"age": 40.0, "sex": "M"}, "c": {"age": 30.0, "sex": "F"}}
     tasks = TaskSet(np.ones((3, 1)), np.zeros(3), ["a", "b", "c"], rows)

@@ -64,7 +64,7 @@ def tasks():
 def test_features_are_centred_and_of_comparable_size(tasks):
     features = SideFeatures.fit(SideVector(), tasks)
     assert features.from_side_info
-    assert features.n_linear == 5  # age, three words, the flag
+    assert features.n_linear == 5  # age, the flag, three words
     assert [curve.column for curve in features.curves] == [0]
     v = features(tasks)
     assert v.shape == (30, 5 + KNOTS + DEGREE - 2)
@@ -87,7 +87,7 @@ def test_values_that_training_did_not_have(tasks):
         return features(TaskSet.from_tasks([(np.zeros((0, 2)), np.zeros(0), side)]))[0]
 
     unseen, known = of(30.0, "violet"), of(30.0, "red")
-    np.testing.assert_allclose(unseen[1:4], (0.0 - features.mean[1:4]) / features.deviation[1:4])
+    np.testing.assert_allclose(unseen[2:5], (0.0 - features.mean[2:5]) / features.deviation[2:5])
     assert (unseen != known).sum() == 1
     # A number beyond those of training: the linear feature grows, the curve is constant.
     far, end = of(1e3, "red"), of(60.0, "red")

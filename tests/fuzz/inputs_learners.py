@@ -34,7 +34,6 @@ def _steps(rng: Rng) -> Any:
 def _paper(rng: Rng, kind: Callable[..., Any], **options: Any) -> Any:
     return kind(
         solver=_steps(rng),
-        objective=str(rng.choice(["surrogate", "query"])),
         loss=str(rng.choice(["absolute", "squared", "huber"])),
         bias=str(rng.choice(["none", "shared"])),
         fit_intercept=bool(rng.random() < 0.7),

@@ -220,10 +220,9 @@ def _check_read(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
     n = len(tasks.y)
     assert tasks.X.shape[0] == n == tasks.sizes.sum() == tasks.offsets[-1]
     assert len(tasks.labels) == len(tasks.sizes) == len(set(tasks.labels.tolist()))
-    told = tasks.describe()
-    assert str(told)
-    assert told.n_rows == n, f"{told.n_rows} rows are told of, {n} are there"
-    assert n + sum(told.dropped.values()) == table.n_rows, f"{n} and {told.dropped} of {table.n_rows} rows"
+    assert f"{n:,} rows" in str(tasks.describe())
+    dropped = dict(tasks.encoding.dropped)
+    assert n + sum(dropped.values()) == table.n_rows, f"{n} and {dropped} of {table.n_rows} rows"
     if n == table.n_rows and table.kind(given["task"]) in (*NUMBERS, "words"):
         _check_values(table, given, tasks)
 

@@ -97,28 +97,3 @@ def test_task_standard_errors_are_those_of_hendersons_equations():
         pick[:, :2] = np.eye(2)
         pick[:, 2 + 2 * t : 4 + 2 * t] = np.eye(2)
         np.testing.assert_allclose(found[t], pick @ inverse @ pick.T, rtol=1e-8)
-
-
-def test_standard_errors_of_a_mixture():
-    tasks = draw(4)
-    means, W = (
-        np.array([[2.0, -1.0], [0.0, 1.0]]),
-        np.array([[[0.5, 0.1], [0.1, 0.4]], [[0.1, 0.0], [0.0, 2.0]]]),
-    )
-    model = Mixture(np.array([0.3, 0.7]), means, W, 0.5)
-    found = task_estimates(model, Moments.of(tasks, Scaling.raw(1, True)), None)[1]
-    for t, (X, y) in enumerate(blocks(tasks)):
-        parts = []
-        for p, b, C in zip(model.proportions, means, W, strict=True):
-            V = X @ C @ X.T + 0.5 * np.eye(len(X))
-            error = y - X @ b
-            density = p * np.exp(-0.5 * error @ np.linalg.solve(V, error)) / np.sqrt(np.linalg.det(V))
-            gain = C @ X.T @ np.linalg.inv(V)
-            parts.append((density, b + gain @ error, C - gain @ X @ C))
-        r = np.array([part[0] for part in parts])
-        r = r / r.sum()
-        centre = sum(share * m for share, (_, m, _) in zip(r, parts, strict=True))
-        want = sum(
-            share * (C + np.outer(m - centre, m - centre)) for share, (_, m, C) in zip(r, parts, strict=True)
-        )
-        np.testing.assert_allclose(found[t], want, rtol=1e-6)

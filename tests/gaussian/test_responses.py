@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -198,16 +199,17 @@ def test_fit_learns_a_dispersion_and_fixed_effects():
 def test_scoring_of_a_sample_of_tasks_ends_at_the_maximum_of_all(monkeypatch):
     rows, _ = environment("bernoulli", np.eye(2)[None], [5] * 400)
     whole = fit_mixed_model(rows)
-    monkeypatch.setattr("tailored.gaussian.scoring.SAMPLE", 50)
+    monkeypatch.setattr("tailored.gaussian.em.SAMPLE", 50)
     sampled = fit_mixed_model(rows)
     np.testing.assert_allclose(sampled.covariances, whole.covariances, atol=0.03)
 
 
+@patch("tailored.gaussian.em.EXTRA_COUNT", 0.0)
 def test_em_of_a_mixture_raises_the_evidence():
     means = np.array([[2.5], [-2.5]])
     rows, model = environment("bernoulli", np.full((2, 1, 1), 0.3), [6] * 150, means=means)
     start = replace(model, means=np.array([[0.5], [-0.5]]), noise=1.0)
-    values = [em(rows, start, max_iter=n, pseudo_tasks=0.0).log_evidence for n in (0, 1, 2, 10)]
+    values = [em(rows, start, max_iter=n).log_evidence for n in (0, 1, 2, 10)]
     assert (np.diff(values) > 0).all()
 
 

@@ -222,7 +222,7 @@ def test_relevant_features_of_mixing_weights():
 def test_a_fitter_subtracts_the_effects_first():
     statistics, rows, _ = tiny(T=40)
     fitter = StructureFitter.of(statistics, [0], effects(), GROUPS)
-    model = fitter.most_likely(MixedModel())
+    model = fitter.fit(MixedModel())
     np.testing.assert_array_equal(model.side, fit_side(statistics, effects(), GROUPS).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
     assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)

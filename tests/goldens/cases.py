@@ -28,7 +28,6 @@ from tailored.solvers import ProjectedSGD
 #: Numbers stored of a fitted learner: neutral name -> attribute; those that a learner lacks are left out.
 NUMBERS = {
     "validation error": "validation_error_",
-    "objective": "objective_",
 }
 #: Choices stored of a fitted learner, as JSON.
 CHOICES = {
@@ -197,62 +196,40 @@ for name, loss, environment in EVERY_LOSS:
             lambda loss=loss, inner=inner, steps=steps: projected(loss=loss, inner=inner, steps=steps),
             environment,
         )
-    ALGORITHM_1[f"projected, {name}, query"] = Case(
-        lambda loss=loss: projected(loss=loss, objective="query"), environment
-    )
 for name in ("mean", "ridge", "angle"):
     ALGORITHM_1[f"projected, {name} features"] = Case(lambda name=name: projected(name, step=0.3))
 for bias in ("shared", "conditional"):
-    for objective in ("surrogate", "query"):
-        ALGORITHM_1[f"projected, {objective}, {bias} bias"] = Case(
-            lambda objective=objective, bias=bias: projected(objective=objective, bias=bias), "numbers"
-        )
+    ALGORITHM_1[f"projected, surrogate, {bias} bias"] = Case(
+        lambda bias=bias: projected(bias=bias), "numbers"
+    )
 ALGORITHM_1 |= {
     "projected, vector features": Case(lambda: projected("vector"), "numbers"),
     "projected, words": Case(lambda: projected(), "words"),
-    "projected, words, query, conditional bias": Case(
-        lambda: projected(objective="query", bias="conditional"), "words"
-    ),
     "projected, features of a function": Case(lambda: projected(mean_target, step=0.3)),
     "projected, features of a transformer": Case(
         lambda: projected(PolynomialFeatures(2), step=0.3), "numbers"
     ),
     "projected, rank 32": Case(lambda: projected(rank=32)),
     "projected, full rank": Case(lambda: projected(rank=None)),
-    "projected, full rank, query": Case(lambda: projected(rank=None, objective="query")),
     "projected, full rank, online": Case(lambda: projected(rank=None, inner="online")),
     "projected, full rank, conditional bias": Case(
         lambda: projected(rank=None, bias="conditional"), "numbers"
     ),
     "projected, raw features": Case(lambda: projected(scale_features=False)),
-    "projected, raw features, query, shared bias": Case(
-        lambda: projected(scale_features=False, objective="query", bias="shared"), "ragged"
-    ),
     "projected, intercept": Case(lambda: projected(fit_intercept=True)),
-    "projected, intercept, query, conditional bias": Case(
-        lambda: projected(loss="squared", fit_intercept=True, objective="query", bias="conditional"), "ragged"
-    ),
     "projected, sparse": Case(lambda: projected(), "ratings"),
     "projected, sparse, mean features, online": Case(
         lambda: projected("mean", inner="online", step=0.3), "ratings"
     ),
     "projected, sparse, angle features": Case(lambda: projected("angle"), "ratings"),
     "projected, sparse, full rank": Case(lambda: projected(rank=None), "ratings"),
-    "projected, sparse, intercept, query, conditional bias": Case(
-        lambda: projected(fit_intercept=True, objective="query", bias="conditional", clip="train"), "ratings"
-    ),
     "projected, ragged": Case(lambda: projected(), "ragged"),
     "projected, ragged, mean features, online": Case(lambda: projected("mean", inner="online"), "ragged"),
-    "projected, ragged, query": Case(lambda: projected(objective="query"), "ragged"),
     "projected, ragged, squared, shared bias": Case(
         lambda: projected(loss="squared", bias="shared"), "ragged"
     ),
     "projected, validation": Case(lambda: projected(), validation=True),
-    "projected, validation, query, words": Case(
-        lambda: projected(objective="query"), "words", validation=True
-    ),
     "projected, fixed step": Case(lambda: projected(step=0.3), intervals=True),
-    "projected, fixed step, query": Case(lambda: projected(step=0.3, objective="query")),
     "projected, pair of steps": Case(lambda: projected(step=(0.2, 0.7)), "numbers"),
     "projected, not calibrated": Case(lambda: projected(tune_scale=False)),
     "projected, start given": Case(lambda: projected(initial_representation=0.2)),
@@ -281,9 +258,6 @@ CASES |= {
 # One representation for all tasks.
 CASES |= {
     "unconditional, intercept": Case(lambda: unconditional(fit_intercept=True)),
-    "unconditional, query, shared bias": Case(
-        lambda: unconditional(objective="query", bias="shared"), "ragged"
-    ),
     "unconditional, online": Case(lambda: unconditional(inner="online")),
     "unconditional, sparse": Case(lambda: unconditional(), "ratings"),
     "unconditional, hinge": Case(lambda: unconditional(loss="hinge"), "signs"),

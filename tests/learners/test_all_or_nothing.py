@@ -17,13 +17,13 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.streaming import RunningModel
+from tailored.empirical_bayes.learn import RunningModel
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
 from tailored.priors.representation import RepresentationPrior
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.algorithm_1 import Trajectory
-from tailored.solvers.objectives import Query, Surrogate
 from tailored.solvers.search import HeldOutPool, HeldOutTasks
+from tailored.solvers.surrogate import Surrogate
 
 # What is learned does not matter here, and EM may stop early.
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -66,9 +66,6 @@ LEARNERS = {
     "fixed step": lambda: ConditionalLearner(
         "ridge", solver=ProjectedSGD(0.3), rank=None, loss="squared", lipschitz=1.0, fit_intercept=False
     ),
-    "query": lambda: ConditionalLearner(
-        "ridge", solver=ProjectedSGD(0.3), objective="query", rank=3, fit_intercept=False
-    ),
     "unconditional": lambda: UnconditionalLearner(
         solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False
     ),
@@ -108,7 +105,6 @@ INJECTED = {
     "side features": (MeanEmbedding, "transform", 1, False),
     "first task of the surrogate": (Surrogate, "__call__", 1, False),
     "later task of the surrogate": (Surrogate, "__call__", 7, True),
-    "query risk": (Query, "__call__", 2, True),
     "second candidate": (Trajectory, "advance", 2, True),
     "solver": (ProjectedSGD, "solve", 1, True),
     "held-out error": (HeldOutTasks, "error", 1, False),
@@ -128,7 +124,6 @@ MAP = ["features of the training tasks", "second features", "features when adapt
 STAGES = {
     "searched": EVERYWHERE + PROJECTED + SURROGATE + HELD_OUT + MAP + ["second candidate"],
     "fixed step": EVERYWHERE + PROJECTED + SURROGATE + MAP,
-    "query": [*EVERYWHERE, *PROJECTED, *MAP, "query risk"],
     "unconditional": [*EVERYWHERE, *PROJECTED, *SURROGATE, *HELD_OUT, "second candidate"],
     "empirical Bayes": [*EVERYWHERE, "side features", "adapting at the end"],
     "independent": [*EVERYWHERE, "adapting at the end", "solving at the end"],
@@ -137,7 +132,6 @@ STAGES = {
 STARTING = {
     "searched": ["fit of the feature map"],
     "fixed step": ["fit of the feature map"],
-    "query": ["fit of the feature map"],
     "empirical Bayes": ["fit of the side features", "size", "learning"],
 }
 #: And by one that goes on.
@@ -255,7 +249,7 @@ def test_bad_tasks_change_nothing(name, mode, tasks, other_columns):
 @pytest.mark.parametrize("name", [name for name in LEARNERS if name != "independent"])
 def test_bad_held_out_tasks_change_nothing(name, mode, tasks, other_columns):
     learner = prepared(name, mode)
-    if name in ("fixed step", "query"):
+    if name == "fixed step":
         expect(learner, ValueError, "validation", mode, tasks[BAD], validation=tasks[MORE])
     else:
         expect(learner, ValueError, "features", mode, tasks[BAD], validation=other_columns)

@@ -15,7 +15,6 @@ from tailored.solvers import ProjectedSGD
 
 OBJECTIVE_ARGUMENTS = {
     "inner": "online",
-    "objective": "query",
     "rank": None,
     "bias": "shared",
     "solver": ProjectedSGD(step_sizes=(0.01,)),
@@ -36,7 +35,6 @@ UNKNOWN = {
         "bias",
         "solver",
         "tune_scale",
-        "objective",
     },
 }
 

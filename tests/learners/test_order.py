@@ -101,7 +101,7 @@ def test_tasks_without_statistics_of_all_are_summed_in_the_order_of_their_labels
     monkeypatch.setattr("tailored.sources.base.BLOCK_FLOATS", 90)
     small = functools.partial(Reservoir, 16)
     monkeypatch.setattr("tailored.sources.base.Reservoir", small)
-    monkeypatch.setattr("tailored.empirical_bayes.streaming.Reservoir", small)
+    monkeypatch.setattr("tailored.empirical_bayes.learn.Reservoir", small)
     tasks = made()
     for common in (None, DecisionTreeRegressor(max_depth=2, random_state=0)):
         one, other = (EmpiricalBayesLearner(common=common).fit(each) for each in (tasks, shuffled(tasks)))

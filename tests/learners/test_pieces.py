@@ -31,7 +31,6 @@ def in_pieces(learner, tasks, cuts=(1, 2, 9, 10, 31)):
 STREAMS = [
     ({}, True),
     ({}, False),
-    ({"objective": "query"}, False),
     ({"bias": "conditional"}, False),
     ({"loss": "squared", "lipschitz": 0.3}, True),
     ({"rank": None}, False),
@@ -57,7 +56,7 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
         same_learner(whole, at_once)
 
 
-@pytest.mark.parametrize("options", [{}, {"objective": "query"}, {"bias": "shared"}, {"loss": "huber"}])
+@pytest.mark.parametrize("options", [{}, {"bias": "shared"}, {"loss": "huber"}])
 def test_unconditional_stream_in_pieces_is_fit(clusters, options):
     settings_ = {"solver": ProjectedSGD(step_sizes=(0.03, 0.3)), **options}
     whole = UnconditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)

@@ -35,7 +35,7 @@ ESTIMATORS = [
     UnconditionalLearner(**FAST),
     EmpiricalBayesLearner(clip="train"),
     ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="conditional"),
-    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), objective="query", bias="shared", rank=4),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="shared", rank=4),
 ]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.evaluation import task_scorer
-from tailored.priors.intervals import support_sizes
+from tailored.priors.base import support_sizes
 from tailored.tasks.episodes import SupportSampling, rotate
 
 

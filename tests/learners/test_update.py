@@ -1,4 +1,4 @@
-"""`TaskRegressor.update`: further rows of an adapted task, without the earlier ones."""
+"""`TaskRegressor.update`: further rows of an adapted task."""
 
 import pickle
 
@@ -11,7 +11,6 @@ from sklearn.exceptions import NotFittedError
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskRegressor, TaskSet
 from tailored.losses import Pinball
-from tailored.priors.base import ReducedRows
 
 D, Q = 3, 2
 
@@ -74,14 +73,10 @@ def test_pieces_are_all_rows_at_once(name, learners):
         side = {"side_info": s[t]} if learner.n_side_info_in_ else {}
         model = learner.adapt(x[:2], z[:2], **side)
         first = 2
-        # few rows, and then more than are kept as they are
         for stop in (3, 7, 30, 65):
             assert model.update(x[first:stop], z[first:stop]) is model
             same(model, learner.adapt(x[:stop], z[:stop], **side), x[65:])
             first = stop
-        if name != "features of rows":
-            assert len(model._support.y) <= 2 * (D + 2)
-            assert isinstance(model._support, ReducedRows)
 
 
 def test_from_no_rows_at_all(learners):
@@ -91,18 +86,6 @@ def test_from_no_rows_at_all(learners):
     learner = learners["side information"]
     model = learner.adapt(side_info=s[0]).update(x[:6], z[:6])
     same(model, learner.adapt(x[:6], z[:6], side_info=s[0]), x[6:])
-
-
-def test_many_rows_take_no_more_room(learners):
-    learner = learners["plain"]
-    X, y, _, _ = environment(1, 3000, seed=3)
-    model = learner.adapt(X[:2000], y[:2000])
-    kept = len(pickle.dumps(model))
-    assert len(model._support.y) < 100
-    for first in range(2000, 3000, 100):
-        model.update(X[first : first + 100], y[first : first + 100])
-    assert len(pickle.dumps(model)) <= kept + 1000
-    same(model, learner.adapt(X, y), X[:5])
 
 
 @pytest.mark.parametrize("name", ["shared regressor", "quantile"])

@@ -42,9 +42,7 @@ PACKAGES = {
         (
             "tests/gaussian/test_posterior.py",
             "tests/gaussian/test_mixing_weights.py",
-            "tests/gaussian/test_starts.py",
-            "tests/gaussian/test_blending.py",
-            "tests/gaussian/test_moments.py",
+            "tests/gaussian/test_structures.py",
             "tests/learners/test_weights.py",
             "tests/gaussian/test_factors.py",
             "tests/gaussian/test_acceleration.py",

@@ -12,7 +12,7 @@ from tailored.gaussian.mixture import Mixture
 from tailored.priors.draws import JointRows
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MixturePrior
-from tailored.priors.shared_effects import SharedEffects, SharedLevels
+from tailored.priors.shared import SharedEffects, SharedLevels
 from tailored.tasks.rows import Scaling
 
 N_DRAWS = 20_000

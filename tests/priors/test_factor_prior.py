@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from tailored.gaussian.factors import Factors
+from tailored.priors.base import calibrate
 from tailored.priors.factors import FactorPrior
-from tailored.priors.intervals import calibrate
 from tailored.tasks.episodes import SupportSampling
 from tailored.tasks.rows import Scaling
 from tailored.tasks.task_set import TaskSet

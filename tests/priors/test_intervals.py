@@ -132,17 +132,6 @@ def test_empirical_bayes_is_calibrated_by_fit(learned):
     assert np.mean(widths) < 0.6
 
 
-def test_intervals_grow_with_coverage_and_shrink_with_rows(learned):
-    learner, new = learned
-    task = new[0]
-    model = learner.adapt(task.X[:20], task.y[:20])
-    narrow, wide = (model.predict_interval(task.X[40:], coverage) for coverage in (0.5, 0.9))
-    assert (wide[:, 0] < narrow[:, 0]).all()
-    assert (narrow[:, 1] < wide[:, 1]).all()
-    cold = learner.adapt().predict_interval(task.X[40:])
-    assert np.ptp(cold, axis=1).mean() > np.ptp(wide, axis=1).mean()
-
-
 def test_too_few_tasks_for_a_coverage_give_the_models_own_ends(learned):
     """Finite, said in a warning, and no narrower than a Gaussian's of the same deviation."""
     learner, new = learned
@@ -188,24 +177,6 @@ def test_intervals_with_fewer_rows_than_columns_and_little_noise():
         found = learner.predict_tasks(query, support, coverage=0.9)
         inside = (found["lower"] <= query.y) & (query.y <= found["upper"])
         assert 0.85 < inside.mean() < 0.95
-
-
-def test_saved_learners_keep_their_intervals(learned, tmp_path):
-    learner, new = learned
-    learner.save(tmp_path / "learner.tailored")
-    loaded = tailored.load(tmp_path / "learner.tailored")
-    task = new[1]
-    expected, found = (
-        each.adapt(task.X[:9], task.y[:9]).predict_interval(task.X) for each in (learner, loaded)
-    )
-    np.testing.assert_array_equal(found, expected)
-    assert loaded.calibration_.noise == learner.calibration_.noise
-    np.testing.assert_array_equal(loaded.calibration_.rows, learner.calibration_.rows)
-    for name in ("scores", "weights"):
-        for one, other in zip(
-            getattr(loaded.calibration_, name), getattr(learner.calibration_, name), strict=True
-        ):
-            np.testing.assert_array_equal(one, other)
 
 
 def test_calibrating_changes_the_intervals_alone(tmp_path):

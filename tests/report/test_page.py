@@ -142,7 +142,7 @@ def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
         for row in tables["mean-squared-error-on-40-new-tasks-by-number-of-support-rows.csv"]
     }
     assert errors["tailored", "5"] == evaluation.mean[0, -1]
-    residuals = [float(row["observed"]) - float(row["predicted"]) for row in tables["predictions.csv"]]
+    residuals = [float(row["target"]) - float(row["prediction"]) for row in tables["predictions.csv"]]
     np.testing.assert_array_equal(residuals, evaluation.targets - evaluation.predictions[-1])
     # A spreadsheet would read "=1+1" as a formula.
     names = {"=1+1": "'=1+1", "@a": "'@a"}
@@ -223,7 +223,7 @@ def test_many_tasks_are_sampled_for_the_evaluation(tasks, learner, evaluation, t
     assert "A random sample of 20 of the 40 tasks was evaluated." in text
     assert len(re.findall('<figure data-task="', text)) == 1
     assert "A random sample of 3 of the 40 tasks is drawn." in text
-    assert "The list has the 1 tasks that differ most from their prediction without rows." in text
+    assert "The list has the 1 tasks whose level differs most from their prior mean." in text
 
 
 def test_single_tasks_are_drawn_over_a_numeric_column(tasks, learner, evaluation, tmp_path, monkeypatch):

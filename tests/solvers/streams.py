@@ -11,9 +11,9 @@ from tailored import losses
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.conditioning import Constant
-from tailored.solvers.algorithm_1 import TaskBatch, Trajectory
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.algorithm_1 import StreamBatch, Trajectory
 from tailored.solvers.search import Problem
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows, Scaling
 
 _PARAMETERS = {"pinball": 0.3, "epsilon_insensitive": 0.2, "huber": 0.6}
@@ -52,9 +52,9 @@ def rows_of(tasks):
     return Rows(np.concatenate([X for X, _ in tasks]), np.concatenate([y for _, y in tasks]), offsets)
 
 
-def batch_of(tasks, phis, squared_scale=None, query=None):
+def batch_of(tasks, phis, squared_scale=None):
     scale = np.ones(len(phis)) if squared_scale is None else squared_scale
-    return TaskBatch(rows_of(tasks), query, phis, scale)
+    return StreamBatch(rows_of(tasks), phis, scale)
 
 
 def start(steps, C0, k, rank=None, bias="none"):

@@ -7,12 +7,12 @@ import pytest
 from scipy import sparse
 
 import reference as ref
-from streams import LOSSES, batch_of, close, parts_of, random_stream, rows_of, same, start
+from streams import LOSSES, batch_of, close, parts_of, random_stream, same, start
 from tailored.representation.conditioning import Constant
 from tailored.representation.factored import Factored
 from tailored.solvers import StepSizes
-from tailored.solvers.algorithm_1 import TaskBatch
-from tailored.solvers.objectives import Query, Surrogate
+from tailored.solvers.algorithm_1 import StreamBatch
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 TOL = 1e-13
@@ -189,27 +189,6 @@ def test_features_that_are_all_zero_leave_H_and_B_where_they_are():
     assert np.abs(trajectory.bias.constant).max() > 1e-3
 
 
-# --- other objectives and per-task constants ----------------------------------------------------------------
-
-
-def test_query_risk_steps_along_the_closed_form_gradient():
-    loss, _, _ = LOSSES["squared"]
-    d, k, T = 3, 4, 25
-    tasks, phis, _ = random_stream(np.random.default_rng(9), T, d, k)
-    support = [(X[: len(y) // 2], y[: len(y) // 2]) for X, y in tasks]
-    query = [(X[len(y) // 2 :], y[len(y) // 2 :]) for X, y in tasks]
-    H, C = [np.zeros((d * k, d * k))], [np.eye(d)]
-    for t, phi in enumerate(phis):
-        G = ref.query_gradient_squared(ref.tau(H[t], C[t], phi), *support[t], *query[t])
-        H.append(ref.project_psd(H[t] - 0.8 * ref.lift(d, phi) @ G @ ref.lift(d, phi).T))
-        C.append(ref.project_psd(C[t] - 0.3 * G))
-    trajectory = start(StepSizes(0.3, 0.8, 0.0), np.eye(d), k)
-    trajectory.advance(batch_of(support, phis, query=rows_of(query)), Query(loss, tol=TOL))
-    close(trajectory.iterate.dense_H(), H[T])
-    close(trajectory.average().dense_H(), sum(H[:T]) / T)
-    close(trajectory.average().C, sum(C[:T]) / T)
-
-
 @pytest.mark.parametrize("rank", [None, 3])
 def test_sparse_tasks_are_the_dense_run(rank):
     loss, _, L = LOSSES["absolute"]
@@ -219,8 +198,8 @@ def test_sparse_tasks_are_the_dense_run(rank):
     for X, _ in tasks:
         X[:, rng.permutation(d)[: int(rng.integers(1, 5))]] = 0.0
     dense = batch_of(tasks, phis)
-    rows = Rows(sparse.csr_array(dense.support.X), dense.support.y, dense.support.offsets)
-    thin = TaskBatch(rows, None, phis, dense.squared_scale)
+    rows = Rows(sparse.csr_array(dense.rows.X), dense.rows.y, dense.rows.offsets)
+    thin = StreamBatch(rows, phis, dense.squared_scale)
     runs = [start(StepSizes(0.3, 0.9, 0.1), np.eye(d), k, rank=rank, bias="conditional") for _ in range(2)]
     for run, batch in zip(runs, (dense, thin), strict=True):
         run.advance(batch, Surrogate(loss, L, tol=TOL))

@@ -14,7 +14,7 @@ from tailored.representation.conditioning import Constant, Dense
 from tailored.representation.factored import Factored
 from tailored.solvers import ProjectedSGD, StepSizes
 from tailored.solvers.algorithm_1 import BLOCK, ExactMean, MeanAtTasks, run
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.surrogate import Surrogate
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):

@@ -7,7 +7,7 @@ import pytest
 
 from streams import diverges, problem_of, random_stream
 from tailored.solvers import DivergenceError, ProjectedSGD, StepSizes
-from tailored.solvers.search import STEP_SIZES, HeldOutPool, candidate_steps
+from tailored.solvers.search import HeldOutPool
 from tailored.tasks.task_set import TaskSet
 
 
@@ -48,15 +48,15 @@ def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error
 
 def test_candidates_have_the_ratios_that_were_given_and_no_others():
     assert ProjectedSGD().step_ratios == (0.0, 1.0, 10.0)
-    assert candidate_steps((0.1,), (10.0, 1.0), conditional=True) == [
+    assert ProjectedSGD(step_sizes=(0.1,), step_ratios=(10.0, 1.0)).candidates(conditional=True) == [
         StepSizes(0.1, 0.1, 0.1),
         StepSizes(0.1, 1.0, 0.1),
     ]
-    assert candidate_steps((0.1, 0.2), (1.0,), conditional=False) == [
+    assert ProjectedSGD(step_sizes=(0.1, 0.2), step_ratios=(1.0,)).candidates(conditional=False) == [
         StepSizes(0.1, 0.0, 0.1),
         StepSizes(0.2, 0.0, 0.2),
     ]
-    default = candidate_steps(STEP_SIZES, ProjectedSGD().step_ratios, conditional=True)
+    default = ProjectedSGD().candidates(conditional=True)
     # the smallest ratio first: a tie goes to the simpler model
     assert [step.H for step in default[:9]] == [0.0] * 9
     assert len(set(default)) == 27

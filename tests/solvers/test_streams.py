@@ -12,7 +12,7 @@ from streams import LOSSES, batch_of, close, diverges, parts_of, random_stream, 
 from tailored.representation.conditioning import Constant, Dense
 from tailored.solvers import StepSizes
 from tailored.solvers.algorithm_1 import LARGEST_DENSE, run
-from tailored.solvers.objectives import Surrogate
+from tailored.solvers.surrogate import Surrogate
 
 # --- streams in pieces, jobs --------------------------------------------------------------------------------
 
@@ -68,15 +68,12 @@ def test_small_steps_share_their_projections():
 def test_a_slice_holds_the_tasks_of_the_slice():
     rng = np.random.default_rng(15)
     tasks, phis, _ = random_stream(rng, 6, 3, 2)
-    query = rows_of([(X[:1], y[:1]) for X, y in tasks])
-    batch = batch_of(tasks, phis, np.arange(6.0), query=query)
+    batch = batch_of(tasks, phis, np.arange(6.0))
     part = batch.slice(2, 5)
     assert (len(batch), len(part)) == (6, 3)
     expected = rows_of(tasks[2:5])
     for field in ("X", "y", "offsets"):
-        np.testing.assert_array_equal(getattr(part.support, field), getattr(expected, field))
-    np.testing.assert_array_equal(part.query.X, query.X[2:5])
-    np.testing.assert_array_equal(part.query.offsets, np.arange(4))
+        np.testing.assert_array_equal(getattr(part.rows, field), getattr(expected, field))
     np.testing.assert_array_equal(part.phis, phis[2:5])
     np.testing.assert_array_equal(part.squared_scale, [2, 3, 4])
 

@@ -8,12 +8,11 @@ import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.frames import is_tensor
-from tailored.feature_maps.posterior import TaskSummary
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture, Want, unpacked
 from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
-from tailored.priors.mixture import MeanShift, MixturePrior
+from tailored.priors.mixture import MeanShift, MixturePrior, TaskSummary
 from tailored.sources.cuda.kernels import KERNELS, Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence
 from tailored.sources.cuda.tensors import TensorTasks, check_device

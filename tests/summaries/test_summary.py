@@ -125,25 +125,6 @@ def test_r2_of_relevant_and_irrelevant_side_information(fitted):
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
 
 
-def test_baselines(fitted):
-    learner = fitted[0]
-    new, _ = draw(30, seed=9, side=2, effect=1.5)
-    errors = learner.summary(new, n_support=3).tables["errors"].columns
-    found = dict(zip(errors["method"], errors["error"], strict=True))
-    given, asked = new.support_query(3, random_state=0)
-    means, ridges = [], []
-    units, ridge = learner.prior_.scaling, learner.training_summary_.ridge
-    for support, query in zip(given, asked, strict=True):
-        means.append(np.mean((query.y - support.y.mean()) ** 2))
-        X, y = units.dense(support.X), units.targets(support.y)
-        w = np.linalg.solve(X.T @ X + np.eye(2) / ridge, X.T @ y)
-        ridges.append(np.mean((query.y - units.raw_predictions(units.dense(query.X) @ w)) ** 2))
-    assert found["task mean"] == pytest.approx(np.mean(means), rel=1e-9)
-    assert found["ridge per task"] == pytest.approx(np.mean(ridges), rel=1e-9)
-    assert found["this learner"] == pytest.approx(learner.task_errors(new, n_support=3).mean(), rel=1e-9)
-    assert found["this learner"] < found["ridge per task"] < found["task mean"]
-
-
 def test_errors_are_those_of_the_selection(fitted):
     learner = fitted[0]
     errors = learner.summary().tables["errors"].columns
@@ -195,7 +176,6 @@ def test_training_summary_has_no_rows(fitted):
     stored = learner.training_summary_
     assert isinstance(stored, TrainingSummary)
     assert (stored.n_tasks, stored.n_rows) == (140, len(tasks.y))
-    assert stored.target_mean == pytest.approx(tasks.y.mean())
     assert all(len(errors) == 140 for errors in stored.errors.values())
 
 
@@ -221,9 +201,7 @@ def test_components_and_gates(monkeypatch):
 def test_summary_of_other_learners(learner):
     tasks, _ = draw(20)
     learner.fit(tasks)
-    summary = learner.summary(tasks[:5], n_support=3)
-    check_text(summary)
-    assert summary.tables["errors"].columns["method"] == [type(learner).__name__]
+    check_text(learner.summary())
     frame = learner.effects(tasks)
     np.testing.assert_allclose(frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks).weights_)
     assert frame["std"].isna().all()

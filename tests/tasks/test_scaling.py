@@ -98,7 +98,7 @@ def test_weights_predict_the_same_in_both_units(seed, fit_intercept):
         np.random.default_rng(seed),
     )
     x, v = rng.normal(size=(9, 3)) * 5.0 + 2.0, rng.normal(size=(4, 3 + fit_intercept))
-    inside = units.raw_predictions(units.dense(x) @ v.T)
+    inside = units.target * (units.dense(x) @ v.T) + units.target_shift
     raw = units.raw_weights(v)
     outside = x @ raw[:, :3].T + (raw[:, 3] if fit_intercept else 0.0)
     np.testing.assert_allclose(inside, outside, rtol=1e-12, atol=1e-11)

@@ -280,7 +280,7 @@ def test_from_tasks_with_frames():
     frame = pd.DataFrame({"a": [1.0], "b": [2.0]})
     tasks = TaskSet.from_tasks([(frame, [1]), (frame, [2])])
     assert tasks.feature_names.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="X of task 1 has other column names than X of task 0"):
+    with pytest.raises(ValueError, match="X of task 1 has other columns than X of task 0"):
         TaskSet.from_tasks([(frame, [1]), (frame[["b", "a"]], [2])])
 
 

@@ -5,15 +5,21 @@ import pytest
 from scipy import sparse
 
 from studies.theory.environment import Environment
-from tailored import TaskSet
-from tailored.theory import (
-    BOUNDS,
-    bound_from_quantities,
-    bound_from_tasks,
-    estimate_quantities,
-    gradient_norm,
-)
-from tailored.theory.oracles import check_range, power
+from tailored import TaskSet, theory
+from tailored.theory import check_range, estimate_quantities, power, unconditional_optimum
+
+BOUNDS = [
+    theory.within_task_generalization,
+    theory.fixed_function,
+    theory.conditional_optimum,
+    theory.unconditional_optimum,
+    theory.independent_learning,
+    theory.trace_constrained_oracle,
+    theory.previous_optimum,
+    theory.gradient_norm,
+    theory.convergence_rate,
+    theory.learned_function,
+]
 
 
 @pytest.fixture(scope="module")
@@ -36,35 +42,20 @@ def test_known_weights_and_contexts_give_the_true_moments(environment, sample):
     assert "known" in found.estimated["W"]
 
 
-@pytest.mark.parametrize("bound", sorted(BOUNDS))
-def test_every_bound_can_be_estimated_and_says_so(bound, environment, sample):
-    exact = bound_from_quantities(bound, environment.quantities(20, 3000)).value
-    found = bound_from_tasks(bound, sample.tasks, weights=sample.weights, contexts=sample.clusters)
-    assert found.value == pytest.approx(exact, rel=0.1)
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_every_bound_can_be_estimated(bound, environment, sample):
+    found = estimate_quantities(sample.tasks, weights=sample.weights, contexts=sample.clusters)
+    exact = environment.quantities(20, 3000)
+    assert bound(found).value == pytest.approx(bound(exact).value, rel=0.1)
     assert found.estimated
-    assert not bound_from_quantities(bound, environment.quantities(20, 3000)).estimated
+    assert not exact.estimated
 
 
-def test_estimated_weights_make_the_bound_larger(environment, sample):
+def test_estimated_weights_make_the_bound_larger(sample):
     # Noise in the estimated weights adds to W: the estimate is a cautious one.
-    known = bound_from_tasks("unconditional_optimum", sample.tasks, weights=sample.weights)
-    guessed = bound_from_tasks("unconditional_optimum", sample.tasks)
-    assert known.value < guessed.value < 1.5 * known.value
+    known, guessed = (estimate_quantities(sample.tasks, weights=w) for w in (sample.weights, None))
+    assert 1.0 < unconditional_optimum(guessed).value / unconditional_optimum(known).value < 1.5
     assert "ridge-estimated" in guessed.estimated["W"]
-
-
-def test_stated_quantities_are_taken_as_they_are(sample):
-    found = bound_from_tasks("gradient_norm", sample.tasks, R=5.0, n=3, K=2.0)
-    assert found.value == gradient_norm(R=5.0, L=1.0, n=3, K=2.0).value
-    assert found.estimated == {}
-    with pytest.raises(TypeError, match="unexpected keyword argument 'W'"):
-        bound_from_tasks("gradient_norm", sample.tasks, W=np.eye(6))
-
-
-def test_derived_quantities_carry_the_origin(sample):
-    found = bound_from_tasks("learned_function", sample.tasks[:100])
-    assert set(found.estimated) == {"W", "C", "R", "tau", "distance"}
-    assert found.estimated["distance"] == "oracle at the estimates of W, C"
 
 
 def test_distance_from_the_moments_by_hand(sample):
@@ -103,7 +94,7 @@ def test_weights_outside_the_inputs_are_projected():
     tasks = TaskSet.from_tasks([(X, np.ones(2))])
     found = estimate_quantities(tasks, weights=[[3.0, 7.0]])
     np.testing.assert_allclose(found.W, [np.diag([9.0, 0.0])])
-    assert np.isfinite(bound_from_quantities("unconditional_optimum", found).value)
+    assert np.isfinite(unconditional_optimum(found).value)
 
 
 def test_projected_weights_predict_the_same_and_lie_in_the_range_of_the_inputs():
@@ -146,8 +137,3 @@ def test_tasks_without_rows_cannot_be_bounded():
     tasks = TaskSet.from_tasks([(np.empty((0, 2)), np.empty(0))])
     with pytest.raises(ValueError, match="n must be at least 1"):
         estimate_quantities(tasks)
-
-
-def test_unknown_bounds_are_listed(sample):
-    with pytest.raises(ValueError, match="learned_function"):
-        bound_from_tasks("learned", sample.tasks)

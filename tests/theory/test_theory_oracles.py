@@ -5,12 +5,13 @@ import pytest
 from scipy.optimize import minimize
 
 from tailored.theory import (
+    Quantities,
     oracle_representation,
+    power,
     previous_oracle,
     unconditional_optimum,
     variational_trace_norm,
 )
-from tailored.theory.oracles import power
 
 # (d, rank of A, rank of B)
 SHAPES = [(1, 1, 1), (4, 4, 4), (5, 2, 5), (6, 2, 4), (5, 0, 3)]
@@ -136,7 +137,7 @@ def test_oracle_minimises_the_bound_of_a_fixed_function(shape, n, L):
     W, C = random_pair(*shape, seed=7)
     theta = oracle_representation(W, C, n, L)
     at_oracle = objective(theta, W / 2, 2 * L**2 / n * C)
-    assert at_oracle == pytest.approx(unconditional_optimum(W=W, C=C, n=n, L=L).value, rel=1e-10)
+    assert at_oracle == pytest.approx(unconditional_optimum(Quantities(W, C, n, L)).value, rel=1e-10)
     rng = np.random.default_rng(8)
     for i in range(1000):
         E = 10.0 ** -(1 + i % 3) * np.linalg.norm(theta) * rng.standard_normal((len(C), 2))

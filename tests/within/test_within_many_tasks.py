@@ -108,22 +108,6 @@ def test_arguments_are_not_written_to():
         assert_same(before, (X, y, offsets, theta, offset))
 
 
-@pytest.mark.parametrize("name", ["absolute", "squared", "logistic"])
-def test_one_pass_without_a_certificate_is_the_same_pass(name):
-    rng = np.random.default_rng(0)
-    X, offsets = rng.normal(size=(9, 3)), np.array([0, 4, 4, 9])
-    y, theta = np.sign(rng.normal(size=9)), np.eye(3)
-    whole = solve_many(X, y, offsets, theta, get_loss(name), inner="online")
-    bare = solve_many(X, y, offsets, theta, get_loss(name), inner="online", certify=False)
-    assert_array_equal(bare.coef, whole.coef)
-    assert_array_equal(bare.alpha, whole.alpha)
-    # value and gap are left at zero, and everything else is said
-    assert not bare.value.any()
-    assert not bare.gap.any()
-    assert bare.converged.all()
-    assert (whole.gap[[0, 2]] > 0).all()
-
-
 # --- status ------------------------------------------------------------------------------------------------
 
 

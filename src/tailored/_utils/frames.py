@@ -15,7 +15,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from .validation import check_choice, check_features, name_some
+from .validation import check_choice, name_some
 
 # narwhals has one class per stability level, so no single class is the type of all frames.
 Frame: TypeAlias = Any
@@ -170,20 +170,6 @@ def factorize(data: Any) -> tuple[np.ndarray, list[str]] | None:
         coded = strings.dictionary_encode().combine_chunks()
         return np.asarray(coded.indices.to_numpy(), np.int64), coded.dictionary.to_pylist()
     return None
-
-
-def read_features(X: Any, min_rows: int = 1) -> tuple[Any, np.ndarray | None]:
-    """Return `X` as `check_features` does, and its column names if it is a dataframe with string names."""
-    if not is_frame(X):
-        return check_features(X, min_rows), None
-    frame = read_frame(X, "X")
-    values = np.empty(frame.shape)
-    advice = "Encode it as numbers, or read the table with TaskSet.from_frame, which encodes it."
-    for j, column in enumerate(frame.iter_columns()):
-        values[:, j] = numeric_column(column, f"Column {column.name!r} of X", advice)
-    names = frame.columns
-    named = names and all(isinstance(name, str) for name in names)
-    return check_features(values, min_rows), np.array(names, dtype=object) if named else None
 
 
 def read_target(y: Any) -> Any:

@@ -111,20 +111,19 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
     want = theta.shape[0] if d is None else d
     if theta.shape != (want, want):
         raise ValueError(f"{name} must be a ({want}, {want}) matrix; got shape {theta.shape}.")
-    gap, size = float(np.abs(theta - theta.T).max()), float(np.abs(theta).max())
-    if gap > 1e-8 * size:
+    gap = float(np.abs(theta - theta.T).max())
+    if gap > 1e-8 * float(np.abs(theta).max()):
+        advice = f"Pass ({name} + {name}.T) / 2 if that is what you mean."
         raise ValueError(
-            f"{name} must be symmetric, but {name} - {name}.T has an entry of size {gap:.3g} "
-            f"(largest entry of {name}: {size:.3g}). Pass ({name} + {name}.T) / 2 if that is what you mean."
+            f"{name} must be symmetric, but {name} - {name}.T has an entry of size {gap:.3g}. {advice}"
         )
     # halves first: the sum of two entries near the largest float would overflow
     theta = 0.5 * theta + 0.5 * theta.T
     values = np.linalg.eigvalsh(theta)
     if values[0] < -1e-8 * max(values[-1], 0.0):
-        raise ValueError(
-            f"{name} must be positive semidefinite, but its smallest eigenvalue is {values[0]:.3g} "
-            f"(largest: {values[-1]:.3g}). Set the negative ones to zero, or add {-values[0]:.3g} to the diagonal."
-        )
+        found = f"its smallest eigenvalue is {values[0]:.3g} (largest: {values[-1]:.3g})"
+        advice = f"Set negative ones to zero, or add {-values[0]:.3g} to the diagonal."
+        raise ValueError(f"{name} must be positive semidefinite, but {found}. {advice}")
     return theta
 
 
@@ -234,17 +233,20 @@ def check_target(y: Any, n_rows: int) -> np.ndarray:
         refuse_masked("y", y)
         with numbers_of("y"):
             y = np.asarray(y)
-        if y.dtype.kind == "c":
-            raise ValueError(f"Complex data not supported: y has dtype {y.dtype}.")
-        texts = y.dtype.kind == "O" and any(isinstance(v, str | bytes) for v in y.ravel())
-        if y.dtype.kind not in "biufO" or texts:
-            kind = "strings" if texts else f"dtype {y.dtype}"
-            raise ValueError(f"y must hold numbers; got {kind}. Encode the target as numbers.")
-        try:
-            with numbers_of("y"):
-                y = y.astype(np.float64, copy=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"y must hold numbers, but its dtype is object: {error}.") from error
+        texts = (
+            [v for v in y.ravel() if isinstance(v, str | bytes | dict | list)] if y.dtype == object else []
+        )
+        if y.dtype.kind not in "biufcO" or texts:
+            found = repr(texts[0]) if texts else f"dtype {y.dtype}"
+            raise ValueError(f"y must hold numbers; got {found}. Encode the target as numbers.")
+        options = {
+            "dtype": np.float64,
+            "ensure_2d": False,
+            "ensure_all_finite": False,
+            "ensure_min_samples": 0,
+        }
+        with numbers_of("y"):
+            y = check_array(y, input_name="y", **options) if y.ndim else y
         y = column_or_1d(y, warn=True)
     if y.shape[0] != n_rows:
         found = f"X has {n_rows} rows, y has {y.shape[0]}"

@@ -1,13 +1,11 @@
 """The command line: a thin layer over the library."""
 
 import os
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from .console import Command, OneLineErrors
-from .examples import demo
+from .console import OneLineErrors
 from .models import evaluate, fit, predict, report, summary
 
 __all__ = ["app"]
@@ -35,10 +33,5 @@ def main(
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Your own tables": (fit, predict, evaluate, summary, report),
-    "Examples": (demo,),
-}
-for _panel, _commands in _PANELS.items():
-    for _command in _commands:
-        app.command(cls=Command, rich_help_panel=_panel)(_command)
+for _command in (fit, predict, evaluate, summary, report):
+    app.command()(_command)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from .._utils.progress import printable
 
@@ -26,6 +26,12 @@ for _name in ("task", "target", "features", "varying", "coverage", "exposure", "
 _OPTIONS |= {"side_info": "--side-info", "support": "--support"}
 #: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
 READ: dict[str, tuple[str, str, str]] = {}
+
+
+def flag(name: str, help: str) -> typer.models.OptionInfo:
+    """Return an option without a value; typer would show "<bool>" next to its name."""
+    option: typer.models.OptionInfo = typer.Option(name, metavar="", help=help)
+    return option
 
 
 def write_out(text: str) -> None:
@@ -52,21 +58,7 @@ class UsageError(ValueError):
     """Error for an argument or a file that cannot be used.  The message names it and says what to do."""
 
 
-class _PlainFlags:
-    """Mixin for commands whose help shows flags without a value."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for flag in (each for each in params if getattr(each, "is_flag", False)):
-            flag.metavar = ""
-        return params
-
-
-class Command(_PlainFlags, TyperCommand):
-    """A command whose help shows flags without a value."""
-
-
-class OneLineErrors(_PlainFlags, TyperGroup):
+class OneLineErrors(TyperGroup):
     """Command group that reports invalid options in one line."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -5,31 +5,34 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from .console import READ, UsageError, note, report_user_errors, say, with_options
+from .console import READ, UsageError, flag, note, report_user_errors, say, with_options, write_out
 from .tables import (
     STANDARD,
     TABLES,
-    TaskLabels,
     check_columns,
     check_files,
+    convert_labels,
     is_large,
     open_large,
-    print_json_lines,
-    read_batches,
     read_table,
     set_csv_option,
-    write_tables,
+    write_table,
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from ..sources.scan import TaskScan
     from ..summaries.summary import Summary
+    from ..tasks.encoding import Encoding as TableEncoding
+    from ..tasks.task_set import TaskSet
 
 Loss = Literal["squared", "absolute", "poisson", "negative_binomial", "bernoulli"]
 _MODEL = "Model file written by `tailored fit`."
@@ -52,7 +55,7 @@ _COMMON = (
     "Also fit boosting and a forest to all tasks together, if they lower the error of query rows by two standard errors. "
     "Not for classes or counts."
 )
-Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
+Common = Annotated[bool, flag("--common", _COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
@@ -61,7 +64,7 @@ LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
 _EXPOSURE = "Column with the exposure of counts, e.g. a time or an area. Predictions are exposure times rate."
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting, not a random sample."
-FirstRows = Annotated[bool, typer.Option("--first-rows", help=_FIRST_ROWS)]
+FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
     "their mean and add an indicator; leave out rows without a task or a target)."
@@ -74,9 +77,9 @@ _ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if
 Encoding = Annotated[str | None, typer.Option(metavar="NAME", callback=set_csv_option, help=_ENCODING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
 _TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
-TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", help=_TRUST)]
+TrustRegressor = Annotated[bool, flag("--trust-regressor", _TRUST)]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 _ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50, as far as half of the tasks have more rows."
 Rows = Annotated[str | None, typer.Option(metavar="NUMBERS", help=_ROWS)]
 _SUPPORT = (
@@ -85,13 +88,13 @@ _SUPPORT = (
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _TOTAL_BY = (
-    "Column of DATA: write one row for each of its values, with the total of the target and its interval."
+    "Write one row for each value of this column of DATA, with the total of the target and its interval."
 )
-_WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. the population of a cell; with --total-by."
+_WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. people; with --total-by."
 _MEAN = "Write means instead of totals; with --total-by."
 _INCOMPLETE = (
-    "Rows with a missing feature: error (stop), drop (leave their prediction empty) or impute. The default is impute for a "
-    "model that was fitted with --missing impute, and error otherwise."
+    "Rows with a missing feature: error (stop) or drop (leave their prediction empty). A model that was fitted with "
+    "--missing impute imputes them, unless this is drop."
 )
 _FITTED_TO = "Table that the model was fitted to, or another table with the same columns."
 
@@ -117,7 +120,6 @@ def fit(
     decimal: Decimal = None,
     encoding: Encoding = None,
     jobs: Jobs = -1,
-    as_json: Json = False,
 ) -> None:
     """Fit a model to a table with many tasks, and write it to a file.
 
@@ -140,22 +142,7 @@ def fit(
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(out)
-        summaries = _summaries(learner)
-        if as_json:
-            result = {
-                "model": str(out),
-                "tasks": int(learner.n_tasks_seen_),
-                "rows": len(tasks.y) if hasattr(tasks, "y") else None,
-                "dropped": dict(getattr(tasks.encoding, "dropped", ())),
-                "features": int(learner.n_features_in_),
-                "side_info": int(learner.n_side_info_in_),
-                "text": [sentence for summary in summaries.values() for sentence in summary.text],
-                "form": learner.structure_,
-                "side_form": learner.side_structure_,
-            }
-            say(json.dumps(result, default=str))
-            return
-        for summary in summaries.values():
+        for summary in _summaries(learner).values():
             say("\n".join([summary.title, *(f"  {sentence}" for sentence in summary.text)]))
         side = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
         following = f"tailored predict {shlex.quote(str(out))} NEW.csv{side} -o predictions.csv"
@@ -172,7 +159,7 @@ def predict(
     total_by: Annotated[str | None, typer.Option(metavar="COLUMN", help=_TOTAL_BY)] = None,
     weights: Annotated[str | None, typer.Option(metavar="COLUMN", help=_WEIGHTS)] = None,
     mean: Annotated[bool, typer.Option("--mean", help=_MEAN)] = False,
-    missing: Annotated[Treatment | None, typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = None,
+    missing: Annotated[Literal["error", "drop"], typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
     trust_regressor: TrustRegressor = False,
@@ -194,18 +181,37 @@ def predict(
         files = {"model": model, "data": data, "support": support, "side_info": side_info}
         check_files(None if as_json else out, endings=TABLES, **files)
         learner = _load(model, trust_regressor)
-        totals = {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}
+        labels, known = list(learner.encoding_.task_columns), getattr(learner, "task_labels_", None)
+        table = _read_by_task(data, labels, "data", known)
+        rows = None if support is None else _read_by_task(support, labels, "--support", known)
+        side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
+        if side is None:
+            names = [column.name for column in learner.encoding_.side_info]
+            check_columns(table, names if set(names) & set(table.column_names) else (), "data", data)
+        drop, options = missing == "drop", {"side_info": side}
         if total_by is None and (mean or weights is not None):
             raise UsageError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
-        if total_by is not None and missing == "drop":
-            raise UsageError("--missing: a total needs all rows. Use --missing impute, or remove the rows.")
-        options = {} if total_by is None else totals
-        predictor = Predictor.of(learner, support, side_info, coverage, missing, options)
-        tables = predictor.predict_file(data)
-        n_rows = print_json_lines(tables) if as_json else write_tables(out, tables)
-        note_dropped("data", n_rows, predictor.dropped.items(), "without a prediction")
-        if out != STANDARD and not as_json:
-            note(f"{n_rows - predictor.dropped.total():,} predictions: {out}")
+        # Classes have probabilities, not intervals, but their totals have both.
+        if total_by is not None or not hasattr(learner, "classes_"):
+            options["coverage"] = coverage
+        if total_by is not None:
+            if drop:
+                raise UsageError(
+                    "--missing: a total needs all rows. Complete them, or remove them from DATA."
+                )
+            check_columns(table, [total_by], "--total-by", data)
+            check_columns(table, [] if weights is None else [weights], "--weights", data)
+            options |= {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}
+            table = learner.predict_totals(table, rows, **options)
+            n_rows = table.num_rows
+        else:
+            n_rows, table = _append_predictions(learner, table, rows, drop, **options)
+        if as_json:
+            write_out("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
+            return
+        write_table(out, table)
+        if out != STANDARD:
+            note(f"{n_rows:,} predictions: {out}")
 
 
 def evaluate(
@@ -256,7 +262,7 @@ def evaluate(
         result = evaluation.evaluate(tasks, methods, **options)
         records = result.records()
         if out is not None:
-            write_tables(out, [pa.Table.from_pylist(records)])
+            write_table(out, pa.Table.from_pylist(records))
         if as_json:
             say(json.dumps({"n_tasks": len(result.labels), "n_query": result.n_query, "errors": records}))
             return
@@ -329,7 +335,7 @@ class Columns(NamedTuple):
     def labels(self) -> list[str]:
         return self.task.split(",") if isinstance(self.task, str) else list(self.task)
 
-    def check(self, table: Any, path: str) -> None:
+    def check(self, table: pa.Table, path: str) -> None:
         """Raise an error for columns that the table does not have."""
         options = ("--task", "--target", "--side-columns", "--features", "--varying", "--exposure")
         roles = (self.labels, [self.target], *self[2:5], [self.exposure] if self.exposure else None)
@@ -337,48 +343,29 @@ class Columns(NamedTuple):
             check_columns(table, names or (), option, path)
 
 
-def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> Any:
+def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> TaskSet:
     """Read the tasks of a table; ``like`` is a learner whose encoding and labels are used."""
     from ..tasks.task_set import TaskSet
 
     if side_info is not None and columns.side is not None:
         raise UsageError("--side-columns: side information also comes from --side-info. Give only one.")
-    labels = TaskLabels(getattr(like, "task_labels_", None))
-    table = read_table(data, "data", columns.labels)
+    labels, known = columns.labels, getattr(like, "task_labels_", None)
+    table = read_table(data, "data", labels)
     columns.check(table, data)
-    table = labels.convert(table, columns.labels, "data")
-    side = None if side_info is None else _read_by_task(labels, side_info, columns.labels, "--side-info")
+    if len(labels) == 1:
+        table = convert_labels(table, labels[0], "data", known)
+        known = table[labels[0]].unique().to_numpy(zero_copy_only=False) if known is None else known
+    side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
     options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
-    task = columns.labels if len(columns.labels) > 1 else columns.labels[0]
+    task = labels if len(labels) > 1 else labels[0]
     tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
-    note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
-    if tasks.encoding is not None and tasks.encoding.imputes:
-        note_imputed("data", table, tasks.encoding, columns.target)
+    _note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
     return tasks
 
 
-def note_imputed(option: str, table: Any, encoding: Any, target: str | None = None) -> None:
-    """Print how many values of each column were imputed, in rows with a task and a target."""
-    from .._utils.frames import is_null, read_frame
-    from ..tasks.reading import complete_rows
-
-    frame = read_frame(table, "data")
-    used, _ = complete_rows(frame, encoding.task_columns, target, ())
-    counts = {column.name: int(is_null(frame[column.name])[used].sum()) for column in encoding.features}
-    if values := ", ".join(f"{count:,} of {name!r}" for name, count in counts.items() if count):
-        note(f"{option}: missing values imputed: {values}")
-
-
-def note_dropped(option: str, n_rows: int, dropped: Iterable[tuple[str, int]], then: str = "dropped") -> None:
-    """Print how many rows of a table were read, and how many were not used, for each reason."""
-    if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in dropped):
-        used = n_rows - sum(count for _, count in dropped)
-        note(f"{option}: {n_rows:,} rows read, {used:,} used; {then}: {reasons}")
-
-
-def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str) -> Any:
+def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str) -> TaskScan:
     """Scan the tasks of a large table in batches."""
     from ..sources.scan import scan
 
@@ -392,15 +379,62 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.exposure is not None:
         raise UsageError(f"--exposure: {batches}, which counts do not support. Fit to a sample of the tasks.")
-    source, task, target = open_large(data, "data", columns.labels), columns.labels[0], columns.target
+    source, task, target = open_large(data, columns.labels), columns.labels[0], columns.target
     return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
 
 
-def _read_by_task(labels: TaskLabels, path: str, names: list[str], option: str) -> Any:
-    """Read a table and convert its task labels, which are in the columns ``names``."""
+def _read_by_task(path: str, names: list[str], option: str, known: np.ndarray | None) -> pa.Table:
+    """Read a table, with the task labels in a single column converted to the type of the ``known`` labels."""
     table = read_table(path, option, names)
     check_columns(table, names, option, path)
-    return labels.convert(table, names, option)
+    return table if len(names) > 1 else convert_labels(table, names[0], option, known)
+
+
+def _append_predictions(
+    learner: Any, table: pa.Table, support: pa.Table | None, drop: bool, **options: Any
+) -> tuple[int, pa.Table]:
+    """Return the number of predictions, and the table with columns of predictions.
+
+    With ``drop``, incomplete rows have no prediction, and incomplete support rows are not used.
+    """
+    import pyarrow as pa
+
+    query, position = table, None
+    if drop:
+        if support is not None:
+            support = support.filter(_complete(learner, support, "--support", learner.columns_in_["target"]))
+        complete = _complete(learner, table, "data")
+        query, position = table.filter(complete), pa.array(complete.cumsum() - 1, mask=~complete)
+    predicted = learner.predict_tasks(query, support, **options)
+    names = [name for name in predicted.column_names if name not in learner.encoding_.task_columns]
+    table = table.drop_columns([name for name in names if name in table.column_names])
+    for name in names:
+        values = predicted[name].combine_chunks()
+        table = table.append_column(name, values if position is None else values.take(position))
+    return query.num_rows, table
+
+
+def _complete(learner: Any, table: pa.Table, option: str, target: str | None = None) -> np.ndarray:
+    """Return a mask of the rows that a learner can use, and print the number of the others by reason."""
+    from .._utils.frames import read_frame
+    from ..tasks.encoding import ROW_VALUES
+    from ..tasks.reading import complete_rows
+
+    encoding = learner.encoding_
+    names = [getattr(encoding, role) for role in (ROW_VALUES if target is not None else ("exposure",))]
+    used = [name for name in (*names, *_feature_columns(learner)) if name in table.column_names]
+    complete, dropped = complete_rows(read_frame(table, "data"), encoding.task_columns, target, used)
+    _note_dropped(option, table.num_rows, dropped, "dropped" if target else "without a prediction")
+    return complete
+
+
+def _note_dropped(
+    option: str, n_rows: int, dropped: Iterable[tuple[str, int]], then: str = "dropped"
+) -> None:
+    """Print how many rows of a table were read, and how many were not used, for each reason."""
+    if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in dropped):
+        used = n_rows - sum(count for _, count in dropped)
+        note(f"{option}: {n_rows:,} rows read, {used:,} used; {then}: {reasons}")
 
 
 def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs: int) -> Any:
@@ -436,7 +470,7 @@ def _summaries(learner: Any) -> dict[Any, Summary]:
     return learner.summaries() if hasattr(learner, "summaries") else {"": learner.summary()}
 
 
-def _read_as(encoding: Any) -> list[str]:
+def _read_as(encoding: TableEncoding) -> list[str]:
     """Return lines that list the columns read as numbers, categories, dates and side information."""
     kinds = dict.fromkeys(("categorical", "levels", "ordered"), "categories") | {"date": "dates"}
     lines: dict[str, str] = {}
@@ -473,118 +507,3 @@ def _load(path: str, trust_regressor: bool) -> Any:
 def _feature_columns(learner: Any) -> list[str]:
     """Return the columns of a table that the learner reads."""
     return [column.name for column in learner.encoding_.features]
-
-
-class Predictor(NamedTuple):
-    """Predict the rows of tables with a model, given the support rows and the side information of their tasks."""
-
-    learner: Any
-    labels: TaskLabels
-    columns: list[str]
-    support: Any
-    side_info: Any
-    coverage: float
-    missing: str
-    totals: dict[str, Any]  # arguments of `predict_totals`; empty to predict rows
-    #: Numbers of query rows without a prediction, by reason.
-    dropped: Counter[str]
-
-    @classmethod
-    def of(
-        cls,
-        learner: Any,
-        support: str | None,
-        side_info: str | None,
-        coverage: float,
-        missing: str | None,
-        totals: dict[str, Any],
-    ) -> Self:
-        """Read the tables of support rows and side information.  By default, ``missing`` is the setting of `fit`."""
-        columns = list(learner.encoding_.task_columns)
-        labels = TaskLabels(getattr(learner, "task_labels_", None))
-        rows = None if support is None else _read_by_task(labels, support, columns, "--support")
-        side = None if side_info is None else _read_by_task(labels, side_info, columns, "--side-info")
-        missing = missing or ("impute" if learner.encoding_.imputes else "error")
-        self = cls(learner, labels, columns, rows, side, coverage, missing, totals, Counter())
-        if missing == "impute" and not learner.encoding_.imputes:
-            fitted = "the model was fitted without --missing impute"
-            raise UsageError(f"--missing: {fitted}, so it has no means to impute.")
-        if rows is not None and missing != "error":
-            complete, dropped = self._complete(rows, learner.columns_in_["target"])
-            note_dropped("--support", rows.num_rows, dropped)
-            self = self._replace(support=rows.filter(complete))
-            if missing == "impute":
-                note_imputed("--support", self.support, learner.encoding_)
-        return self
-
-    def predict_file(self, path: str) -> Iterator[Any]:
-        """Yield the table of a file with predictions, in batches if the file is large."""
-        in_batches = is_large(path)
-        if in_batches and self.totals:
-            raise UsageError("--total-by: a file of 1 GB or more is read in batches. Give a smaller file.")
-        for table in read_batches(path, "data", self.columns):
-            check_columns(table, self.columns, "data", path)
-            for option, role in (("--total-by", "by"), ("--weights", "weights")):
-                check_columns(table, [self.totals[role]] if self.totals.get(role) else (), option, path)
-            table = self.labels.convert(table, self.columns, "data")
-            yield self._predict(table, in_batches)
-
-    def _predict(self, table: Any, in_batches: bool) -> Any:
-        import pyarrow as pa
-
-        query, complete = table, None
-        if self.missing == "impute":
-            note_imputed("data", table, self.learner.encoding_)
-        elif self.missing == "drop" or self.learner.encoding_.imputes:
-            complete, dropped = self._complete(table)
-            if self.missing == "error" and dropped:
-                reasons = ", ".join(f"{count:,} rows with {reason}" for reason, count in dropped)
-                raise UsageError(f"data: {reasons}. Use --missing impute, or --missing drop.")
-            self.dropped.update(dict(dropped))
-            query = table.filter(complete)
-        support = self._support_of(query) if in_batches and self.support is not None else self.support
-        # Classes have probabilities, not intervals.
-        has_intervals = self.totals or not hasattr(self.learner, "classes_")
-        options = {"coverage": self.coverage} if has_intervals else {}
-        predict = self.learner.predict_totals if self.totals else self.learner.predict_tasks
-        side = [column.name for column in self.learner.encoding_.side_info]
-        known = [name for name in side if name in table.column_names] if self.side_info is None else []
-        for name in known:
-            if n := table[name].null_count:
-                note(f"data: {n:,} rows without {name!r}; tasks without any value are predicted without it")
-        try:
-            predicted = predict(query, support, side_info=self.side_info, **options, **self.totals)
-        except ValueError:
-            check_columns(table, side if known else (), "data", "the table")
-            raise
-        if self.totals:
-            return predicted
-        names = [name for name in predicted.column_names if name not in self.columns]
-        result = table.drop_columns([name for name in names if name in table.column_names])
-        for name in names:
-            values = predicted[name].combine_chunks()
-            if complete is not None:
-                # Incomplete rows keep their position but have no prediction.
-                values = values.take(pa.array(complete.cumsum() - 1, mask=~complete))
-            result = result.append_column(name, values)
-        return result
-
-    def _complete(self, table: Any, target: str | None = None) -> Any:
-        """Return a mask of the complete rows, and the number of incomplete rows for each reason."""
-        from .._utils.frames import read_frame
-        from ..tasks.encoding import ROW_VALUES
-        from ..tasks.reading import complete_rows
-
-        features = _feature_columns(self.learner) if self.missing != "impute" else ()
-        roles = ROW_VALUES if target is not None else ("exposure",)
-        names = [getattr(self.learner.encoding_, role) for role in roles]
-        others = [name for name in (*names, *features) if name in table.column_names]
-        return complete_rows(read_frame(table, "data"), self.columns, target, others)
-
-    def _support_of(self, query: Any) -> Any:
-        """Return the support rows of the tasks in a batch."""
-        from pyarrow import compute
-
-        name = self.columns[0]
-        rows = self.support.filter(compute.is_in(self.support[name], value_set=query[name].combine_chunks()))
-        return rows if rows.num_rows else None

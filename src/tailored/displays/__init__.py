@@ -5,10 +5,9 @@
 again and returns the display with ``ax_`` and ``figure_``.  matplotlib is imported when drawing.
 """
 
-from .coefficients import ComponentsDisplay, EffectsDisplay, ShrinkageDisplay
 from .evaluation import CalibrationDisplay, RowsDisplay
 from .side_info import PriorPathDisplay, RepresentationDisplay
-from .task_fit import TaskFitDisplay
+from .tasks import ComponentsDisplay, EffectsDisplay, ShrinkageDisplay, TaskFitDisplay
 
 __all__ = [
     "CalibrationDisplay",

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import printable
 from .._utils.tables import shorten
-from .._utils.validation import is_integer, name_some
+from .._utils.validation import name_some
 from ..summaries.model import INTERCEPT, FittedModel, coefficient_names
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Axes to draw on, or None for a new figure.
+AxesLike: TypeAlias = "Axes | Sequence[Axes] | None"
+#: A column, by name or position.
+ColumnLike: TypeAlias = str | int
 #: Maximum length of a name on an axis.
 NAME_WIDTH = 22
 #: Settings of all figures; the salt makes SVG files reproducible.
@@ -33,6 +42,8 @@ RC: Any = {
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+#: Small title below which a figure is drawn.
+NOTE: Any = {"fontsize": 8, "color": "0.35"}
 #: Legend with a background, so that it stays readable over markers.
 LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
@@ -41,7 +52,7 @@ class ModelDisplay:
     """Base class of displays, which follow scikit-learn's convention."""
 
     ax_: Any
-    figure_: Any
+    figure_: Figure
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -53,7 +64,7 @@ class ModelDisplay:
         """Return the number of axes of a new figure."""
         return 1
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: AxesLike = None) -> Self:
         """Draw on ``ax``, or on a new figure; return the display with ``ax_`` and ``figure_``."""
         plt = pyplot()
         with plt.rc_context(RC):
@@ -61,14 +72,14 @@ class ModelDisplay:
                 figure = plt.figure(figsize=self.figure_size, layout="constrained")
                 axes = figure.subplots(1, self.n_axes, squeeze=False)[0]
             else:
-                axes = np.ravel(ax)
+                axes = np.ravel(np.asarray(ax, dtype=object))
             self.ax_, self.figure_ = axes if len(axes) > 1 else axes[0], axes[0].figure
             for each in axes:
                 each.spines[["top", "right"]].set_visible(False)
             self._draw(*axes)
         return self
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         raise NotImplementedError
 
 
@@ -91,7 +102,7 @@ def line_style(i: int) -> dict[str, Any]:
     }
 
 
-def draw_points(ax: Any, xy: Any, marker: str, color: str, *, filled: bool = True, **style: Any) -> None:
+def draw_points(ax: Axes, xy: Any, marker: str, color: str, *, filled: bool = True, **style: Any) -> None:
     """Draw markers at ``xy``, a pair of arrays, without lines."""
     face = color if filled else "white"
     ax.plot(*xy, linestyle="none", marker=marker, color=color, markerfacecolor=face, **style)
@@ -122,19 +133,14 @@ def most_varying(learner: Any, coefficients: Array) -> list[int]:
     return [int(j) for j in np.argsort(-spread, kind="stable")]
 
 
-def find_column(column: Any, names: list[str], argument: str = "column") -> int:
+def find_column(column: ColumnLike, names: list[str], argument: str = "column") -> int:
     """Return the position of a column given by name or position."""
-    if is_integer(column):
+    if isinstance(column, int | np.integer):
         if -len(names) <= column < len(names):
             return int(column) % len(names)
     elif str(column) in names:
         return names.index(str(column))
     raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
-
-
-def table_name(learner: Any, role: str) -> str:
-    """Return the name of the "task" or "target" column in `fit`; without column names, return ``role``."""
-    return str(learner.columns_in_.get(role) or role)
 
 
 def shortened(name: Any, longest: int = NAME_WIDTH) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._utils.validation import check_int
 from ..baselines import class_probabilities
@@ -14,10 +15,10 @@ from ..losses import error_name
 from ..tasks.encoding import target_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
-from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, shortened
+from .base import LEGEND, PALETTE, Array, AxesLike, ModelDisplay, line_style, shortened
 
-#: Number of bootstrap samples of tasks.
-N_BOOTSTRAP = 500
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass
@@ -33,7 +34,7 @@ class RowsDisplay(ModelDisplay):
     evaluation: Any
 
     @classmethod
-    def from_evaluation(cls, evaluation: Any, *, ax: Any = None) -> Self:
+    def from_evaluation(cls, evaluation: Any, *, ax: AxesLike = None) -> Self:
         """Draw the result of `tailored.evaluation.evaluate`; the coverage is drawn for its first method."""
         return cls(evaluation).plot(ax)
 
@@ -45,7 +46,7 @@ class RowsDisplay(ModelDisplay):
     def n_axes(self) -> int:
         return 1 + self.evaluation.has_intervals
 
-    def _draw(self, ax: Any, coverage_ax: Any = None) -> None:
+    def _draw(self, ax: Axes, coverage_ax: Axes | None = None) -> None:
         if coverage_ax is not None and self.evaluation.has_intervals:
             self._draw_coverage(coverage_ax)
         (own, *others), error = self.evaluation.mean, self.evaluation.standard_error[0]
@@ -63,7 +64,7 @@ class RowsDisplay(ModelDisplay):
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
         self._label_counts(ax)
 
-    def _draw_coverage(self, ax: Any) -> None:
+    def _draw_coverage(self, ax: Axes) -> None:
         ax.axhline(self.evaluation.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
         style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
         style["label"] = "empirical, ± 2 standard errors"
@@ -78,7 +79,7 @@ class RowsDisplay(ModelDisplay):
     def _x(self) -> Array:
         return np.log2(1.0 + np.array(self.evaluation.supports))
 
-    def _label_counts(self, ax: Any) -> None:
+    def _label_counts(self, ax: Axes) -> None:
         ax.set_xticks(self._x, [f"{n:,}" for n in self.evaluation.supports])
         ax.set_xlabel(f"support rows ({len(self.evaluation.labels):,} tasks)")
 
@@ -94,7 +95,7 @@ class CalibrationDisplay(ModelDisplay):
     prob_true, prob_pred : arrays (n_bins,)
         Observed frequency and mean predicted probability of each bin, as in scikit-learn.
     standard_errors : array (n_bins,)
-        Standard errors of ``prob_true``, from a bootstrap of whole tasks.
+        Standard errors of ``prob_true`` as a ratio of sums over tasks, which may be correlated within tasks.
     counts : array (n_bins,)
         Number of rows of each bin.
     label : str
@@ -107,18 +108,16 @@ class CalibrationDisplay(ModelDisplay):
     counts: NDArray[np.int64]
     label: str
 
-    size = (3.9, 3.2)
-
     @classmethod
     def from_estimator(
         cls,
         learner: Any,
         tasks: TaskSet,
-        n_support: Any = None,
+        n_support: float | int | None = None,
         *,
         n_bins: int = 10,
-        random_state: Any = 0,
-        ax: Any = None,
+        random_state: int = 0,
+        ax: AxesLike = None,
     ) -> Self:
         """Adapt a fitted classifier to some rows of each of the new ``tasks``, and predict their other rows.
 
@@ -131,21 +130,22 @@ class CalibrationDisplay(ModelDisplay):
             Seed for sampling the support rows; not used if the learner's ``order`` is "first".
         """
         sampling = SupportSampling.of(learner.n_support if n_support is None else n_support, learner.order)
-        options = {"random_state": random_state, "shuffle": not sampling.in_order}
-        support, query = tasks.support_query(sampling.typical, **options)
+        support, query = tasks.support_query(sampling.typical, random_state, shuffle=not sampling.in_order)
         P = class_probabilities(learner.predict_tasks(query, support))
         y = target_positions(query, learner.classes_)
         groups = np.repeat(np.arange(len(query)), query.sizes)
         return cls._of_classes(P, y, groups, learner.classes_, n_bins=n_bins, ax=ax)
 
     @classmethod
-    def from_evaluation(cls, evaluation: Any, *, n_bins: int = 10, ax: Any = None) -> Self:
+    def from_evaluation(cls, evaluation: Any, *, n_bins: int = 10, ax: AxesLike = None) -> Self:
         """Draw the first method of `tailored.evaluation.evaluate`, with the largest number of support rows."""
         P, y, groups = evaluation.predictions[-1], evaluation.targets, evaluation.groups
         return cls._of_classes(P, y, groups, evaluation.classes, n_bins=n_bins, ax=ax)
 
     @classmethod
-    def _of_classes(cls, P: Array, y: Array, groups: Any, classes: Any, **options: Any) -> Self:
+    def _of_classes(
+        cls, P: Array, y: Array, groups: NDArray[np.intp], classes: Sequence[Any], **options: Any
+    ) -> Self:
         """Draw the second class if there are two, or all classes together."""
         if len(classes) == 2:
             return cls.from_predictions(y == 1, P[:, 1], groups=groups, label=str(classes[1]), **options)
@@ -155,14 +155,13 @@ class CalibrationDisplay(ModelDisplay):
     @classmethod
     def from_predictions(
         cls,
-        y_true: Any,
-        y_prob: Any,
+        y_true: ArrayLike,
+        y_prob: ArrayLike,
         *,
-        groups: Any = None,
+        groups: ArrayLike | None = None,
         n_bins: int = 10,
         label: str = "the class",
-        random_state: int = 0,
-        ax: Any = None,
+        ax: AxesLike = None,
     ) -> Self:
         """Draw predicted probabilities against binary targets.
 
@@ -177,8 +176,6 @@ class CalibrationDisplay(ModelDisplay):
         n_bins : int, default=10
         label : str
             Name of the class, for the axis.
-        random_state : int, default=0
-            Seed of the bootstrap.
         """
         y, p = (np.asarray(values, dtype=float) for values in (y_true, y_prob))
         valid = y.ndim == 1 and y.shape == p.shape and len(y) > 0
@@ -187,20 +184,15 @@ class CalibrationDisplay(ModelDisplay):
         edges = np.quantile(p, np.linspace(0.0, 1.0, check_int("n_bins", n_bins, minimum=1) + 1)[1:-1])
         bins = np.unique(np.searchsorted(edges, p), return_inverse=True)[1]
         tasks = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-        # A bootstrap of whole tasks needs only the sums by task and bin.
-        n_tasks, n_used = shape = int(tasks.max()) + 1, int(bins.max()) + 1
-        cells = np.ravel_multi_index((tasks, bins), shape)
-        rows, events = (np.bincount(cells, each, n_tasks * n_used).reshape(shape) for each in (None, y))
-        rng = np.random.default_rng(random_state)
-        draws = (rng.multinomial(n_tasks, np.full(n_tasks, 1.0 / n_tasks)) for _ in range(N_BOOTSTRAP))
-        with np.errstate(invalid="ignore"):
-            frequencies = np.array([(drawn @ events) / (drawn @ rows) for drawn in draws])
-        counts = rows.sum(axis=0)
-        prob_pred = np.bincount(bins, p) / counts
-        error = np.nanstd(frequencies, axis=0, ddof=1)
-        return cls(events.sum(axis=0) / counts, prob_pred, error, counts, label).plot(ax)
+        counts = np.bincount(bins)
+        prob_true, prob_pred = (np.bincount(bins, values) / counts for values in (y, p))
+        # Rows of a task are not independent: linearise the ratio and sum the residuals of each task first.
+        residuals = np.zeros((tasks.max() + 1, len(counts)))
+        np.add.at(residuals, (tasks, bins), y - prob_true[bins])
+        errors = np.sqrt((residuals**2).sum(axis=0)) / counts
+        return cls(prob_true, prob_pred, errors, counts, label).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         ax.plot([0, 1], [0, 1], color="0.35", linestyle="--", linewidth=1.0, label="perfectly calibrated")
         low, high = (np.clip(self.prob_true + side * self.standard_errors, 0, 1) for side in (-2.0, 2.0))
         bars = [self.prob_true - low, high - self.prob_true]

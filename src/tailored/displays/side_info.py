@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.linalg import eigh
@@ -12,7 +12,20 @@ from scipy.linalg import eigh
 from .._utils.validation import check_choice, is_missing
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
-from .base import Array, ModelDisplay, find_column, line_style, names_of, shortened
+from .base import (
+    NOTE,
+    Array,
+    AxesLike,
+    ColumnLike,
+    ModelDisplay,
+    find_column,
+    line_style,
+    names_of,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Maximum number of named rows, and of coloured lines; the other lines are grey.
 MAX_NAMED, MAX_LINES = 45, 7
@@ -21,7 +34,23 @@ N_GRID, MAX_VALUES = 61, 5
 
 
 @dataclass
-class PriorPathDisplay(ModelDisplay):
+class _SideInfoDisplay(ModelDisplay):
+    """Base class of displays of d values, one per coefficient, along one column of the side information."""
+
+    column: str
+    kind: str
+    grid: Array
+    names: list[str]
+    values: Array
+
+    @property
+    def has_few_values(self) -> bool:
+        """Whether the grid consists of the values of the column."""
+        return len(self.grid) <= MAX_VALUES
+
+
+@dataclass
+class PriorPathDisplay(_SideInfoDisplay):
     """Prior mean or standard deviation of the coefficients as a function of one column of the side information.
 
     Attributes
@@ -36,49 +65,40 @@ class PriorPathDisplay(ModelDisplay):
         Values for scaled columns, which have typical size one.  The intercept refers to a typical row.
     """
 
-    column: str
-    kind: str
-    grid: Array
-    names: list[str]
-    values: Array
-
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: Any, *, kind: str = "mean", ax: Any = None
+        cls, learner: Any, tasks: TaskSet, column: ColumnLike, *, kind: str = "mean", ax: AxesLike = None
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
         The other columns are fixed at their medians, or at their most frequent categories.
         """
         check_choice("kind", kind, ("mean", "std"))
-        names = names_of(learner)
-        side_name, grid, empty = along_side_info(tasks, column)
-        prior = learner.prior_
+        names, prior = names_of(learner), learner.prior_
+        name, grid, empty = along_side_info(tasks, column)
         values = prior.mean(empty) if kind == "mean" else np.sqrt(prior.variances_of_weights(empty))
-        return cls(side_name, kind, grid, names, values).plot(ax)
+        return cls(name, kind, grid, names, values).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
-        span = np.ptp(self.values, axis=0)
+    def _draw(self, ax: Axes) -> None:
+        span, d = np.ptp(self.values, axis=0), len(self.names)
         order = np.argsort(-span, kind="stable")
-        few = len(self.grid) <= MAX_VALUES
         ax.plot(self.grid, self.values[:, order[MAX_LINES:]], color="0.8", linewidth=0.7, zorder=1)
-        every = 1 if few else max(len(self.grid) // 6, 1)
+        every = 1 if self.has_few_values else len(self.grid) // 6
         for i, j in enumerate(order[:MAX_LINES]):
             style = {"markevery": every, "markersize": 5, "linewidth": 1.5, **line_style(i)}
             ax.plot(self.grid, self.values[:, j], label=shortened(self.names[j]), **style)
-        if few:
+        if self.has_few_values:
             ax.set_xticks(self.grid)
         ax.set_xlabel(shortened(self.column, 40))
         ax.set_ylabel(f"{'prior mean b(s)' if self.kind == 'mean' else '√diag τ(s)'}, scaled columns")
         if float(span.max()) <= 1e-9 * max(float(np.abs(self.values).max()), 1e-300):
-            ax.set_title("does not depend on the side information", fontsize=8, color="0.35")
-        n, d = min(MAX_LINES, len(self.names)), len(self.names)
-        title = f"the {n} of {d} that vary most" if n < d else None
+            ax.set_title("does not depend on the side information", **NOTE)
+        title = f"the {MAX_LINES} of {d} that vary most" if d > MAX_LINES else None
         ax.legend(title=title, title_fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 @dataclass
-class RepresentationDisplay(ModelDisplay):
+class RepresentationDisplay(_SideInfoDisplay):
     """Image of τ(s): one row per coefficient, and one column of the side information on the horizontal axis.
 
     Attributes
@@ -96,16 +116,11 @@ class RepresentationDisplay(ModelDisplay):
         The largest eigenvalue as a fraction of the trace; zero where τ(s) is zero.
     """
 
-    column: str
-    kind: str
-    grid: Array
-    names: list[str]
-    values: Array
     shares: Array
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: Any, *, kind: str = "diagonal", ax: Any = None
+        cls, learner: Any, tasks: TaskSet, column: ColumnLike, *, kind: str = "diagonal", ax: AxesLike = None
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
@@ -133,8 +148,8 @@ class RepresentationDisplay(ModelDisplay):
                 values[i] = vector[:, 0] if sign >= 0 else -vector[:, 0]
         return cls(name, kind, grid, names, values, shares).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
-        few, d = len(self.grid) <= MAX_VALUES, len(self.names)
+    def _draw(self, ax: Axes) -> None:
+        few, d = self.has_few_values, len(self.names)
         x = np.arange(len(self.grid)) if few else self.grid
         half = 0.5 * (x[1] - x[0] if len(x) > 1 else 1.0)
         style: Any = {"extent": (x[0] - half, x[-1] + half, d - 0.5, -0.5), "aspect": "auto"}
@@ -142,7 +157,7 @@ class RepresentationDisplay(ModelDisplay):
         if self.kind == "direction":
             label, bounds = "leading eigenvector of τ(s)", 100.0 * np.quantile(self.shares, [0.0, 1.0])
             title = "largest eigenvalue: {:.0f} to {:.0f} % of the trace".format(*bounds)
-            ax.set_title(title, fontsize=8, color="0.35")
+            ax.set_title(title, **NOTE)
             style |= {"cmap": "RdBu_r", "vmin": -limit}
         image = ax.imshow(self.values.T, **{"cmap": "Blues", "vmin": 0.0, "vmax": limit, **style})
         ax.figure.colorbar(image, ax=ax, label=label)

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any, TypeVar
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
+from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Response, response_of
 from ..gaussian.rows import Tasks
+from ..gaussian.serial import SerialGaussian
 from ..gaussian.side import Group
 from ..losses import Loss
 from ..priors.base import needs_covariances, predict
 from ..priors.mixture import MeanShift, MixturePrior
-from ..priors.shared_effects import SharedEffects
+from ..priors.shared import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
+R = TypeVar("R")
 
 #: From this number of tasks on, a single split into training and held-out tasks replaces cross-validation.
 MANY_TASKS = 500
@@ -77,6 +81,10 @@ class Settings:
     curved: bool = True  # whether curves and products of columns may be shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
+    covariance: str | None = None  # "full" or "diagonal", if set by the user
+    reml: bool = True
+    time: int | None = None  # position of the column with the times of the rows
+    serial: SerialGaussian | None = None  # noise that is correlated in time, if it was accepted
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +131,16 @@ class TrainingData:
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
         scaling = self.response.scaling(Scaling.of(self.tasks, self.settings.fit_intercept, centre=True))
+        if self.settings.covariance == "diagonal":
+            # Whether random effects are uncorrelated depends on where the columns are zero: keep the user's zero.
+            return replace(scaling, shift=np.zeros_like(scaling.shift))
         # In a time series, intercept and slopes are less correlated at the first row than at the mean.
         return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
 
     @property
     def response(self) -> Response:
-        """The distribution of the targets, as given by the loss."""
-        return response_of(self.settings.loss)
+        """The distribution of the targets, as given by the loss, or with noise that is correlated in time."""
+        return self.settings.serial or response_of(self.settings.loss)
 
     @cached_property
     def statistics(self) -> Tasks:
@@ -165,28 +176,34 @@ class TrainingData:
     def seed(self, purpose: Draw, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
 
+    def in_parallel(self, work: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
+        """Call ``work`` with each tuple of arguments, in ``n_jobs`` threads; return the results in their order."""
+
+        def call(arguments: tuple[Any, ...]) -> R:
+            with single_threaded_blas():  # the limit of OpenMP is that of a thread
+                return work(*arguments)
+
+        pool = joblib.Parallel(n_jobs=self.settings.n_jobs, require="sharedmem", return_as="generator")
+        results: Iterator[R] = pool(joblib.delayed(call)(arguments) for arguments in calls)
+        return results
+
     @cached_property
     def folds(self) -> list[Fold]:
         """Several folds for few tasks and one for many; a single task is evaluated on its own rows."""
-        T = len(self)
+        T, first = len(self), len(self) - self.n_validation
         if self.n_validation:
-            first = T - self.n_validation
             return [Fold(0, np.arange(first), np.arange(first, T))]
         if T == 1:
             return [Fold(0, np.arange(1), np.arange(1))]
-        return self._partition()
-
-    def _partition(self) -> list[Fold]:
-        T = len(self)
-        n_folds = min(self.settings.n_folds, T)
         order = np.random.default_rng(self.seed(Draw.FOLDS)).permutation(T)
-        fold = np.arange(T) % n_folds
-        if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
-            few_used = T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS)
-            n_used = min(n_folds, WIDE_FOLDS) if few_used else n_folds
-            return [Fold(i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)]
-        train, held_out = order[fold != 0][:SELECTION_TRAIN], order[fold == 0][:SELECTION_HELD_OUT]
-        return [Fold(0, np.sort(train), np.sort(held_out))]
+        n_folds = n_used = min(self.settings.n_folds, T)
+        fold, train, held_out = np.arange(T) % n_folds, T, T
+        if T >= MANY_TASKS and not (self.has_many_columns and T < MANY_WIDE_TASKS):
+            n_used, train, held_out = 1, SELECTION_TRAIN, SELECTION_HELD_OUT
+        elif T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS):
+            n_used = min(n_folds, WIDE_FOLDS)
+        pairs = ((order[fold != i][:train], order[fold == i][:held_out]) for i in range(n_used))
+        return [Fold(i, *map(np.sort, pair)) for i, pair in enumerate(pairs)]
 
     def prior(self, model: Mixture, shifts: Sequence[MeanShift] = ()) -> MixturePrior:
         """Return the prior of a fitted model and the shifts of its mean; shifts are left out if all are zero."""
@@ -210,14 +227,13 @@ class TrainingData:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
         losses = self.settings.loss.error(prediction, query.y)
-        rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
         means = task_means(losses, query.offsets, query.frequency_weight)
         used = query.sizes > 0
         counts = np.bincount(episodes.task[used], minlength=n_tasks)
         totals = np.bincount(episodes.task[used], weights=means[used], minlength=n_tasks)
-        with np.errstate(invalid="ignore"):
-            errors = np.where(rows > 0, totals / np.maximum(counts, 1), np.nan)
-        return np.where(np.isnan(errors) & (rows > 0), np.inf, errors)
+        # An overflow of a prediction is an infinite error.
+        totals = np.where(np.isnan(totals), np.inf, totals)
+        return np.divide(totals, counts, out=np.full(n_tasks, np.nan), where=counts > 0)
 
     def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
         """Return the errors of predicting the mean of the support rows of each task."""

@@ -24,23 +24,23 @@ from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.factor_em import fit_factors
-from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
+from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import Atoms, StructureFitter, refine
-from ..priors.base import Prior, predict_blocks
-from ..priors.intervals import Calibration, calibrate
-from ..priors.mixture import MeanShift, MixturePrior
-from ..priors.shared_effects import SharedEffects
-from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
+from ..gaussian.structures import Atoms, Stepwise, Structure, StructureFitter, refine
+from ..priors.base import Prior, calibrate, predict_blocks
+from ..priors.intervals import Calibration
+from ..priors.mixture import MixturePrior
+from ..priors.shared import OutOfFold, SharedEffects, fit_out_of_fold
+from ..sources.reservoir import Reservoir
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, clipped
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
-from .factor_fit import RANKS, FactorSelection, factor_prior
-from .query_bias import PENALTIES, FittedShift, fit_shifts
-from .rule import Score, is_as_good, known_mean, significant
-from .selection import ADVICE, LEAST_COMPARED, better_baseline, likely_cause, score_parts, select
+from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
+from .query_bias import PENALTIES, fit_shifts
+from .rule import Score, is_as_good, is_better, known_mean, significant
+from .selection import ADVICE, LEAST_COMPARED, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
     MIXED_MODEL,
@@ -56,6 +56,8 @@ SourceIn = Callable[..., Source]
 
 #: Usual number of chains of structures in the selection, for the progress bar.
 N_CHAINS = 10
+#: Factor by which the number of tasks in a stream grows between two selections.
+GROWTH = 2
 
 
 @dataclass(frozen=True)
@@ -63,41 +65,36 @@ class Learned:
     """The prior, and the results of the selection."""
 
     prior: Prior
-    structure: Any  # Structure or FactorStructure
-    scale: float  # the selected multiple of FFᵀ for many columns, otherwise 1
+    structure: Structure | FactorStructure
     side: SideStructure | None  # structure of the effects of side information
-    penalty: float | None  # penalty on the shift of the prior mean, for the largest support size
     errors: Array  # errors of the held-out tasks, fold after fold, in the user's units
-    validation_error: float
     results: list[dict[str, Any]]  # errors of all candidates
-    model: Mixture | None  # None for many columns
-    shifts: tuple[FittedShift, ...]
     training_summary: TrainingSummary
+    scale: float = 1.0  # the selected multiple of FFᵀ for many columns
+    penalty: float | None = None  # penalty on the shift of the prior mean, for the largest support size
     shared: OutOfFold | None = None  # the shared regressor; the prior was learned from its residuals
     warning: str | None = None  # a warning for the user
 
+    @property
+    def validation_error(self) -> float:
+        return known_mean(self.errors)
 
-def learn(
-    data: TrainingData,
-    *,
-    progress: bool = False,
-    source_in: SourceIn | None = None,
-) -> Learned:
+
+def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
     """Learn the prior from tasks in memory.
 
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
     structure is fitted to all tasks; everything else is learned from the sample.
     """
+    n_steps = len(data.folds) * N_CHAINS + 3 * len(PENALTIES)
     if data.has_many_columns:
         _check_many_columns(data, source_in)
         n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
-        with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
-            return _learn_factors(data, tick)
-    n_steps = len(data.folds) * N_CHAINS + 3 * len(PENALTIES)
-    with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
-        with single_threaded_blas():
-            fitted = _accepted_effects(data)
-            rest = _with_dispersion(data, None if fitted is None else fitted.effects)
+    with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage, single_threaded_blas():
+        if data.has_many_columns:
+            return _learn_factors(data, stage)
+        fitted = _accepted_effects(data)
+        rest = _with_serial(_with_dispersion(data, None if fitted is None else fitted.effects))
         if fitted is None:
             return _learn_mixture(rest, stage, source_in)
         effects, mean_errors, growth = fitted
@@ -122,14 +119,44 @@ def learn_with_regressor(
 ) -> Learned:
     """Learn a prior, fit ``regressors`` to its residuals, and learn the final prior from the residuals of the regressors.
 
-    The prior keeps its linear mean.  Regressors are fitted out of fold, and their weights minimise the squared errors of
-    query rows.  ``automatic`` regressors are only used if they lower the error of these rows by two standard errors.  The first
-    prior was fitted to the tasks of these rows, so they are not held out.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to subtract from the targets.
+    The prior keeps its linear mean.  ``automatic`` regressors are only used if they lower the error of query rows by two
+    standard errors.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to subtract from
+    the targets.
     """
-    first = learn(data, progress=progress, source_in=source_in)
+    first, settings = learn(data, progress=progress, source_in=source_in), data.settings
     if automatic and (data.tasks.sizes > 0).sum() < LEAST_COMPARED:
         return first
-    prior, settings = replace(first.prior, clip=None, calibration=None), data.settings
+    shared, compared = _fit_regressors(data, first.prior, regressors, reads_side_info, automatic)
+    if shared is None:
+        return replace(first, results=[*first.results, *compared])
+    residual_tasks = shared.regressor.residual_tasks(data.tasks, shared.folds)
+    # Features of rows are computed from the residuals.
+    side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), residual_tasks)
+    # Only the sum of both parts is clipped.
+    rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
+    residual_source = None if source_in is None else partial(source_in, shared=shared)
+    second = learn(rest, progress=progress, source_in=residual_source)
+    summary = second.training_summary
+    return replace(
+        second,
+        prior=replace(second.prior, regressor=shared.regressor, clip=settings.clip),
+        results=[*second.results, *compared],
+        # Baselines for the residuals are meaningless, and so are warnings about them.
+        training_summary=replace(summary, errors={**first.training_summary.errors, OWN: second.errors}),
+        shared=shared,
+        warning=first.warning if second.validation_error >= first.validation_error else None,
+    )
+
+
+def _fit_regressors(
+    data: TrainingData, prior: Prior, regressors: Sequence[Any], reads_side_info: bool, automatic: bool
+) -> tuple[OutOfFold | None, list[dict[str, Any]]]:
+    """Fit regressors out of fold to the residuals of a prior; their weights minimise the squared errors of query rows.
+
+    Return None if automatic regressors are not used, and the errors without and with regressors.  The prior was fitted to
+    the tasks of the query rows, so these are not held out.
+    """
+    prior, settings = replace(prior, clip=None, calibration=None), data.settings
     if isinstance(prior, MixturePrior):
         # A shift towards medians is not linear in the targets.
         prior = replace(prior, shifts=())
@@ -149,35 +176,16 @@ def learn_with_regressor(
     # Predictions of query rows are linear in the targets, except for the responsibilities of several components.
     gains = np.stack([before - held_out(y - part)[1] for part in shared.predict_parts(data.tasks).T], axis=1)
     weights = nnls(gains, before)[0]
-    target = episodes.query.y
     rests = before, before - gains @ weights
-    errors = [data.errors(episodes, clipped(target - rest, settings.clip), len(data)) for rest in rests]
-    names = [type(each).__name__ for each in regressors]
-    parts = {name: float(weight) for name, weight in zip(names, weights, strict=True)}
+    predictions = (clipped(episodes.query.y - rest, settings.clip) for rest in rests)
+    errors = [data.errors(episodes, prediction, len(data)) for prediction in predictions]
+    parts = {type(each).__name__: float(w) for each, w in zip(regressors, weights, strict=True)}
     compared = [
         {"kind": "common part", "common": common, "error": known_mean(each)}
         for common, each in zip((None, parts), errors, strict=True)
     ]
-    if automatic and not significant(errors[0] - errors[1]):
-        return replace(first, results=[*first.results, *compared])
-    shared = shared.weighted(weights, unexplained)
-    residual_tasks = shared.regressor.residual_tasks(data.tasks, shared.folds)
-    # Features of rows are computed from the residuals.
-    side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), residual_tasks)
-    # Only the sum of both parts is clipped.
-    rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
-    residual_source = None if source_in is None else partial(source_in, shared=shared)
-    second = learn(rest, progress=progress, source_in=residual_source)
-    summary = second.training_summary
-    return replace(
-        second,
-        prior=replace(second.prior, regressor=shared.regressor, clip=settings.clip),
-        results=[*second.results, *compared],
-        # Baselines for the residuals are meaningless, and so are warnings about them.
-        training_summary=replace(summary, errors={**first.training_summary.errors, OWN: second.errors}),
-        shared=shared,
-        warning=first.warning if second.validation_error >= first.validation_error else None,
-    )
+    is_used = not automatic or significant(errors[0] - errors[1])
+    return shared.weighted(weights, unexplained) if is_used else None, compared
 
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
@@ -232,6 +240,20 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     return more if is_dispersed else rest
 
 
+def _with_serial(data: TrainingData) -> TrainingData:
+    """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
+    if data.settings.time is None:
+        return data
+    settings = data.settings
+
+    def correlated(train: TrainingData) -> TrainingData:
+        serial = fit_serial(train.tasks, data.scaling, settings.time, settings.varying)
+        return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
+
+    serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
+    return correlated(data) if is_better(serial, plain, plain) else data
+
+
 def _learn_mixture(
     data: TrainingData,
     stage: Stages,
@@ -241,51 +263,45 @@ def _learn_mixture(
     """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
     growth = growth[0], data.response.noise(growth[1])
     selection = select(data, stage)
-    best = selection.best
+    best, structure = selection.best, selection.best.structure
     stage.begin("fit to all tasks")
-    with single_threaded_blas():
-        parts = data.statistics, data.seed(Draw.STRUCTURE_STARTS), selection.side, data.groups
-        fitter = StructureFitter.of(*parts, data.settings.fit_intercept)
-        if len(data) >= MANY_TASKS:
-            # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
-            fitter.starts = selection.starts
-        fitted, n_tasks = fitter.fit(best.structure), len(data)
-        if source_in is not None:
-            source = source_in(data.scaling, data.side, data.response)
-            fitted, n_tasks = refine(source, best.structure, fitted), source.totals().n_tasks
-        fitted = replace(fitted.scaled(growth[0]), noise=growth[1] * fitted.noise)
+    parts = data.statistics, data.seed(Draw.STRUCTURE_STARTS), selection.side, data.groups
+    fitter = StructureFitter.of(*parts, data.settings.fit_intercept)
+    if len(data) >= MANY_TASKS:
+        # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
+        fitter.starts = selection.starts
+    (fitted, log_likelihood), n_tasks = fitter.restricted(structure, data.settings.reml), len(data)
+    if source_in is not None:
+        source = source_in(data.scaling, data.side, data.response)
+        fitted, n_tasks = refine(source, structure, fitted), source.totals().n_tasks
+    fitted = replace(fitted.scaled(growth[0]), noise=growth[1] * fitted.noise)
     stage.begin("prior mean")
-    fits: list[Mixture] = best.fits
-    learned = fit_shifts(data, fitted, fits, stage)
-    shifts = learned.shifts
-    prior = data.prior(fitted, as_mean_shifts(shifts))
+    learned = fit_shifts(data, fitted, best.fits, stage)
+    prior = data.prior(fitted, learned.shifts)
     stage.begin("intervals")
     # A single task has no held-out tasks.  Intervals of counts are computed from the model, without calibration.
     if len(data) > 1 and data.response.is_gaussian:
-        of_folds = zip(fits, learned.folds, strict=True)
-        priors = (data.prior(fit, as_mean_shifts(of_fold)) for fit, of_fold in of_folds)
-        calibration = _calibration(data, priors, fitted.noise / growth[1])
+        of_folds = zip(best.fits, learned.folds, strict=True)
+        calibration = _calibration(data, (data.prior(*fold) for fold in of_folds), fitted.noise / growth[1])
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
-    errors, warning = shifts[-1].errors if shifts else best.errors, None
+    errors, warning = best.errors if learned.errors is None else learned.errors, None
     if (baseline := selection.better_baseline) is not None:
-        warning = f"X: held-out tasks are predicted worse than by {baseline}; {likely_cause(data)}"
-    with single_threaded_blas():
-        summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
-    structure = best.structure
+        warning = f"X: held-out tasks are predicted worse than by {baseline}; {ADVICE}"
+    summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
+    is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
+    if log_likelihood is not None and is_whole:
+        volume = data.scaling.log_volume(summary.n_rows, data.settings.reml)
+        summary = replace(summary, log_likelihood=log_likelihood - volume)
     return Learned(
         prior,
         replace(structure, n_components=fitted.n_components) if isinstance(structure, Atoms) else structure,
-        best.scale,
         selection.side if fitted.side is not None else None,
-        shifts[-1].penalty if shifts else None,
         errors,
-        shifts[-1].error if shifts else best.error,
         selection.results + learned.results,
-        fitted,
-        tuple(shifts),
         summary,
+        penalty=learned.penalty,
         warning=warning,
     )
 
@@ -295,29 +311,17 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
     best = selection.select()
     model = fit_factors(selection.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
-    if len(data) > 1:
-        priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
-        prior = replace(prior, calibration=_calibration(data, priors))
-    task_means = selection.task_mean_errors()
-    warning = None
+    task_means, warning = selection.task_mean_errors(), None
     if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
         warning = f"X: held-out tasks are predicted worse than by the mean of the task's rows; {ADVICE}"
     summary = basic_summary(data, best.errors, task_means)
     if len(data) > 1:
+        priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
+        prior = replace(prior, calibration=_calibration(data, priors))
         summary = replace(summary, compared=compared_structures(best, selection.candidates))
+    side = _effects_on_factors(data, model.relevance)
     return Learned(
-        prior,
-        best.structure,
-        best.scale,
-        _effects_on_factors(data, model.relevance),
-        None,
-        best.errors,
-        float(np.nanmean(best.errors)),
-        selection.results,
-        None,
-        (),
-        summary,
-        warning=warning,
+        prior, best.structure, side, best.errors, selection.results, summary, best.scale, warning=warning
     )
 
 
@@ -326,9 +330,8 @@ def _calibration(
 ) -> Calibration | None:
     """Collect the scores of held-out tasks; ``priors`` were learned from the training tasks of the folds."""
     held_out = ((data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True))
-    with single_threaded_blas():
-        settings = data.settings
-        return calibrate(held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise)
+    settings = data.settings
+    return calibrate(held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise)
 
 
 def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:
@@ -338,6 +341,89 @@ def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure |
     return SideStructure(tuple(effects)) if effects else None
 
 
-def as_mean_shifts(shifts: Sequence[FittedShift]) -> list[MeanShift]:
-    """Return the shifts without the results of their selection."""
-    return [MeanShift(shift.rows, shift.B, shift.summary) for shift in shifts]
+@dataclass(frozen=True)
+class RunningModel:
+    """The result of the last selection, with the model that stepwise EM continues."""
+
+    model: Stepwise
+    side_structure: SideStructure | None
+    prior: MixturePrior  # its scaling, features, response and shifts are used
+
+    @classmethod
+    def of(cls, learned: Learned) -> RunningModel:
+        prior = learned.prior
+        assert isinstance(prior, MixturePrior)
+        assert isinstance(learned.structure, Structure)
+        return cls(Stepwise(learned.structure, prior.model, prior.model), learned.side, prior)
+
+    def is_superseded_by(self, earlier: RunningModel, unseen: TaskSet) -> bool:
+        """Return whether an earlier model has the same structure and explains unseen tasks at least as well."""
+        same = (
+            earlier.model.structure == self.model.structure
+            and earlier.side_structure == self.side_structure
+            and earlier.prior.scaling is self.prior.scaling
+            and earlier.prior.response == self.prior.response
+        )
+        if not same or not len(unseen):
+            return same
+        statistics = self.prior.statistics(unseen)
+        own, other = (statistics.posterior(each.model.average).log_evidence.sum() for each in (self, earlier))
+        return bool(other >= own)
+
+    def advance(self, tasks: TaskSet, n_before: int) -> RunningModel:
+        """Return the model after a batch of tasks; with a shared regressor, their targets must be its residuals."""
+        return replace(self, model=self.model.advance(self.prior.statistics(tasks), n_before))
+
+    def current(self, selected: Prior) -> Prior:
+        """Return the ``selected`` prior with the current model."""
+        assert isinstance(selected, MixturePrior)
+        parts = {"side": self.prior.side, "shifts": self.prior.shifts}
+        return replace(selected, model=self.model.average, **parts)
+
+
+@dataclass(frozen=True)
+class TaskStream:
+    """The state of a stream of tasks in constant memory: a bounded sample for selection, and stepwise EM between selections.
+
+    Whenever the number of tasks has doubled, the model is learned from the sample by `learn`.  As long as the sample
+    contains all tasks, the result is the same as without a stream.  In between, each batch updates the model by one step of
+    EM (`Stepwise`) and is discarded.  Once the sample is smaller than the stream, scaling and features stay fixed.  If the
+    same structure is then selected again, the earlier model is kept, provided that it explains the tasks of the batch
+    outside the sample at least as well as the new fit to the sample.
+    """
+
+    seed: int
+    sample: Reservoir  # sample of the training tasks
+    validation: Reservoir  # sample of the validation tasks
+    n_tasks: int = 0
+    n_selected: int = 0  # number of tasks at the last selection
+    running: RunningModel | None = None  # None before the first selection
+
+    @classmethod
+    def begin(cls, seed: int) -> TaskStream:
+        return cls(seed, Reservoir(seed=seed), Reservoir(seed=seed + 1))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a selection is due."""
+        return self.n_tasks >= GROWTH * self.n_selected
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether scaling and features stay fixed."""
+        return self.running is not None and not self.sample.is_whole
+
+    def take(self, batch: TaskSet, validation: TaskSet | None = None) -> tuple[TaskStream, TaskSet]:
+        """Return the stream after a batch, and the tasks of the batch with their earlier rows, if these are stored.
+
+        Rows of a task in the sample are added to its earlier rows.  An earlier task outside the sample counts as new.
+        """
+        known = self.sample.contains(batch)
+        after = replace(
+            self,
+            sample=self.sample.take(batch),
+            validation=self.validation if validation is None else self.validation.take(validation),
+            n_tasks=self.n_tasks + int((~known).sum()) + (0 if validation is None else len(validation)),
+        )
+        # Use the earlier sample, because a task may leave the sample when further rows arrive.
+        return after, self.sample.with_earlier_rows(batch) if known.any() else batch

@@ -12,22 +12,20 @@ accepted or rejected together by the rule of `rule`, on the same tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
 from scipy.optimize import minimize
 
 from .._utils.records import cached_property
-from .._utils.threads import single_threaded_blas
-from ..feature_maps.posterior import TaskSummary
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..losses import BoxLoss, DualBox, Loss
 from ..priors.base import products
+from ..priors.mixture import MeanShift, TaskSummary
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import BATCH_FLOATS, Array, clipped
 from ..tasks.task_set import TaskSet
@@ -157,30 +155,29 @@ class QueryBias:
 
 
 @dataclass(frozen=True)
-class FittedShift:
-    """B (d, 1 + m) for tasks with about ``rows`` support rows; None if no penalty lowers the held-out error, or if all are rejected.
+class FittedShifts:
+    """Shifts, ordered by increasing support size; those without B are zero."""
 
-    B is in the scaling of the training tasks.  ``errors`` are the errors of the held-out tasks with this B.
-    """
+    shifts: Sequence[MeanShift]  # learned from all tasks
+    folds: Sequence[
+        Sequence[MeanShift]
+    ]  # learned from the training tasks of each fold, with the same penalties
+    results: list[dict[str, Any]]  # errors of all candidates
+    penalty: float | None = None  # for the largest support size; None without a shift
+    errors: Array | None = (
+        None  # errors of the held-out tasks at the largest support size; None if none was learned
+    )
+
+
+class _Search(NamedTuple):
+    """The result of the search over penalties for one support size."""
 
     rows: int
-    B: Array | None
-    summary: TaskSummary | None
-    penalty: float | None
-    errors: Array
-
-    @property
-    def error(self) -> float:
-        return known_mean(self.errors)
-
-
-@dataclass(frozen=True)
-class FittedShifts:
-    """Shifts, ordered by increasing support size."""
-
-    shifts: list[FittedShift]  # learned from all tasks
-    folds: list[list[FittedShift]]  # learned from the training tasks of each fold, with the same penalties
-    results: list[dict[str, Any]]  # errors of all candidates
+    penalty: float | None  # None if no penalty lowers the held-out error
+    folds: list[MeanShift]
+    errors: Array  # errors of the held-out tasks
+    without: Array  # errors without shifts
+    results: list[dict[str, Any]]
 
 
 @dataclass
@@ -198,25 +195,24 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
+    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.  If the noise
+    is correlated in time, a shift would imitate the correlation.
     """
-    learned = FittedShifts([], [[] for _ in fits], [])
-    if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
-        return learned
-    found = [
-        _select_penalty(data, fits, rows, tick) for rows in shift_sizes(data.tasks, data.settings.arrival)
-    ]
+    is_plain = data.response.is_gaussian and data.settings.serial is None
+    if not is_plain or data.is_wide or len(data) <= data.statistics.n_features:
+        return FittedShifts((), [()] * len(fits), [])
+    sizes = shift_sizes(data.tasks, data.settings.arrival)
+    searches = [_select_penalty(data, fits, rows, tick) for rows in sizes]
     # The shifts of all support sizes are accepted or rejected together, by the mean of their relative gains.
-    gains = [(without - in_folds[0].errors) / (known_mean(without) or 1.0) for in_folds, without, _ in found]
-    accepted = significant(np.mean(gains, axis=0))
-    for in_folds, without, results in found:
-        if not accepted:
-            in_folds = [FittedShift(shift.rows, None, None, None, without) for shift in in_folds]
-        learned.shifts.append(_fit_shift(data, model, in_folds[0]))
-        for fold, shift in zip(learned.folds, in_folds, strict=True):
-            fold.append(shift)
-        learned.results.extend(results)
-    return learned
+    gains = [(each.without - each.errors) / (known_mean(each.without) or 1.0) for each in searches]
+    if not significant(np.mean(gains, axis=0)):
+        nothing = ([MeanShift(rows)] * len(fits) for rows in sizes)
+        pairs = zip(searches, nothing, strict=True)
+        searches = [each._replace(penalty=None, folds=none, errors=each.without) for each, none in pairs]
+    shifts = [_fit_shift(data, model, each.rows, each.penalty) for each in searches]
+    folds = list(zip(*(each.folds for each in searches), strict=True))
+    results = [result for each in searches for result in each.results]
+    return FittedShifts(shifts, folds, results, searches[-1].penalty, searches[-1].errors)
 
 
 def shift_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
@@ -227,18 +223,16 @@ def shift_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
     return sorted({0, round(high / 4), round(high * 3 / 4)})
 
 
-def _fit_shift(data: TrainingData, model: Mixture, selected: FittedShift) -> FittedShift:
+def _fit_shift(data: TrainingData, model: Mixture, rows: int, penalty: float | None) -> MeanShift:
     """Fit B to all tasks with the penalty that was selected in the folds."""
-    if selected.penalty is None:
-        return selected
-    with single_threaded_blas():
-        order = np.random.default_rng(data.seed(Draw.ALL_BIAS_ROWS)).permutation(len(data))
-        tasks = data.tasks[np.sort(order[:BIAS_TASKS])]
-        n_repeats = 2 if len(data) < MANY_TASKS else 1
-        episodes = _episodes(data, tasks, selected.rows, data.seed(Draw.ALL_BIAS_ROWS, 1), n_repeats)
-        problem, summary = query_bias(data, episodes, model, None)
-        B = problem.fit(selected.penalty, exact=True)
-    return replace(selected, B=B, summary=summary)
+    if penalty is None:
+        return MeanShift(rows)
+    order = np.random.default_rng(data.seed(Draw.ALL_BIAS_ROWS)).permutation(len(data))
+    tasks = data.tasks[np.sort(order[:BIAS_TASKS])]
+    n_repeats = 2 if len(data) < MANY_TASKS else 1
+    episodes = _episodes(data, tasks, rows, data.seed(Draw.ALL_BIAS_ROWS, 1), n_repeats)
+    problem, summary = query_bias(data, episodes, model, None)
+    return MeanShift(rows, problem.fit(penalty, exact=True), summary)
 
 
 def _episodes(data: TrainingData, tasks: TaskSet, rows: int, seed: list[int], n_repeats: int = 1) -> Episodes:
@@ -248,53 +242,43 @@ def _episodes(data: TrainingData, tasks: TaskSet, rows: int, seed: list[int], n_
     return arrival.draw(tasks.single_rows(), rows, seed, 2 * n_repeats)
 
 
-def _select_penalty(
-    data: TrainingData, fits: list[Mixture], rows: int, tick: Tick
-) -> tuple[list[FittedShift], Array, list[dict[str, Any]]]:
-    """Decrease the penalty in all folds until the held-out error stops falling.
-
-    Return the shift of each fold at the best penalty, the errors without shifts, and the mean errors of all penalties.
-    """
-    with single_threaded_blas():
-        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
-        jobs = zip(data.folds, fits, strict=True)
-        paths: list[_Path] = parallel(joblib.delayed(_start)(data, fold, fit, rows) for fold, fit in jobs)
-        results: list[dict[str, Any]] = []
-        tried: list[tuple[Array, list[Array | None]]] = []
-        for penalty in (None, *PENALTIES):
-            errors = np.concatenate(parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths))
-            tried.append((errors, [path.B for path in paths]))
-            entry = {"kind": "conditional bias", "rows": rows, "penalty": penalty}
-            results.append({**entry, "error": known_mean(errors)})
-            best = min(range(len(tried)), key=lambda i: results[i]["error"])
-            tick(penalty is not None)
-            if len(tried) > best + PATIENCE:
-                break
-    without, (errors, Bs) = tried[0][0], tried[best]
-    penalty = results[best]["penalty"]
-    summaries = [None if penalty is None else path.summary for path in paths]
-    pairs = zip(Bs, summaries, strict=True)
-    return [FittedShift(rows, B, summary, penalty, errors) for B, summary in pairs], without, results
+def _select_penalty(data: TrainingData, fits: list[Mixture], rows: int, tick: Tick) -> _Search:
+    """Decrease the penalty in all folds until the held-out error stops falling."""
+    calls = ((data, fold, fit, rows) for fold, fit in zip(data.folds, fits, strict=True))
+    paths = list(data.in_parallel(_start, calls))
+    results: list[dict[str, Any]] = []
+    tried: list[tuple[Array, list[Array | None]]] = []
+    for penalty in (None, *PENALTIES):
+        errors = np.concatenate(list(data.in_parallel(_advance, ((data, path, penalty) for path in paths))))
+        tried.append((errors, [path.B for path in paths]))
+        entry = {"kind": "conditional bias", "rows": rows, "penalty": penalty}
+        results.append({**entry, "error": known_mean(errors)})
+        best = min(range(len(tried)), key=lambda i: results[i]["error"])
+        tick(penalty is not None)
+        if len(tried) > best + PATIENCE:
+            break
+    errors, Bs = tried[best]
+    pairs = zip(paths, Bs, strict=True)
+    folds = [MeanShift(rows) if B is None else MeanShift(rows, B, path.summary) for path, B in pairs]
+    return _Search(rows, results[best]["penalty"], folds, errors, tried[0][0], results)
 
 
 def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:
-    with single_threaded_blas():
-        seeds = data.seed(Draw.BIAS_ROWS, fold.number), data.seed(Draw.HELD_OUT_ROWS, fold.number)
-        train = _episodes(data, data.tasks[fold.train], rows, seeds[0])
-        held_out = _episodes(data, data.tasks[fold.held_out], rows, seeds[1])
-        problem, summary = query_bias(data, train, fit, None)
-        tested = query_bias(data, held_out, fit, summary)[0]
-        return _Path(problem, tested, held_out, len(fold.held_out), summary)
+    seeds = data.seed(Draw.BIAS_ROWS, fold.number), data.seed(Draw.HELD_OUT_ROWS, fold.number)
+    train = _episodes(data, data.tasks[fold.train], rows, seeds[0])
+    held_out = _episodes(data, data.tasks[fold.held_out], rows, seeds[1])
+    problem, summary = query_bias(data, train, fit, None)
+    tested = query_bias(data, held_out, fit, summary)[0]
+    return _Path(problem, tested, held_out, len(fold.held_out), summary)
 
 
 def _advance(data: TrainingData, path: _Path, penalty: float | None) -> Array:
     """Fit the B of a fold with the given penalty, and return the errors of its held-out tasks."""
-    with single_threaded_blas():
-        prediction = path.held_out.prediction
-        if penalty is not None:
-            path.B = path.train.fit(penalty, path.B)
-            prediction = path.held_out.predict(path.B)
-        return data.errors(path.episodes, clipped(prediction, data.settings.clip), path.n_tasks)
+    prediction = path.held_out.prediction
+    if penalty is not None:
+        path.B = path.train.fit(penalty, path.B)
+        prediction = path.held_out.predict(path.B)
+    return data.errors(path.episodes, clipped(prediction, data.settings.clip), path.n_tasks)
 
 
 def query_bias(

@@ -10,8 +10,9 @@ that of uncorrelated random effects.
 A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a guard:
 neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The number of
 components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the highest density
-is compared.  A dispersion of counts has to raise the density by two paired standard errors, and neither error may rise by two
-paired standard errors.
+is compared.  Noise that is correlated in time is a richer model, too: with uncorrelated random effects, it is compared with
+independent noise.  A dispersion of counts has to raise the density by two paired standard errors, and neither error may rise by
+two paired standard errors.
 
 Effects of side information, shared curves and shared products are proposed by their evidence in all tasks: the gain in log
 evidence has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves
@@ -25,8 +26,8 @@ averaged over several numbers of support rows, by two paired standard errors.  T
 rows by two paired standard errors.  These rows are not held out: the prior was fitted to their tasks, and only the regressor
 was not.
 
-Shared curves and products are decided first, and all other models are compared on the residuals.  The dispersion of counts is
-next, then side information with the covariance, low rank, components, atoms and shifts.  With hundreds of columns, more
+Shared curves and products are decided first, and all other models are compared on the residuals.  The dispersion of counts and
+noise that is correlated in time are next, then side information with the covariance, low rank, components, atoms and shifts.  With hundreds of columns, more
 factors are a richer model, and effects of side information are proposed without a test.  A single task is fitted by ridge
 regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
 """

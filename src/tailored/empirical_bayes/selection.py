@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
-import joblib
 import numpy as np
 
 from .._utils.progress import Stages
-from .._utils.threads import single_threaded_blas
+from ..gaussian.em import fit_mixture
 from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
-from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
     GATE_PENALTY,
     TRUNCATIONS,
@@ -50,10 +49,11 @@ COUNTING_TASKS = 1200
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of held-out tasks for a warning about baselines, and for automatic regressors.
 LEAST_COMPARED = 10
-#: A column is unusual if it is more than this many times as large in one task as in the median task.
-UNUSUAL = 5.0
 #: What to check if a baseline is better.
-ADVICE = "look at groups (are rows that belong together in one task?), and whether the columns of X predict y"
+ADVICE = (
+    "look at groups (are rows that belong together in one task?), at columns of X that are labels or have another unit in "
+    "some tasks, at fit_intercept, and whether the columns of X predict y"
+)
 
 
 @dataclass(frozen=True)
@@ -67,21 +67,39 @@ class Candidate(Score):
 
 @dataclass(frozen=True)
 class Selection:
-    """The selected candidate, and the results of all candidates."""
+    """The selected candidate, and all candidates."""
 
     best: Candidate
     side: SideStructure | None  # structure of the effects of side information
-    results: list[dict[str, Any]]  # errors and densities of all candidates
-    starts: dict[Structure, Mixture]  # models of the first fold, used as starts of the fit to all tasks
     candidates: list[Candidate]
-    ridge: Candidate | None  # the baseline of independent tasks
     task_mean_errors: Array  # errors of the held-out tasks when the mean of their support rows is predicted
-    better_baseline: str | None = None  # a baseline with significantly lower errors
+    ridge: Candidate | None = None  # the baseline of independent tasks
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """Errors and densities of all candidates."""
+        return [
+            {**each.structure.describe(), "error": each.error, "density": each.mean_density}
+            for each in self.candidates
+        ]
+
+    @property
+    def starts(self) -> dict[Structure, Mixture]:
+        """Models of the first fold, used as starts of the fit to all tasks."""
+        return {each.structure: each.fits[0] for each in self.candidates}
+
+    @property
+    def better_baseline(self) -> str | None:
+        """A baseline with significantly lower errors."""
+        baselines = {"the mean of their own rows": self.task_mean_errors}
+        for pooled in (each for each in self.candidates if each.structure.is_pooled):
+            baselines["one fit to the rows of all tasks"] = pooled.errors
+        return better_baseline(self.best.errors, baselines)
 
 
 @dataclass(frozen=True)
 class FoldState:
-    """The fitter of a fold, its held-out tasks, and their support and query rows; ``prior`` has no support rows."""
+    """The fitter of a fold, its held-out tasks, and two sets of their support and query rows: episodes, and no support."""
 
     fold: Fold
     fitter: StructureFitter
@@ -92,46 +110,42 @@ class FoldState:
     no_rows: Tasks
 
 
-#: Function that returns the state of a fold, which is computed once.
-StateOf = Callable[[Fold], FoldState]
-
-
 def select(data: TrainingData, stage: Stages) -> Selection:
     """Select effects of side information and a structure."""
-    with single_threaded_blas():
-        stage.begin("side information")
-        side = _propose_side(data)
-        state_of = cache(lambda fold, side: _fold_state(data, fold, side))
-        stage.begin("structures")
-        if len(data) == 1:
-            # A single task carries no information about other tasks.
-            folds = [state_of(fold, None) for fold in data.folds]
-            tried = _score_chains(data, folds, [ridge_structures()], stage)
-            best = max(tried, key=lambda c: c.mean_density)
-            return _selection(data, folds, best, None, tried, None)
-        folds, tried, single = _select_covariance(data, side, state_of, stage)
-        if side is not None:
-            same = [[single.structure]]
-            without = _prepare(data, data.folds, same, lambda fold: state_of(fold, None))
-            if not is_as_good(single, _score_chains(data, without, same, stage)[0]):
-                side = None
-                folds, tried, single = _select_covariance(data, side, state_of, stage)
-        best = single
-        if data.may_have_low_rank and data.settings.varying is None:
-            # The first has one component; its number of factors and its scales were set by the evidence on held-out tasks.
-            first, *others = _low_rank(data, folds)
-            best = first if is_as_good(first, best) else best
-            best = _richest(others, best, single)
-            tried += [first, *others]
-        if not data.is_wide and data.settings.varying is None:
-            stage.begin("number of components")
-            mixtures = _mixtures(data, folds, best, single, stage)
-            best = _richest(sorted(mixtures, key=lambda c: -c.mean_density)[:1], best, single)
-            atoms = _atoms(data, folds, best, single)
-            best = _richest(atoms, best, single)
-            tried += [*mixtures, *atoms]
-        ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response.is_gaussian else []
-        return _selection(data, folds, best, side, tried, min(ridges, key=lambda c: c.error, default=None))
+    stage.begin("side information")
+    side = _propose_side(data)
+    states = cache(lambda side: list(data.in_parallel(_fold_state, ((data, f, side) for f in data.folds))))
+    stage.begin("structures")
+    if len(data) == 1:
+        # A single task carries no information about other tasks.
+        tried = _score_chains(data, states(None), [ridge_structures()], stage)
+        best = max(tried, key=lambda c: c.mean_density)
+        return Selection(best, None, tried, _task_mean_errors(data, states(None)))
+    folds = states(side)
+    tried, single = _select_covariance(data, folds, stage)
+    if side is not None:
+        without = _score_chains(data, states(None), [[single.structure]], stage)[0]
+        if not is_as_good(single, without):
+            side, folds = None, states(None)
+            tried, single = _select_covariance(data, folds, stage)
+    best = single
+    is_free = data.settings.varying is None and data.settings.covariance is None
+    if data.may_have_low_rank and is_free:
+        # The first has one component; its number of factors and its scales were set by the evidence on held-out tasks.
+        first, *others = _low_rank(data, folds)
+        best = first if is_as_good(first, best) else best
+        best = _richest(others, best, single)
+        tried += [first, *others]
+    if not data.is_wide and is_free:
+        stage.begin("number of components")
+        mixtures = _mixtures(data, folds, best, single, stage)
+        best = _richest(sorted(mixtures, key=lambda c: -c.mean_density)[:1], best, single)
+        atoms = _atoms(data, folds, best, single)
+        best = _richest(atoms, best, single)
+        tried += [*mixtures, *atoms]
+    ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response.is_gaussian else []
+    ridge = min(ridges, key=lambda c: c.error, default=None)
+    return Selection(best, side, tried, _task_mean_errors(data, folds), ridge)
 
 
 def _richest(richer: Sequence[Candidate], best: Candidate, single: Candidate) -> Candidate:
@@ -141,22 +155,8 @@ def _richest(richer: Sequence[Candidate], best: Candidate, single: Candidate) ->
     return best
 
 
-def _selection(
-    data: TrainingData,
-    folds: list[FoldState],
-    best: Candidate,
-    side: SideStructure | None,
-    tried: list[Candidate],
-    ridge: Candidate | None,
-) -> Selection:
-    results = [{**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in tried]
-    task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
-    baselines = {"the mean of their own rows": task_means}
-    for pooled in (c for c in tried if c.structure.is_pooled):
-        baselines["one fit to the rows of all tasks"] = pooled.errors
-    starts = {c.structure: c.fits[0] for c in tried}
-    better = better_baseline(best.errors, baselines)
-    return Selection(best, side, results, starts, tried, ridge, task_means, better)
+def _task_mean_errors(data: TrainingData, folds: list[FoldState]) -> Array:
+    return np.concatenate([data.task_mean_errors(fold.episodes, len(fold.held_out)) for fold in folds])
 
 
 def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingData]) -> Score:
@@ -165,28 +165,27 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
     It returns the data of all tasks with these parts subtracted from the targets.
     """
     structure, scored = MixedModel("diagonal", varying=data.settings.varying), []
-    with single_threaded_blas():
-        for fold in data.folds:
-            rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
-            state = _fold_state(rest, fold, None)
-            scored.append(_score(rest, state, structure, state.fitter.fit(structure)))
+    for fold in data.folds:
+        rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
+        state = _fold_state(rest, fold, None)
+        scored.append(_score(rest, state, structure, state.fitter.fit(structure)))
     return _join(scored)
 
 
 def _select_covariance(
-    data: TrainingData, side: SideStructure | None, state_of: Callable[..., FoldState], stage: Stages
-) -> tuple[list[FoldState], list[Candidate], Candidate]:
-    """Fit one Gaussian with each covariance; return the folds, all candidates and the selected one."""
-    settings = data.settings
-    d = data.statistics.n_features
+    data: TrainingData, folds: list[FoldState], stage: Stages
+) -> tuple[list[Candidate], Candidate]:
+    """Fit one Gaussian with each covariance; return all candidates and the selected one."""
+    settings, d = data.settings, data.statistics.n_features
     chains = covariance_structures(d, settings.fit_intercept, settings.varying, full=not data.is_wide)
-    folds = _prepare(data, data.folds, chains, lambda fold: state_of(fold, side))
+    if settings.covariance is not None:
+        chains = [[MixedModel(settings.covariance, varying=settings.varying)]]
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
     # the variance of random effects multiplies the means, which can explode, however likely the counts are.
     simplest, *others = [c for c in tried if not (data.response.is_gaussian and c.structure.is_pooled)]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
-    return folds, tried, max(usable, key=lambda candidate: candidate.mean_density)
+    return tried, max(usable, key=lambda candidate: candidate.mean_density)
 
 
 def _mixtures(
@@ -199,41 +198,25 @@ def _mixtures(
     chain = [MixtureModel(n_components=n_components, truncation=threshold) for threshold in TRUNCATIONS]
     if data.has_side:
         chain += [replace(each, gate_penalty=GATE_PENALTY) for each in chain]
-    _prepare(data, data.folds, [chain], lambda fold: next(f for f in folds if f.fold is fold))
     return _score_chains(data, folds, [chain], stage)
-
-
-def _prepare(
-    data: TrainingData, folds: list[Fold], chains: Sequence[Sequence[Structure]], state_of: StateOf
-) -> list[FoldState]:
-    """Fit the plain mixed models, from which other structures start, to the training tasks of each fold."""
-    starts = {structures[0].plain for structures in chains}
-
-    def prepare(fold: Fold) -> FoldState:
-        with single_threaded_blas():
-            state = state_of(fold)
-            for plain in starts:
-                if plain is not None:
-                    state.fitter.fit(plain)
-            return state
-
-    parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
-    return list(parallel(joblib.delayed(prepare)(fold) for fold in folds))
 
 
 def _score_chains(
     data: TrainingData, folds: list[FoldState], chains: Sequence[Sequence[Structure]], stage: Stages
 ) -> list[Candidate]:
-    """Fit and evaluate all structures on the folds of one partition."""
+    """Fit and evaluate all structures on the folds of one partition.
 
-    def score(fold: FoldState, structures: Sequence[Structure]) -> list[Candidate]:
-        with single_threaded_blas():
-            fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
-            return [_score(data, fold, structure, fitter.fit(structure)) for structure in structures]
+    The plain mixed models are fitted first, because other structures start from them.
+    """
+    starts = {plain for structures in chains if (plain := structures[0].plain) is not None}
+    list(data.in_parallel(lambda fold, plain: fold.fitter.fit(plain), product(folds, starts)))
 
-    parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem", return_as="generator")
+    def score(structures: Sequence[Structure], fold: FoldState) -> list[Candidate]:
+        fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
+        return [_score(data, fold, structure, fitter.fit(structure)) for structure in structures]
+
     scored: list[list[Candidate]] = []
-    for of_chain in parallel(joblib.delayed(score)(fold, each) for each in chains for fold in folds):
+    for of_chain in data.in_parallel(score, product(chains, folds)):
         scored.append(of_chain)
         stage(1)
     n = len(folds)
@@ -243,11 +226,13 @@ def _score_chains(
 
 def _join(of_folds: Sequence[Candidate]) -> Candidate:
     """Join the results of one structure on the folds, in their order."""
-    results: Any = {
-        name: np.concatenate([getattr(candidate, name) for candidate in of_folds])
-        for name in ("density", "errors", "prior_errors")
-    }
-    return replace(of_folds[0], fits=[fit for candidate in of_folds for fit in candidate.fits], **results)
+    return replace(
+        of_folds[0],
+        density=np.concatenate([candidate.density for candidate in of_folds]),
+        errors=np.concatenate([candidate.errors for candidate in of_folds]),
+        prior_errors=np.concatenate([candidate.prior_errors for candidate in of_folds]),
+        fits=[fit for candidate in of_folds for fit in candidate.fits],
+    )
 
 
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
@@ -267,16 +252,15 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     T = len(train[0].tasks)
     most = min(MOST_FACTORS, T // TASKS_PER_FACTOR, d // 2)
     out = []
-    with single_threaded_blas():
-        for selected in LowRankSearch(train, held_out)(most):
-            n_factors, n_components, rank = selected.numbers
-            structure = LowRank(n_factors, rank, selected.calibration, n_components=n_components)
-            pairs = zip(folds, selected.models, strict=True)
-            fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
-            out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
-        full = MixedModel()
-        if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
-            out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
+    for selected in LowRankSearch(train, held_out)(most):
+        n_factors, n_components, rank = selected.numbers
+        structure = LowRank(n_factors, rank, selected.calibration, n_components=n_components)
+        pairs = zip(folds, selected.models, strict=True)
+        fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
+        out.append(_join([_score(data, fold, structure, fit) for fold, fit in fits]))
+    full = MixedModel()
+    if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
+        out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out
 
 
@@ -352,33 +336,27 @@ def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
 
 def count_components(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> int:
     """Select the number of components with short fits; each number is compared with the last that was accepted."""
-    some, n_tasks = list[FoldState](), 0
-    for fold in folds:
-        if n_tasks < COUNTED_TASKS:
-            some.append(fold)
-            n_tasks += len(fold.held_out)
-    least_train = min(len(fold.fitter.tasks) for fold in some)
+    ends = np.cumsum([len(fold.held_out) for fold in folds])
+    some = folds[: int(np.searchsorted(ends, COUNTED_TASKS)) + 1]
+    n_tasks, least_train = ends[len(some) - 1], min(len(fold.fitter.tasks) for fold in some)
     plain = MixedModel()
 
     def attempt(K: int) -> Score:
         scored = []
         for fold in some:
             fitter, seed = fold.fitter, data.seed(Draw.COMPONENT_STARTS, K)
-            start = replace(fitter.most_likely(plain), side=None)
-            tasks = (
-                fitter.tasks.take(slice(None, COUNTING_TASKS))
-                if len(fitter.tasks) > COUNTING_TASKS
-                else fitter.tasks
-            )
+            start = replace(fitter.fit(plain), side=None)
+            tasks = fitter.tasks.take(slice(None, COUNTING_TASKS))
             mixture = fit_mixture(tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
-            if data.has_side and tasks is fitter.tasks:
+            if data.has_side and len(tasks) == len(fitter.tasks):
                 mixture = fitter.with_gates(mixture, GATE_PENALTY, max_iter=5)
             scored.append(_score(data, fold, plain, replace(mixture, side=fitter.side)))
         return _join(scored)
 
     def on_same_tasks(candidate: Score) -> Score:
-        n = sum(len(fold.held_out) for fold in some)
-        return Score(candidate.density[:n], candidate.errors[:n], candidate.prior_errors[:n])
+        return Score(
+            *(part[:n_tasks] for part in (candidate.density, candidate.errors, candidate.prior_errors))
+        )
 
     last, reference, n_components, n_failures = on_same_tasks(best), on_same_tasks(single), 1, 0
     for K in COMPONENTS:
@@ -398,27 +376,3 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
     # One percent more, because a variance that is estimated as almost zero has a tiny but certain cost.
     better = [name for name, values in baselines.items() if significant(errors - 1.01 * values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)
-
-
-def likely_cause(data: TrainingData) -> str:
-    """Return what to check if a baseline is better: the most unusual column of X, or other possible causes."""
-    statistics = data.statistics
-    d, T = data.tasks.n_features, len(statistics)
-    squares = statistics.gram[:, np.arange(d), np.arange(d)] / np.maximum(statistics.sizes, 1.0)[:, None]
-    sizes = np.sqrt(squares[statistics.sizes > 0])
-    if d and T > 1 and len(sizes):
-        middle = np.median(sizes, axis=0)
-        encoding = data.tasks.encoding
-        is_own = (
-            np.ones(d, dtype=bool) if encoding is None else encoding.feature_names == encoding.source_names
-        )
-        ratios = np.where(is_own, sizes.max(axis=0) / np.where(middle > 0, middle, np.inf), 0.0)
-        worst = int(ratios.argmax())
-        if ratios[worst] > UNUSUAL:
-            names = data.tasks.feature_names
-            column = worst if names is None else repr(str(names[worst]))
-            found = f"which is {ratios[worst]:.0f} times as large in one task as in most"
-            return f"look at column {column} of X, {found}: is it a label, or in another unit?"
-    if not data.settings.fit_intercept:
-        return "look at fit_intercept, which is False: the targets may need an intercept"
-    return f"no column of X stands out: {ADVICE}"

@@ -16,12 +16,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.threads import single_threaded_blas
 from ..feature_maps import SideVector
 from ..feature_maps.side_features import LARGEST_RANGE, Curve
 from ..gaussian.em import fit_mixed_model
@@ -29,7 +28,7 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
 from ..gaussian.side import best_gain, least_gain
 from ..gaussian.sites import ResponseRows
-from ..priors.shared_effects import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
+from ..priors.shared import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import TrainingData
@@ -92,25 +91,22 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
     encoder = None
     if curved:
         numeric = [j for j in _usable(tasks.X) if j not in sizes]
-        terms += [term for j in numeric if (term := _curve(tasks.X, j)) is not None]
-        terms += [term for pair in combinations(numeric, 2) if (term := _product(tasks.X, pair)) is not None]
+        found = [_curve(tasks.X, j) for j in numeric]
+        found += [_product(tasks.X, pair) for pair in combinations(numeric, 2)]
         if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
             encoder = data.side.encoder
-        side = SharedEffects((), encoder).encode(tasks)
+        side = SharedEffects((), encoder=encoder).encode(tasks)
         if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS:
             for k in _usable(side):
                 s = np.repeat(side[:, k], tasks.sizes)
-                terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
-                # Effects of side information on slopes are fitted later; here they only compete with curves.
-                terms += [
-                    SharedTerm(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric
-                ]
+                found += [_curve(tasks.X, j, (k, s)) for j in numeric]
+                found += [_slope(tasks.X[:, j], s) for j in numeric]
+        terms += [term for term in found if term is not None]
     if not terms:
         return None
     levels = tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items())
-    nothing = SharedEffects(levels, encoder)
-    with single_threaded_blas():
-        return _fit(data.without(nothing), tasks, terms, nothing)
+    nothing = SharedEffects(levels, encoder=encoder)
+    return _fit(data.without(nothing), tasks, terms, nothing)
 
 
 def _usable(X: Array) -> list[int]:
@@ -121,9 +117,11 @@ def _usable(X: Array) -> list[int]:
     return np.flatnonzero(usable).tolist()
 
 
-def _slope(x: Array, s: Array) -> Array:
+def _slope(x: Array, s: Array) -> SharedTerm:
+    """Return an effect of side information on a slope: it is fitted later, and here only competes with curves."""
     values = (x - x.mean()) * (s - s.mean())
-    return np.asarray(values / (np.sqrt(np.mean(values**2)) or 1.0))[:, None]
+    values = values / (np.sqrt(np.mean(values**2)) or 1.0)
+    return SharedTerm(values[:, None], None, "slope by side information")
 
 
 def _levels(codes: Array, column: int, n: int) -> SharedTerm:
@@ -152,7 +150,7 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Shared
         values = values * (by[1] - centre)[:, None]
     size = np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0
 
-    def effect(scale: float, u: Array, *_: Any) -> SharedCurve:
+    def effect(scale: float, u: Array, *_: object) -> SharedCurve:
         coef = basis @ u / size
         return SharedCurve(curve, scale * coef, scale * float(mean @ coef), position, centre)
 
@@ -167,7 +165,7 @@ def _product(X: Array, columns: tuple[int, int]) -> SharedTerm | None:
     if not size > 1e-9 * np.abs(values).max(initial=0.0):
         return None
 
-    def effect(scale: float, u: Array, *_: Any) -> SharedProduct:
+    def effect(scale: float, u: Array, *_: object) -> SharedProduct:
         coef = float(u[0] / size)
         first, second = centre.tolist()
         return SharedProduct(columns, (first, second), scale * coef, scale * (level * coef))
@@ -188,7 +186,7 @@ def _fit(
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
-        part = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0))
+        part = effects.predict(tasks.X, effects.encode_rows(tasks))
         rows = _gaussian_rows(data, rest, statistics, model, part)
         H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
         left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
@@ -210,9 +208,9 @@ def _fit(
             if term.effect is not None and (i in kept or term.kind == "levels")
         ]
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
-        used_encoder = encoder if reads_side else None
-        effects = SharedEffects(tuple(made), used_encoder, statistics.skewness(model))
-        change = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0)) - part
+        skewness = statistics.skewness(model)
+        effects = SharedEffects(tuple(made), skewness, encoder=encoder if reads_side else None)
+        change = effects.predict(tasks.X, effects.encode_rows(tasks)) - part
         if n_rounds >= least and (is_linear or np.abs(change).max(initial=0.0) < SETTLED):
             break
     if not effects.effects:

@@ -15,7 +15,7 @@ from .._utils.validation import check_shape
 from ..gaussian.errors import MeanCovariance, mean_covariance
 from ..gaussian.mixture import Mixture, log_gates
 from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
-from ..tasks.rows import Array, overall_mean
+from ..tasks.rows import Array
 from .data import Draw, TrainingData
 from .selection import Candidate, Selection
 
@@ -64,14 +64,12 @@ class TrainingSummary(Record):
 
     n_tasks: int
     n_rows: int
-    target_mean: float
     loss: str
     #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
     errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
+    log_likelihood: float | None = None  # in the user's units; restricted with REML
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
-    mixed_model: Mixture | None = None  # mixed model with full covariance, fitted to the same tasks
-    ridge: float | None = None  # the best ridge regression per task has τ = ridge · I
     side: SideSummary | None = None
     #: The best structure of each kind by name, the selected one first.
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
@@ -89,8 +87,7 @@ class TrainingSummary(Record):
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
     """Return a summary with the numbers of tasks and rows, and the errors of the prior and of the task mean."""
     by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
-    n_rows, mean = len(data.tasks.y), overall_mean(data.tasks)
-    return TrainingSummary(len(data), n_rows, mean, data.settings.loss.name, by_method)
+    return TrainingSummary(len(data), len(data.tasks.y), data.settings.loss.name, by_method)
 
 
 def training_summary(
@@ -116,19 +113,15 @@ def training_summary(
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
     )
-    baselines, mixed_model = _baselines(selection), None
+    baselines = _baselines(selection)
     if not data.response.is_gaussian and data.has_side:
         # Its effects of the side information are those of tasks with random effects, which are larger.
         baselines.pop(POOLED, None)
-    if MIXED_MODEL in baselines:
-        mixed_model = replace(fitter, starts=selection.starts).fit(baselines[MIXED_MODEL].structure)
     return replace(
         summary,
         errors={**summary.errors, **{name: baseline.errors for name, baseline in baselines.items()}},
         row_moment=moment,
         mean=mean,
-        mixed_model=mixed_model,
-        ridge=None if selection.ridge is None else selection.ridge.structure.ridge,
         side=_side_summary(data, model, moment),
         compared=compared_structures(selection.best, _best_of_kinds(data, selection)),
     )

@@ -19,7 +19,6 @@ from .._utils.validation import (
     check_divisor,
     check_positive,
     check_psd,
-    check_real,
     check_shape,
     is_missing,
     name_some,
@@ -149,7 +148,7 @@ def _averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
 
 
 class SideVector(FeatureMap):
-    """The side information itself.
+    """The side information itself: numbers, missing-value indicators, and indicators of categories, in this order.
 
     Numeric tables are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
     category gives zeros) and the numeric columns are standardised, so that all have comparable scales.
@@ -160,24 +159,22 @@ class SideVector(FeatureMap):
     """
 
     needs_rows, needs_side_info = False, True
-    #: Column means, if the table is numeric.
-    means: Array | None = None
-    #: Positions of the columns with a missing-value indicator, if the table is numeric.
+    #: The categories of each column, None being the missing one; None for a numeric column.
+    categories: list[list[Any] | None] | None = None
+    #: Means, shifts and scales of the numeric columns, (3, m).
+    numbers: Array | None = None
+    #: Positions of the numeric columns with a missing-value indicator.
     indicated: tuple[int, ...] = ()
-    #: The categories, or mean and standard deviation, of each column, if the table has categories.
-    categories: list[dict[str, Any]] | None
-
-    def __init__(self) -> None:
-        self.categories = None
 
     def restore(self) -> None:
-        if self.means is not None:
-            check_shape("means", self.means, None)
-        n = 0 if self.means is None else len(self.means)
-        if sorted(set(self.indicated)) != list(self.indicated) or not all(0 <= j < n for j in self.indicated):
-            raise ValueError("indicated: must be increasing positions of numeric columns")
-        for i, code in enumerate(self.categories or ()):
-            _check_code(code, f"categories.{i}")
+        if self.categories is None or self.numbers is None:
+            return
+        check_shape("numbers", self.numbers, 3, len(self._numeric))
+        check_divisor("numbers", self.numbers[2])
+        if not set(self.indicated) <= set(self._numeric):
+            raise ValueError("indicated: must be positions of numeric columns")
+        if any(len(set(values)) != len(values) for values in self.categories if values is not None):
+            raise ValueError("categories: must differ")
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = _side_table(tasks)
@@ -185,12 +182,17 @@ class SideVector(FeatureMap):
             if len(column) and all(is_missing(value) for value in column):
                 name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
                 raise ValueError(f"side_info: column {name} has no value in any task; drop the column")
-        if table.dtype == object:
-            self.categories, self.means, self.indicated = [_encoding(column) for column in table.T], None, ()
-        else:
-            missing = np.isnan(table)
-            self.categories, self.means = None, np.nanmean(table, axis=0)
-            self.indicated = tuple(np.flatnonzero(missing.any(axis=0)).tolist())
+        mixed = table.dtype == object
+        self.categories = [_categories(column) if mixed else None for column in table.T]
+        values = table[:, self._numeric].astype(float)
+        means = np.nanmean(values, axis=0) if values.size else np.zeros(values.shape[1])
+        shifts, scales = np.zeros_like(means), np.ones_like(means)
+        if mixed:
+            deviations = np.array([np.std(column[~np.isnan(column)]) for column in values.T])
+            shifts, scales = means, np.where(deviations > 0.0, deviations, 1.0)
+        self.numbers = np.array([means, shifts, scales])
+        missing = np.isnan(values).any(axis=0)
+        self.indicated = tuple(np.array(self._numeric, dtype=int)[missing].tolist())
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
@@ -201,104 +203,85 @@ class SideVector(FeatureMap):
         return self._encode(tasks)[1]
 
     @property
+    def _numeric(self) -> list[int]:
+        return [j for j, values in enumerate(self.categories or ()) if values is None]
+
+    @property
+    def _categorical(self) -> list[tuple[int, list[Any]]]:
+        return [(j, values) for j, values in enumerate(self.categories or ()) if values is not None]
+
+    @property
     def origins(self) -> list[int]:
         """The table column that each feature comes from."""
-        if self.categories is None:
-            assert self.means is not None
-            return [*range(len(self.means)), *self.indicated]
-        widths = [
-            1 + bool(code.get("indicator", False)) if "mean" in code else len(code["values"])
-            for code in self.categories
-        ]
-        return np.repeat(np.arange(len(widths)), widths).tolist()
+        return [*self._numeric, *self.indicated, *(j for j, values in self._categorical for _ in values)]
 
     def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
         """Return (column, category, feature changes) for a unit of each number, and for each category against the first."""
-        found, origins = list[tuple[int, str, dict[int, float]]](), self.origins
-        for f, column in enumerate(origins):
-            first, code = origins.index(column), {} if self.categories is None else self.categories[column]
-            if "values" not in code:
-                unit = {f: 1.0 / code.get("deviation", 1.0)} if f == first else {f: 1.0}
-                found.append((column, "" if f == first else "missing", unit))
-            elif f > first:
-                value = code["values"][f - first]
-                found.append((column, "missing" if value is None else str(value), {f: 1.0, first: -1.0}))
+        assert self.numbers is not None
+        scales = self.numbers[2].tolist()
+        found = [(j, "", {f: 1.0 / scales[f]}) for f, j in enumerate(self._numeric)]
+        found += [(j, "missing", {f: 1.0}) for f, j in enumerate(self.indicated, len(found))]
+        first = len(found)
+        for j, values in self._categorical:
+            names = ["missing" if value is None else str(value) for value in values]
+            found += [(j, name, {first + i: 1.0, first: -1.0}) for i, name in enumerate(names) if i]
+            first += len(values)
         return found
 
     def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
         """Return the features, and a mask of the observed ones."""
+        if self.categories is None or self.numbers is None:
+            raise self._not_fitted()
         table = _side_table(tasks)
-        codes = self.means if self.categories is None else self.categories
-        if codes is not None and table.shape[1] != len(codes):
-            raise ValueError(f"side_info: expected {len(codes)} columns as in fit, got {table.shape[1]}")
-        if self.categories is None:
-            values = _as_numbers(table, "the side information")
-            missing = np.isnan(values)
-            indicators = missing[:, list(self.indicated)]
-            if missing.any() and self.means is not None:
-                values = np.where(missing, self.means, values)
-            return np.hstack([values, indicators]), np.hstack([~missing, np.ones_like(indicators)])
-        names = [repr(name) for name in tasks.side_names] if tasks.side_names else range(len(self.categories))
-        columns = zip(table.T, self.categories, names, strict=True)
-        features, known = zip(*(_encoded(*column) for column in columns), strict=True)
-        return np.hstack(features), np.hstack(known)
+        if table.shape[1] != len(self.categories):
+            raise ValueError(
+                f"side_info: expected {len(self.categories)} columns as in fit, got {table.shape[1]}"
+            )
+        means, shifts, scales = self.numbers
+        values = _as_numbers(table[:, self._numeric])
+        missing = np.isnan(values)
+        features = [(np.where(missing, means, values) - shifts) / scales]
+        features.append(missing[:, np.searchsorted(self._numeric, self.indicated)].astype(float))
+        for j, categories in self._categorical:
+            name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
+            features.append(_one_hot(table[:, j], categories, name))
+        encoded = np.hstack(features)
+        known = np.ones(encoded.shape, dtype=bool)
+        known[:, : len(means)] = ~missing
+        return encoded, known
 
 
-def _check_code(code: dict[str, Any], name: str) -> None:
-    """Raise a ValueError unless this is the encoding of one column."""
-    if set(code) == {"values"}:
-        values = code["values"]
-        if not isinstance(values, list) or len(set(values)) != len(values):
-            raise ValueError(f"{name}: values must be a list of different categories")
-    elif {"mean", "deviation"} <= set(code) <= {"mean", "deviation", "indicator"}:
-        check_real(f"{name}.mean", code["mean"])
-        check_divisor(f"{name}.deviation", check_real(f"{name}.deviation", code["deviation"]))
-    else:
-        raise ValueError(f"{name}: must have values, or a mean and a deviation")
+def _categories(column: NDArray[Any]) -> list[Any] | None:
+    """Return the categories of a column of a table with objects; None if it is numeric."""
+    known = [value for value in column if not is_missing(value)]
+    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
+        return None
+    categories = sorted(set(known), key=lambda value: (str(type(value)), value))
+    return [*categories, None] if len(known) < len(column) else categories
 
 
-def _as_numbers(table: NDArray[Any], what: str) -> Array:
-    """Convert a table that was numeric in fit to floats; raise ValueError if it contains strings."""
+def _as_numbers(columns: NDArray[Any]) -> Array:
+    """Convert columns that were numeric in fit to floats; raise ValueError if they contain text."""
     try:
-        if table.dtype == object and any(isinstance(value, str) for value in table.ravel()):
-            raise ValueError("strings")
-        return table.astype(float)
+        if columns.dtype == object and any(isinstance(value, str) for value in columns.ravel()):
+            raise ValueError("text")
+        return columns.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"side_info: {what} was numeric in fit and contains text now; give the same columns as in fit"
+            "side_info: a column was numeric in fit and contains text now; give the same columns as in fit"
         ) from error
 
 
-def _encoding(column: NDArray[Any]) -> dict[str, Any]:
-    known = [value for value in column if not is_missing(value)]
-    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
-        values = np.array(known, dtype=float)
-        return {
-            "mean": float(values.mean()),
-            "deviation": float(values.std()) or 1.0,
-            "indicator": len(known) < len(column),
-        }
-    categories = sorted(set(known), key=lambda value: (str(type(value)), value))
-    return {"values": [*categories, None] if len(known) < len(column) else categories}
-
-
-def _encoded(column: NDArray[Any], encoding: dict[str, Any], name: Any) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the features for one column of a table with categories, and a mask; warn about unknown categories."""
-    missing = np.array([is_missing(value) for value in column], dtype=bool)
-    if "mean" in encoding:
-        numbers = _as_numbers(np.where(missing, encoding["mean"], column), "one of its columns")
-        parts = [(numbers - encoding["mean"]) / encoding["deviation"]]
-        if encoding.get("indicator", False):
-            parts.append(missing.astype(float))
-        known = np.column_stack([~missing, *(np.ones_like(missing) for _ in parts[1:])])
-        return np.column_stack(parts), known
-    positions = {value: j for j, value in enumerate(encoding["values"])}
+def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
+    """Return the indicators of the categories of a column; warn about unknown categories."""
+    positions = {value: j for j, value in enumerate(categories)}
     out, unknown = np.zeros((len(column), len(positions))), dict[Any, None]()
     for t, value in enumerate(column):
-        j = positions.get(None if missing[t] else value)
+        missing = is_missing(value)
+        j = positions.get(None if missing else value)
         if j is not None:
             out[t, j] = 1.0
-        elif not missing[t]:
+        elif not missing:
             unknown[value] = None
     if unknown:
         treatment = "none of these, with zero indicators" if None in positions else "a missing value"
@@ -308,7 +291,7 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any], name: Any) -> tuple
             UnknownCategoryWarning,
             stacklevel=outside(),
         )
-    return out, np.ones(out.shape, dtype=bool)
+    return out
 
 
 class Transformer(FeatureMap):

@@ -8,8 +8,10 @@ regressor that the user trusts.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import stat
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from .._utils.files import write_atomically
 from .._utils.records import Stored
 from .._version import __version__
 from ..exceptions import MissingModelFileError, ModelFileError
-from .tree import Decoder, Encoder, Invalid, Unstorable, dump_json, load_json, load_regressor
+from .tree import Decoder, Encoder, Invalid, load_json, load_regressor, refuse_regressor
 
 #: Version of the file format, both written and read.
 FORMAT = 5
@@ -31,31 +33,18 @@ FORMAT = 5
 START = b'{"__metadata__":{"sha256":"'
 CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)
 
-#: Advice for each part of a learner that cannot be saved.
-ADVICE = {
-    "feature_map": "the maps 'mean', 'ridge', 'angle' and 'vector' can be saved. Compute the features yourself and pass them "
-    "as side_info with feature_map='vector', or pickle the learner with a function that a module defines",
-    "tau": "a number or an array can be saved. Pickle the learner with a function that a module defines",
-    "labels": "use numbers, words or tuples of these as the labels of tasks, or pickle the learner",
-    "random_state": "use an integer",
-}
-
 
 def save(path: Any, model: Stored) -> None:
     """Write a fitted learner, or the model of one task, to one file, atomically."""
-    name, encoder = type(model).__name__, Encoder()
+    encoder = Encoder()
+    value = encoder.encode(model, "model")
+    tree = json.dumps({"format": FORMAT, "version": __version__, "value": value}, separators=(",", ":"))
     try:
-        value = encoder.encode(model, name)
-        tree = {"format": FORMAT, "version": __version__, "value": value}
         # Check that the file can be read before it is written.
-        Decoder(encoder.arrays, lambda content, place: None).decode(value, name)
-    except Unstorable as error:
-        advice = next((text for part, text in ADVICE.items() if part in error.place), "pickle the learner")
-        kind = type(error.value).__name__
-        raise TypeError(f"{error.place}: {kind} cannot be saved without pickle; {advice}") from None
+        _build(tree.encode(), encoder.arrays, lambda content, place: None)
     except Invalid as error:
         raise ValueError(f"{error.place}: cannot be saved: it {error.reason}") from error
-    write_atomically(path, pack(dump_json(tree), encoder.arrays))
+    write_atomically(path, pack(tree.encode(), encoder.arrays))
 
 
 def load(path: Any, *, trust_regressor: bool = False) -> Any:
@@ -77,19 +66,8 @@ def load(path: Any, *, trust_regressor: bool = False) -> Any:
         FileNotFoundError.
     """
     content = _read(path)
-
-    def read_regressor(content: bytes, place: str) -> Any:
-        if not trust_regressor:
-            raise Invalid(
-                place,
-                "is a scikit-learn regressor, and reading it can execute code. If you trust the source of this file, "
-                "use load(path, trust_regressor=True), or --trust-regressor in the shell.",
-            )
-        return load_regressor(content, place)
-
     try:
-        tree, arrays = unpack(content)
-        return _build(load_json(tree), arrays, read_regressor)
+        return _build(*unpack(content), load_regressor if trust_regressor else refuse_regressor)
     except Invalid as error:
         raise ModelFileError(path, error.place, error.reason) from error
     except NotFittedError:
@@ -103,19 +81,20 @@ def _read(path: Any) -> bytes:
     """Read the bytes of a regular file."""
     try:
         # Check before opening, because opening a pipe would wait for a writer.
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise ModelFileError(path, "", f"is {kind}")
-        with open(path, "rb") as file:
-            return file.read(status.st_size)
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ModelFileError(path, "", "is not a regular file")
+        return Path(path).read_bytes()
     except FileNotFoundError:
         raise MissingModelFileError(path, "", "this file does not exist") from None
     except OSError as error:
         raise ModelFileError(path, "", f"cannot be opened: {error.strerror or error}") from error
 
 
-def _build(tree: Any, arrays: dict[str, np.ndarray], read_regressor: Any) -> Any:
+def _build(
+    content: bytes, arrays: dict[str, np.ndarray], read_regressor: Callable[[bytes, str], object]
+) -> Any:
+    """Build a model from its JSON and its arrays."""
+    tree = load_json(content)
     if not isinstance(tree, dict) or set(tree) != {"format", "version", "value"}:
         raise Invalid("tree", "must have a format, a version and a value")
     if tree["format"] != FORMAT:

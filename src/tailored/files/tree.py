@@ -3,9 +3,9 @@
 `Encoder` turns an object into a tree of JSON values and a dictionary of arrays; `Decoder` rebuilds the object.  None,
 numbers, strings and lists are stored as they are.  A JSON object has one key, which is the kind of value it encodes::
 
-    {"number": "nan" | "inf" | "-inf"}          {"tuple": [..]}            {"dict": {name: ..}}
-    {"array": [tensor, "C" | "F"]}              {"strings": tensor}        {"objects": [shape, [..]]}
-    {"csr": [data, indices, indptr, shape]}     {"regressor": tensor}      {"object": [class, {field: ..}]}
+    {"array": [tensor, "C" | "F"]}     {"csr": [data, indices, indptr, shape]}     {"tuple": [..]}
+    {"strings": tensor}                {"objects": [shape, [..]]}                  {"dict": {name: ..}}
+    {"regressor": tensor}              {"object": [class, {field: ..}]}
 
 Here ``tensor`` is the name of an array.  Arrays of strings are stored as UTF-32, one row of code points per string, and
 scikit-learn regressors in the format of skops.
@@ -19,24 +19,29 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, Union
+from typing import Annotated, Any, ClassVar, NoReturn, Union
 
 import numpy as np
 from scipy import sparse
 
-from .._utils.records import MAY_BE_NAN, STORED, Fitted, Stored
+from .._utils.records import MAY_BE_NAN, STORED, Stored
 
 #: Maximum size of the JSON in bytes and in values; the Python objects need many times as much memory.
 MOST_JSON, MOST_VALUES = 2**26, 2**20
-#: Maximum nesting depth, number of array dimensions, and string length.
-DEEPEST, MOST_DIMENSIONS, LONGEST_STRING = 60, 4, 100_000
 #: Supported array dtypes.
 DTYPES = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
-NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+#: Advice for each part of a learner that cannot be saved.
+ADVICE = {
+    "feature_map": "the maps 'mean', 'ridge', 'angle' and 'vector' can be saved. Compute the features yourself and pass them "
+    "as side_info with feature_map='vector', or pickle the learner with a function that a module defines",
+    "tau": "a number or an array can be saved. Pickle the learner with a function that a module defines",
+    "labels": "use numbers, words or tuples of these as the labels of tasks, or pickle the learner",
+    "random_state": "use an integer",
+}
 
 
 class Invalid(ValueError):
@@ -45,14 +50,6 @@ class Invalid(ValueError):
     def __init__(self, place: str, reason: str) -> None:
         self.place, self.reason = place, reason
         super().__init__(f"{place}: {reason}")
-
-
-class Unstorable(TypeError):
-    """A value that a model file cannot contain."""
-
-    def __init__(self, place: str, value: Any) -> None:
-        self.place, self.value = place, value
-        super().__init__(f"{place}: {type(value).__name__}")
 
 
 class Encoder:
@@ -64,12 +61,11 @@ class Encoder:
     def encode(self, value: Any, place: str) -> Any:
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
             value = value.item()
-        if type(value) is float and not math.isfinite(value):
-            return {"number": str(value)}
         if value is None or type(value) in (str, int, float, bool):
-            return _checked_scalar(value, place)
-        if isinstance(value, Stored):
-            return self._encode_object(value, place)
+            return value
+        # A user-defined class cannot be read back.
+        if isinstance(value, Stored) and STORED.get(type(value).__name__) is type(value):
+            return {"object": [type(value).__name__, self._encode_dict(value.state(), place)]}
         if isinstance(value, np.ndarray):
             return self._encode_array(value, place)
         if isinstance(value, sparse.csr_array):
@@ -83,25 +79,15 @@ class Encoder:
         if is_regressor(value) and not type(value).__module__.startswith("tailored."):
             content = np.frombuffer(dump_regressor(value, place), dtype=np.uint8)
             return {"regressor": self._add(content)}
-        raise Unstorable(place, value)
+        _refuse(value, place)
 
-    def _encode_object(self, value: Stored, place: str) -> Any:
-        if STORED.get(type(value).__name__) is not type(value):  # a user-defined class
-            raise Unstorable(place, value)
-        state = value.state()
-        encoded = self._encode_dict(state, place)
-        check_fields(type(value), state, place)
-        return {"object": [type(value).__name__, encoded]}
-
-    def _encode_dict(self, values: Mapping[Any, Any], place: str) -> dict[str, Any]:
+    def _encode_dict(self, values: Mapping[Any, object], place: str) -> dict[str, Any]:
         for key in values:
             if type(key) is not str:
-                raise Unstorable(place, key)
-        return {_checked_scalar(key, place): self.encode(v, f"{place}.{key}") for key, v in values.items()}
+                _refuse(key, place)
+        return {key: self.encode(item, f"{place}.{key}") for key, item in values.items()}
 
-    def _encode_array(self, value: np.ndarray, place: str) -> Any:
-        if value.ndim > MOST_DIMENSIONS:
-            raise Unstorable(place, value)
+    def _encode_array(self, value: np.ndarray, place: str) -> dict[str, Any]:
         if value.dtype == object:
             items = [self.encode(item, f"{place}.{i}") for i, item in enumerate(value.ravel())]
             return {"objects": [list(value.shape), items]}
@@ -110,7 +96,7 @@ class Encoder:
             codes = np.ascontiguousarray(value, dtype=f"<U{width}").view(np.uint32)
             return {"strings": self._add(codes.reshape(*value.shape, width))}
         if value.dtype.str[1:] not in DTYPES:
-            raise Unstorable(place, value.flat[0] if value.size else value)
+            _refuse(value.flat[0] if value.size else value, place)
         # Keep the memory order, because products in another order can differ in the last bit.
         by_columns = value.flags.f_contiguous and not value.flags.c_contiguous
         name = self._add(np.asarray(value.T if by_columns else value, order="C"))
@@ -122,70 +108,46 @@ class Encoder:
         return name
 
 
-def dump_json(tree: Any) -> bytes:
-    """Return the bytes of a tree."""
-    content = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
-    if problem := _excess(content):
-        raise ValueError(f"path: the model has too many names and labels for a file: it {problem}")
-    return content
-
-
-def _excess(content: bytes) -> str:
-    """Return a message if a tree exceeds the limits, otherwise ""."""
-    n_values = sum(map(content.count, (b",", b"[", b"{")))  # an upper bound, as strings may contain these
-    if len(content) <= MOST_JSON and n_values <= MOST_VALUES:
-        return ""
-    return f"has {len(content):,} bytes and {n_values:,} values; at most {MOST_JSON:,} and {MOST_VALUES:,} are read"
+def _refuse(value: object, place: str) -> NoReturn:
+    advice = next((text for part, text in ADVICE.items() if part in place), "pickle the learner")
+    raise TypeError(f"{place}: {type(value).__name__} cannot be saved without pickle; {advice}")
 
 
 def load_json(content: bytes) -> Any:
     """Parse the bytes of a tree."""
-    if problem := _excess(content):
-        raise Invalid("tree", problem)
+    n_values = sum(map(content.count, (b",", b"[", b"{")))  # an upper bound, as strings may contain these
+    if len(content) > MOST_JSON or n_values > MOST_VALUES:
+        found = f"has {len(content):,} bytes and {n_values:,} values, mostly names and labels"
+        raise Invalid("tree", f"{found}; at most {MOST_JSON:,} and {MOST_VALUES:,} are read")
     try:
-        return json.loads(content.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
-    except Invalid:
-        raise
-    except RecursionError:
-        raise Invalid("tree", "is nested too deeply") from None
+        return json.loads(content.decode())
     except ValueError as error:  # invalid JSON or UTF-8, or an integer with thousands of digits
         raise Invalid("tree", f"is not valid JSON: {error}") from error
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise Invalid("tree", "has a name twice in one JSON object")
-    return values
-
-
-def _refuse_constant(word: str) -> Any:
-    raise Invalid("tree", f"is not valid JSON: contains {word}")
 
 
 class Decoder:
     """Build objects from JSON values and arrays; each array must be used exactly once.
 
-    ``load_regressor`` is called with the bytes of each regressor and its dotted path.
+    ``read_regressor`` is called with the bytes of each regressor and its dotted path.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], load_regressor: Callable[[bytes, str], Any]) -> None:
-        self._arrays, self._load_regressor = dict(arrays), load_regressor
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], read_regressor: Callable[[bytes, str], object]
+    ) -> None:
+        self._arrays, self._read_regressor = dict(arrays), read_regressor
 
     def decode(self, node: Any, place: str) -> Any:
         """Build the object that a complete tree encodes."""
-        value = self._decode(node, place, 0)
+        value = self._decode(node, place)
         for name in self._arrays:
             raise Invalid(_short(name), "is a tensor that the tree does not use")
         return value
 
-    def _decode(self, node: Any, place: str, depth: int) -> Any:
-        if depth > DEEPEST:
-            raise Invalid(place[:200], "is nested too deeply")
+    def _decode(self, node: Any, place: str) -> Any:
         if isinstance(node, list):
             if not any(isinstance(item, list | dict) for item in node):
                 return [_checked_scalar(item, place) for item in node]
-            return [self._decode(item, f"{place}.{i}", depth + 1) for i, item in enumerate(node)]
+            return [self._decode(item, f"{place}.{i}") for i, item in enumerate(node)]
         if not isinstance(node, dict):
             return _checked_scalar(node, place)
         if len(node) != 1:
@@ -194,71 +156,69 @@ class Decoder:
         decode = getattr(self, f"_decode_{kind}", None)
         if decode is None:
             raise Invalid(place, f"has the unknown kind {_short(kind)}")
-        return decode(body, place, depth)
+        return decode(body, place)
 
-    def _decode_number(self, body: Any, place: str, depth: int) -> float:
-        if not isinstance(body, str) or body not in NOT_FINITE:
-            raise Invalid(place, "must be 'nan', 'inf' or '-inf'")
-        return NOT_FINITE[body]
+    def _decode_tuple(self, body: Any, place: str) -> tuple[Any, ...]:
+        return tuple(self._decode(_checked(body, list, place), place))
 
-    def _decode_tuple(self, body: Any, place: str, depth: int) -> tuple[Any, ...]:
-        return tuple(self._decode(_checked(body, list, place), place, depth))
-
-    def _decode_dict(self, body: Any, place: str, depth: int) -> dict[str, Any]:
+    def _decode_dict(self, body: Any, place: str) -> dict[str, Any]:
+        items = _checked(body, dict, place).items()
         return {
-            _checked_scalar(key, place): self._decode(item, f"{place}.{_short(key, quoted=False)}", depth + 1)
-            for key, item in _checked(body, dict, place).items()
+            _checked_scalar(key, place): self._decode(item, f"{place}.{_short(key)[1:-1]}")
+            for key, item in items
         }
 
-    def _decode_object(self, body: Any, place: str, depth: int) -> Any:
-        if not isinstance(body, list) or len(body) != 2 or not isinstance(body[0], str):
-            raise Invalid(place, "must have the name of a class and its fields")
-        cls = STORED.get(body[0])
+    def _decode_object(self, body: Any, place: str) -> Stored:
+        name, fields = _checked(body, list, place, 2)
+        cls = STORED.get(name) if isinstance(name, str) else None
         if cls is None:
-            raise Invalid(place, f"has the class {_short(body[0])}, which a model file cannot contain")
-        fields = self._decode_dict(body[1], place, depth)
-        check_fields(cls, fields, place)
+            raise Invalid(place, f"has the class {_short(name)}, which a model file cannot contain")
+        state = self._decode_dict(fields, place)
+        kind: type = cls
+        hints = annotations_of(kind)
+        for field, value in state.items():
+            if field not in hints:
+                raise Invalid(f"{place}.{field[:60]}", f"is not an annotated field of {cls.__name__}")
+            check_value(value, hints[field], f"{place}.{field}")
         try:
-            return cls.from_state(fields)
-        except Invalid:
-            raise
+            return cls.from_state(state)
         except Exception as error:  # constructors check their arguments
             raise Invalid(place, f"is not a valid {cls.__name__}: {error}") from error
 
-    def _decode_objects(self, body: Any, place: str, depth: int) -> np.ndarray:
+    def _decode_objects(self, body: Any, place: str) -> np.ndarray:
         shape, items = _checked(body, list, place, 2)
-        values = self._decode(_checked(items, list, place), place, depth)
+        values = self._decode(_checked(items, list, place), place)
         if math.prod(_shape(shape, place)) != len(values):
             raise Invalid(place, f"has {len(values)} objects in an array of shape {_short(shape)}")
         # np.array would make a second axis from tuples.
         return np.fromiter(values, dtype=object, count=len(values)).reshape(shape)
 
-    def _decode_regressor(self, body: Any, place: str, depth: int) -> Any:
-        return self._load_regressor(self._take(body, place, np.uint8).tobytes(), place)
+    def _decode_regressor(self, body: Any, place: str) -> object:
+        return self._read_regressor(self._take(body, place, np.uint8).tobytes(), place)
 
-    def _decode_array(self, body: Any, place: str, depth: int) -> np.ndarray:
+    def _decode_array(self, body: Any, place: str) -> np.ndarray:
         name, order = _checked(body, list, place, 2)
         if order not in ("C", "F"):
             raise Invalid(place, "must have the order 'C' or 'F'")
         array = self._take(name, place)
         return array if order == "C" else array.T
 
-    def _decode_strings(self, body: Any, place: str, depth: int) -> np.ndarray:
-        codes = self._take(body, place, np.uint32, MOST_DIMENSIONS + 1)
-        if not codes.ndim or not 0 < codes.shape[-1] <= LONGEST_STRING:
+    def _decode_strings(self, body: Any, place: str) -> np.ndarray:
+        codes = self._take(body, place, np.uint32)
+        if not codes.ndim or not codes.shape[-1]:
             raise Invalid(place, "must be an array of strings")
         if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
             raise Invalid(place, "contains an invalid character")
         return codes.view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1])
 
-    def _decode_csr(self, body: Any, place: str, depth: int) -> sparse.csr_array:
+    def _decode_csr(self, body: Any, place: str) -> sparse.csr_array:
         *parts, shape = _checked(body, list, place, 4)
-        data, indices, indptr = (self._decode(part, place, depth + 1) for part in parts)
-        for array, dtypes in ((data, ("f8",)), (indices, ("i4", "i8")), (indptr, ("i4", "i8"))):
-            if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.str[1:] not in dtypes:
-                raise Invalid(place, "must have one-dimensional arrays of numbers, columns and row pointers")
+        arrays = data, *_ = tuple(self._decode(part, place) for part in parts)
+        kinds = "".join(array.dtype.kind for array in arrays if isinstance(array, np.ndarray))
         try:
-            matrix = sparse.csr_array((data, indices, indptr), shape=tuple(_shape(shape, place)))
+            if kinds != "fii":
+                raise TypeError("it must have arrays of numbers, columns and row pointers")
+            matrix = sparse.csr_array(arrays, shape=tuple(_shape(shape, place)))
             matrix.check_format(full_check=True)
         except (ValueError, TypeError) as error:
             raise Invalid(place, f"is not a valid sparse matrix in CSR format: {error}") from error
@@ -267,59 +227,54 @@ class Decoder:
             raise Invalid(place, "is not a valid sparse matrix in CSR format")
         return matrix
 
-    def _take(
-        self, name: Any, place: str, dtype: type | None = None, most_dimensions: int = MOST_DIMENSIONS
-    ) -> np.ndarray:
+    def _take(self, name: Any, place: str, dtype: type | None = None) -> np.ndarray:
         """Return the array of this name, which may be used only once."""
         if not isinstance(name, str) or name not in self._arrays:
             raise Invalid(place, f"needs the tensor {_short(name)}, which is missing or used before")
         array = self._arrays.pop(name)
         if array.dtype.str[1:] not in DTYPES or (dtype is not None and array.dtype != dtype):
             raise Invalid(place, f"has a tensor of the type {array.dtype}")
-        if array.ndim > most_dimensions:
-            raise Invalid(place, f"has a tensor of {array.ndim} dimensions")
         if array.dtype == bool and (array.view(np.uint8) > 1).any():
             raise Invalid(place, "contains a boolean that is neither 0 nor 1")
         return array
 
 
 def _checked_scalar(value: Any, place: str) -> Any:
-    if isinstance(value, str) and (len(value) > LONGEST_STRING or _SURROGATE.search(value)):
-        raise Invalid(place[:200], f"has a string that is invalid or longer than {LONGEST_STRING:,} letters")
+    if isinstance(value, str) and _SURROGATE.search(value):
+        raise Invalid(place, "has a string that is invalid")
     if type(value) is int and not -(2**63) <= value < 2**64:
         raise Invalid(place, "must be an integer of at most 64 bits")
     return value
 
 
-def _checked(body: Any, kind: Any, place: str, length: int | None = None) -> Any:
+def _checked(body: Any, kind: type[list[Any] | dict[str, Any]], place: str, length: int | None = None) -> Any:
     if type(body) is not kind or (length is not None and len(body) != length):
         raise Invalid(place, f"must be a {kind.__name__}" + (f" of length {length}" if length else ""))
     return body
 
 
 def _shape(shape: Any, place: str) -> list[int]:
-    is_short = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
-    if not is_short or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+    if not all(type(n) is int and 0 <= n < 2**31 for n in _checked(shape, list, place)):
         raise Invalid(place, f"has the invalid shape {_short(shape)}")
     return shape
 
 
-def _short(value: Any, *, quoted: bool = True) -> str:
+def _short(value: object) -> str:
     """Shorten a value of an untrusted file for a message."""
-    text = repr(value) if quoted else ascii(value)[1:-1]
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}...{text[-1]}"
 
 
-def is_regressor(value: Any) -> bool:
+def is_regressor(value: object) -> bool:
     """Return whether an object is an estimator, to be stored with skops."""
     return hasattr(value, "predict") and hasattr(value, "get_params") and not isinstance(value, type)
 
 
-def dump_regressor(value: Any, place: str) -> bytes:
+def dump_regressor(value: object, place: str) -> bytes:
     """Return a regressor as bytes in the skops format."""
     name = type(value).__name__
     try:
-        from skops.io import dumps, loads
+        from skops.io import dumps
     except ImportError:
         raise TypeError(
             f"{place}: {name} is saved in the format of skops; install the extra 'all', or pickle the learner"
@@ -327,7 +282,7 @@ def dump_regressor(value: Any, place: str) -> bytes:
     try:
         content: bytes = dumps(value)
         # Some objects cannot be read back, such as instances of a class defined inside a function.
-        loads(content, trusted=_types_in(content))
+        load_regressor(content, place)
     except Exception as error:
         raise TypeError(
             f"{place}: skops cannot save {name}: {error}. Pickle the learner, or use another regressor."
@@ -335,45 +290,34 @@ def dump_regressor(value: Any, place: str) -> bytes:
     return content
 
 
-def load_regressor(content: bytes, place: str) -> Any:
+def load_regressor(content: bytes, place: str) -> object:
     """Read a regressor; this can execute code, so the caller must trust its author."""
     try:
-        from skops.io import loads
+        from skops.io import get_untrusted_types, loads
     except ImportError:
         raise Invalid(place, "is a regressor in skops format; install the extra 'all' to read it") from None
-    regressor = loads(content, trusted=_types_in(content))
+    regressor = loads(content, trusted=get_untrusted_types(data=content))
     if not is_regressor(regressor):
         raise Invalid(place, f"must be a regressor, is {type(regressor).__name__}")
     return regressor
 
 
-def _types_in(content: bytes) -> list[str]:
-    from skops.io import get_untrusted_types
-
-    return list(get_untrusted_types(data=content))
-
-
-def check_fields(cls: type, fields: Mapping[str, Any], place: str) -> None:
-    """Check the fields of a stored object against the annotations of its class."""
-    hints = annotations_of(cls)
-    for name, value in fields.items():
-        if name not in hints:
-            raise Invalid(f"{place}.{name[:60]}", f"is not an annotated field of {cls.__name__}")
-        check_value(value, hints[name], f"{place}.{name}")
+def refuse_regressor(content: bytes, place: str) -> NoReturn:
+    """Raise an error in place of `load_regressor`."""
+    raise Invalid(
+        place,
+        "is a scikit-learn regressor, and reading it can execute code. If you trust the source of this file, "
+        "use load(path, trust_regressor=True), or --trust-regressor in the shell.",
+    )
 
 
 @cache
 def annotations_of(cls: type) -> dict[str, Any]:
-    """Return the annotations of the stored fields of a class."""
-    if is_dataclass(cls):
-        return _class_annotations(cls)
-    signature = inspect.signature(cls, eval_str=True)
-    hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-    return {**hints, **_class_annotations(cls)} if issubclass(cls, Fitted) else hints
-
-
-def _class_annotations(cls: type) -> dict[str, Any]:
+    """Return the annotations of the stored fields of a class: its own, and those of its constructor."""
     hints: dict[str, Any] = {}
+    if not is_dataclass(cls):
+        parameters = inspect.signature(cls, eval_str=True).parameters
+        hints = {name: parameter.annotation for name, parameter in parameters.items()}
     for base in reversed(cls.__mro__):
         # scikit-learn annotates its classes with names that exist only for type checkers.
         if base.__module__.startswith("tailored."):
@@ -386,10 +330,8 @@ def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> No
 
     Numbers must be finite unless the annotation contains `MAY_BE_NAN` or is `Any`.
     """
-    if isinstance(value, np.generic):
-        value = value.item()
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if hint is Any or hint is object or hint is inspect.Parameter.empty:
+    if hint in (Any, object, inspect.Parameter.empty):
         return
     if hasattr(origin, "__value__"):  # a type alias: NDArray since NumPy 2.5
         check_value(value, origin.__value__[arguments], place, finite=finite)
@@ -399,37 +341,31 @@ def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> No
         _check_union(value, arguments, place, finite)
     elif origin is np.ndarray:
         _check_array(value, arguments, place, finite)
-    elif origin is dict:
-        _check_type(value, (dict,), place)
-        _check_items(value.items(), arguments[1:] * len(value), place, finite)
-    elif origin is list:
-        _check_type(value, (list, tuple), place)
-        _check_items(enumerate(value), arguments * len(value), place, finite)
-    elif origin is tuple:
-        _check_type(value, (tuple,), place)
-        hints = arguments[:1] * len(value) if Ellipsis in arguments else arguments
-        if hints and len(hints) != len(value):
-            raise Invalid(place, f"must have {len(hints)} entries, has {len(value)}")
-        _check_items(enumerate(value), hints, place, finite)
+    elif origin in (dict, list, tuple):
+        _check_container(value, origin, arguments, place, finite)
     elif origin is float:
         if type(value) not in (int, float):
             raise Invalid(place, f"must be a number, is {_name(type(value))}")
         if finite and not math.isfinite(value):
             raise Invalid(place, "must be finite")
-    elif hint is None or origin in (type(None), bool, int, str):
-        _check_type(value, (type(None) if hint is None else origin,), place)
-    elif not isinstance(origin, type):
-        raise TypeError(f"{place}: model files do not support the annotation {hint}")
-    elif not isinstance(value, origin):
-        raise Invalid(place, f"must be {_name(origin)}, is {_name(type(value))}")
+    else:
+        kind = type(None) if hint is None else origin
+        if not isinstance(kind, type):
+            raise TypeError(f"{place}: model files do not support the annotation {hint}")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise Invalid(place, f"must be {_name(kind)}, is {_name(type(value))}")
 
 
-def _check_type(value: Any, expected: Sequence[type], place: str) -> None:
-    if type(value) not in expected:
-        raise Invalid(place, f"must be {_name(expected[0])}, is {_name(type(value))}")
-
-
-def _check_items(items: Iterable[tuple[Any, Any]], hints: Sequence[Any], place: str, finite: bool) -> None:
+def _check_container(value: Any, kind: type, arguments: Sequence[Any], place: str, finite: bool) -> None:
+    if type(value) not in ((list, tuple) if kind is list else (kind,)):
+        raise Invalid(place, f"must be {_name(kind)}, is {_name(type(value))}")
+    if kind is tuple and arguments and Ellipsis not in arguments:
+        hints = arguments
+        if len(hints) != len(value):
+            raise Invalid(place, f"must have {len(hints)} entries, has {len(value)}")
+    else:
+        hints = [arguments[kind is dict]] * len(value) if arguments else ()
+    items = value.items() if kind is dict else enumerate(value)
     for (key, item), hint in zip(items, hints, strict=False):
         check_value(item, hint, f"{place}.{str(key)[:60]}", finite=finite)
 

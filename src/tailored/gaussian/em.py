@@ -6,12 +6,15 @@ in directions of W about which the tasks carry little information.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
 from .mixture import Mixture, Want, log_gates
@@ -22,6 +25,8 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
 NOISE_FLOOR = 1e-8
+#: This is added to the expected number of tasks of each component, so that no component vanishes.
+EXTRA_COUNT = 1.0
 #: Every this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
@@ -43,6 +48,10 @@ SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
 LARGEST_LOSS = 1.0
 #: Number of floats in a batch of d x d matrices.
 BATCH_FLOATS = 1 << 18
+#: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
+COMPONENT_SHRINKAGE = 0.05
+#: Maximum number of tasks for k-means, and maximum number of EM steps from a given start.
+GROUPED_TASKS, CONTINUED_STEPS = 1000, 20
 
 
 class Source(Protocol):
@@ -83,39 +92,29 @@ def em(
     tol: float = 1e-6,
     learn_mean: bool = True,
     shrinkage: Shrinkage | None = None,
-    pseudo_tasks: float = 1.0,
     gate_penalty: float | Array | None = None,
     restrict: Callable[[Array], Array] | None = None,
     accelerate: bool = False,
 ) -> EMResult:
     """Maximise the evidence of the tasks by EM, from the model ``start``.
 
-    Without ``shrinkage`` and ``pseudo_tasks``, no step lowers the evidence.  Without ``shrinkage``, a direction in which W_k
-    is zero at the start keeps zero variance.
+    Without ``shrinkage`` and `EXTRA_COUNT`, no step lowers the evidence.  Without ``shrinkage``, a direction in which W_k is
+    zero at the start keeps zero variance.
 
     EM stops after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
-    ``learn_mean=False`` keeps the means of Gaussian tasks.
-    ``pseudo_tasks`` are added to the count of each component, so that no component vanishes.  With a ``gate_penalty`` (a
-    number or (q,)), mixing weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is
+    ``learn_mean=False`` keeps the means of Gaussian tasks.  With a ``gate_penalty`` (a number or (q,)), mixing weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is
     applied to the covariances after each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all
     parameters except the mixing weights; accelerated steps that lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
-        source, n_directions = replace(source, sites={}), max(root.shape[1] for root in start.factors)
-        options: dict[str, Any] = {"shrinkage": shrinkage, "restrict": restrict, "pseudo_tasks": pseudo_tasks}
-        options.update(gate_penalty=gate_penalty, accelerate=accelerate)
-        if len(source) > 2 * SAMPLE and n_directions <= MOST_DIRECTIONS:
-            some = source.take(slice(None, None, len(source) // SAMPLE))
-            fit = em(some, start, max_iter=max_iter, **options)
-        else:
-            fit = _alternate(source, start, max_iter, options)
-        if n_directions > MOST_DIRECTIONS or max_iter == 0:
+        source = replace(source, sites={})
+        options: dict[str, Any] = {"shrinkage": shrinkage, "restrict": restrict}
+        fit = _fit_responses(
+            source, start, max_iter, gate_penalty=gate_penalty, accelerate=accelerate, **options
+        )
+        if start.n_components == 1 or not _has_quadrature(start) or max_iter == 0:
             return fit
         start = fit.mixture
-        if start.n_components == 1:
-            ones = np.ones_like(start.covariances)
-            diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
-            return EMResult(*Scoring(source, diagonal, shrinkage)(start, max_iter))
     totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
@@ -126,12 +125,10 @@ def em(
         current = summed.sums.log_evidence / n_tasks
         if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
             return EMResult(mixture, current, n_iter)
-        step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage, pseudo_tasks)
+        step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage)
         if gate_penalty is not None:
             assert isinstance(source, TaskStatistics)
-            assert source.side is not None
-            gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
-            step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, gates))
+            step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, mixture))
         if restrict is not None:
             step = replace(step, covariances=restrict(step.covariances))
         if not np.abs(step.means).max() < LARGEST_MEAN:
@@ -149,6 +146,24 @@ def em(
                     continue
             memory.reset()
         mixture, summed = step, source.sums(step, shares)
+
+
+def _has_quadrature(model: Mixture) -> bool:
+    """Return whether posteriors of non-Gaussian targets are computed by quadrature under all components."""
+    return all(root.shape[1] <= MOST_DIRECTIONS for root in model.factors)
+
+
+def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
+    """Fit non-Gaussian targets: the final model if it has one component, otherwise the start of EM."""
+    if len(source) > 2 * SAMPLE and _has_quadrature(start):
+        fit = em(source.take(slice(None, None, len(source) // SAMPLE)), start, max_iter=max_iter, **options)
+    else:
+        fit = _alternate(source, start, max_iter, options)
+    if not _has_quadrature(start) or max_iter == 0 or start.n_components > 1:
+        return fit
+    restrict, ones = options["restrict"], np.ones_like(start.covariances)
+    diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
+    return EMResult(*Scoring(source, diagonal, options["shrinkage"])(fit.mixture, max_iter))
 
 
 def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]) -> EMResult:
@@ -185,11 +200,10 @@ def maximise(
     sums: Sums,
     learn_mean: bool = True,
     shrinkage: Shrinkage | None = None,
-    pseudo_tasks: float = 1.0,
 ) -> Mixture:
     """Return the M-step: proportions, means, covariances and noise from the expected sufficient statistics."""
     counts, T = sums.counts, totals.n_tasks
-    proportions = (counts + pseudo_tasks) / (T + len(counts) * pseudo_tasks)
+    proportions = (counts + EXTRA_COUNT) / (T + len(counts) * EXTRA_COUNT)
     scatter, weights = sums.second, counts + NEGLIGIBLE
     means = mixture.means
     if learn_mean:
@@ -211,19 +225,16 @@ def noise_floor(totals: Totals) -> float:
     return NOISE_FLOOR * (square if square > 1e-290 else 1.0)
 
 
-def constant_gates(mixture: Mixture, side: Array) -> Array:
-    """Return the coefficients of constant mixing weights, which do not depend on the side information."""
-    gates = np.zeros((mixture.n_components, 1 + side.shape[1]))
-    gates[:, 0] = np.log(mixture.proportions)
-    return gates
+def fit_gates(side: Array | None, shares: Array, penalty: float | Array, mixture: Mixture) -> Array:
+    """Return the M-step of the mixing weights: penalised multinomial logistic regression by L-BFGS.
 
-
-def fit_gates(side: Array, shares: Array, penalty: float | Array, start: Array) -> Array:
-    """Return the M-step of the mixing weights: penalised multinomial logistic regression by L-BFGS from ``start``.
-
-    Features with an infinite penalty have coefficient zero.
+    It starts from the mixing weights of ``mixture``.  Features with an infinite penalty have coefficient zero.
     """
+    assert side is not None
     T, K = shares.shape
+    start = mixture.gates
+    if start is None:
+        start = np.column_stack([np.log(mixture.proportions), np.zeros((K, side.shape[1]))])
     ridge = np.append(CONSTANT_PENALTY, np.broadcast_to(penalty, side.shape[1])) / T
     used = np.isfinite(ridge)
     ridge, some = ridge[used], side[:, used[1:]]
@@ -330,6 +341,85 @@ def fit_mixed_model(
         # Variances that are zero at the start of EM stay zero.
         diagonal = np.append(np.zeros(d - 1), half)
     return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
+
+
+def fit_mixture(
+    tasks: Tasks,
+    single: Mixture,
+    n_components: int,
+    *,
+    seed: list[int],
+    start: Mixture | None = None,
+    learn_mean: bool = True,
+    n_starts: int = 3,
+    short_iter: int = 8,
+    max_iter: int = 40,
+) -> Mixture:
+    """Fit K components: run a few steps of EM from several starts, and continue from the best.
+
+    ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks: ``n_starts`` of them by the line
+    through their coefficients, one by the direction, and one by the side information if there is any.  If ``start`` is given,
+    a fit to other tasks of the same population, it is the only start.
+    """
+    # Shrinkage prevents a component with few tasks from collapsing onto them.
+    shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
+    options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
+    if start is not None:
+        return em(tasks, start, max_iter=CONTINUED_STEPS, accelerate=True, **options).mixture
+    if not tasks.is_gaussian:
+        # A mixture for the Gaussian sites is a good enough start, and much faster to fit.
+        sites, unit = tasks.gaussian(single)
+        settings: dict[str, Any] = {"learn_mean": learn_mean, "n_starts": n_starts, "short_iter": short_iter}
+        found = fit_mixture(sites, unit, n_components, seed=seed, max_iter=max_iter, **settings)
+        start = replace(found, noise=single.noise)
+        return em(tasks, start, max_iter=max_iter, accelerate=True, **options).mixture
+    # All starts share the E-step of the single model and differ in how they cluster the tasks.
+    expected = tasks.posterior(single, Want(means=True, sums=True))
+    deviations, common = expected.means[:, 0] - single.means[0], expected.sums
+    # Unit vectors along the deviations, and the products u uᵀ, which are the same for u and −u.
+    norms = np.linalg.norm(deviations, axis=1, keepdims=True)
+    directions = deviations / np.where(norms > 0, norms, 1.0)
+    i, j = np.triu_indices(directions.shape[1])
+    lines = directions[:, i] * directions[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    totals, rng = tasks.totals(), np.random.default_rng(seed)
+    groupings = [lines] * n_starts + [directions]
+    if tasks.side is not None:
+        groupings.append(tasks.side)
+    means, W = (np.repeat(part, n_components, axis=0) for part in (single.means, single.covariances))
+    repeated = Mixture(np.full(n_components, 1.0 / n_components), means, W, single.noise)
+    runs: list[EMResult] = []
+    for grouping in groupings:
+        groups = _group(grouping, n_components, rng)
+        shares = np.full((len(tasks), n_components), 0.1 / n_components)
+        shares[np.arange(len(tasks)), groups] += 0.9
+        start = maximise(totals, repeated, _group_sums(common, deviations, shares), **options)
+        runs.append(em(tasks, start, max_iter=short_iter - 1, **options))
+    best = max(runs, key=lambda run: run.log_evidence).mixture
+    return em(tasks, best, max_iter=max_iter, accelerate=True, **options).mixture
+
+
+def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
+    """Return the expected sufficient statistics of clusters of tasks, using the mean posterior covariance for each task."""
+    counts = shares.sum(axis=0)
+    within = (common.second[0] - deviations.T @ deviations) / max(len(deviations), 1)
+    between = np.stack([(deviations * r[:, None]).T @ deviations for r in shares.T])
+    second = between + counts[:, None, None] * within
+    return Sums(common.log_evidence, counts, shares.T @ deviations, second, common.residual)
+
+
+def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Cluster points by k-means on a sample, and return the cluster of each point."""
+    # Only mixtures need this import, which takes as long as a small fit.
+    from sklearn.cluster import KMeans
+
+    some = points
+    if len(points) > GROUPED_TASKS:
+        some = points[np.sort(rng.choice(len(points), GROUPED_TASKS, replace=False))]
+    with warnings.catch_warnings():
+        # Side information may have fewer distinct values than there are clusters.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters = KMeans(n_groups, n_init=3, random_state=int(rng.integers(2**31))).fit(some)
+    return np.asarray(clusters.predict(points), dtype=np.intp)
 
 
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:

@@ -1,5 +1,7 @@
 """Standard errors of the fixed effects and of the coefficients of tasks, by generalised least squares given W and σ².
 
+For classes and counts, the information about the fixed effects takes into account that W and the dispersion are estimated.
+
 The targets of a task have mean ``X (b + Γ v(s))`` and covariance ``V = XWXᵀ + σ²I``.  The information matrix of (b, Γ) is
 the sum of ``DᵀXᵀV⁻¹XD`` over tasks, where D maps (b, Γ) to the prior mean of a task.  The error of the estimated
 coefficients of a task has two parts, the posterior covariance C and the error of the prior mean:
@@ -22,7 +24,9 @@ from ..tasks.rows import Array
 from .mixture import Mixture, Want
 from .moments import influence
 from .rows import Tasks
+from .scoring import Scoring
 from .side import SideFit, normal_equations
+from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
 MOST_TOGETHER = 400
@@ -95,7 +99,9 @@ def mean_covariance(
     if d * (1 + len(features)) > MOST_TOGETHER:
         terms, features = [], features[:0]
     # The parameters are b and the parameters of the terms, which have a standard normal prior.
-    information = repeated * normal_equations(tasks, model, terms)[0]
+    information = repeated * (
+        _profiled(tasks, model) if not terms else normal_equations(tasks, model, terms)[0]
+    )
     information[d:, d:] += np.eye(len(information) - d)
     first = 0 if learn_mean else d
     if first == len(information):
@@ -119,6 +125,22 @@ def mean_covariance(
     of_mean = (column == 0).astype(float)
     covariance = covariance / times ** (0.5 * (of_mean[:, None] + of_mean))
     return MeanCovariance(row, np.append(0, 1 + features)[column], covariance)
+
+
+def _profiled(tasks: Tasks, model: Mixture) -> Array:
+    """Return the information about b; for non-Gaussian targets, W and the dispersion are estimated with it."""
+    plain, d = normal_equations(tasks, model, [])[0], tasks.n_features
+    is_small = np.linalg.matrix_rank(model.covariances[0]) <= MOST_DIRECTIONS
+    if not isinstance(tasks, ResponseRows) or model.side is not None or not is_small:
+        return plain
+    W = model.covariances[0]
+    joint = Scoring(tasks, diagonal=not (W - np.diag(W.diagonal())).any()).observed_information(model)
+    rest = joint[d:, d:]
+    if not np.isfinite(joint).all() or np.linalg.eigvalsh(rest).min(initial=1.0) <= 0.0:
+        return plain
+    profiled = joint[:d, :d] - joint[:d, d:] @ np.linalg.solve(rest, joint[d:, :d])
+    # Away from the maximum, differences need not be an information matrix.
+    return profiled if np.linalg.eigvalsh(profiled)[0] > 0.0 else plain
 
 
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:

@@ -56,114 +56,69 @@ def _at(context: Any, builder: Any, kind: Any, array: Any, position: Any, unit: 
     return builder.gep(builder.bitcast(data, unit.as_pointer()), [position])
 
 
-def _subtract_products(n_outputs: int) -> Any:
-    """Generate code for ``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]``, m < n_outputs, with one register per m."""
+@_inline
+def subtract(typing: Any, work: Any, o: Any, u: Any, v: Any, n: Any) -> Any:
+    """``work[o] -= Σ_{i<n} work[u + i] work[v + i]``, with the sum in a register."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        work, o, u, *starts, n = args
+        work, *starts, n = args
         zero, one = ir.Constant(n.type, 0), ir.Constant(n.type, 1)
-        target, left, *right = (_at(context, builder, signature.args[0], work, i) for i in (o, u, *starts))
-        places = [builder.gep(target, [ir.Constant(n.type, m)]) for m in range(n_outputs)]
-        first = [builder.load(place, align=8) for place in places]
+        target, left, right = (_at(context, builder, signature.args[0], work, start) for start in starts)
+        first = builder.load(target, align=8)
         before, loop = builder.block, builder.append_basic_block("lanes")
         after = builder.append_basic_block("lanes.end")
         builder.cbranch(builder.icmp_signed(">", n, zero), loop, after)
         builder.position_at_end(loop)
-        i = builder.phi(n.type)
+        i, total = builder.phi(n.type), builder.phi(_ROW)
+        factors = [builder.load(builder.gep(start, [i]), align=8) for start in (left, right)]
+        product = builder.fmul(*factors, flags=("contract",))
+        new, following = builder.fsub(total, product, flags=("contract",)), builder.add(i, one)
         i.add_incoming(zero, before)
-        sums = [builder.phi(_ROW) for _ in first]
-        factor = builder.load(builder.gep(left, [i]), align=8)
-        new = []
-        for total, row in zip(sums, right, strict=True):
-            product = builder.fmul(factor, builder.load(builder.gep(row, [i]), align=8), flags=("contract",))
-            new.append(builder.fsub(total, product, flags=("contract",)))
-        following = builder.add(i, one)
         i.add_incoming(following, loop)
-        for total, start, found in zip(sums, first, new, strict=True):
-            total.add_incoming(start, before)
-            total.add_incoming(found, loop)
         builder.cbranch(builder.icmp_signed("<", following, n), loop, after)
         builder.position_at_end(after)
-        results = [builder.phi(_ROW) for _ in first]
-        for result, start, found in zip(results, first, new, strict=True):
-            result.add_incoming(start, before)
-            result.add_incoming(found, loop)
-        for result, place in zip(results, places, strict=True):
-            builder.store(result, place, align=8)
+        result = builder.phi(_ROW)
+        result.add_incoming(first, before)
+        result.add_incoming(new, loop)
+        total.add_incoming(first, before)
+        total.add_incoming(new, loop)
+        builder.store(result, target, align=8)
         return context.get_dummy_value()
 
-    return generate
+    return types.void(work, *(_NUMBER,) * 4), generate
 
 
-@_inline
-def subtract(typing: Any, work: Any, o: Any, u: Any, v: Any, n: Any) -> Any:
-    """``work[o] -= Σ_{i<n} work[u + i] work[v + i]``."""
-    return types.void(work, *(_NUMBER,) * 4), _subtract_products(1)
-
-
-@_inline
-def subtract_four(typing: Any, work: Any, o: Any, u: Any, v0: Any, v1: Any, v2: Any, v3: Any, n: Any) -> Any:
-    """``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]`` for m < 4; ``work[u + i]`` is loaded once for all m."""
-    return types.void(work, *(_NUMBER,) * 7), _subtract_products(4)
-
-
-def _rowwise(compute: Callable[[Any, Any, Any], Any]) -> Any:
-    """Generate code for ``work[o] = compute(builder, work[o], other)``; ``other`` is a scalar or the index of a vector."""
+def _elementwise(compute: Callable[[Any, Any, Any], Any], kind: Any = _NUMBER) -> Any:
+    """Return a function (work, o, x) for ``work[o] = compute(builder, work[o], x)``; x is a scalar or ``work[x]``, see ``kind``."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        work, o, other = args
+        work, o, x = args
         place = _at(context, builder, signature.args[0], work, o)
-        if other.type == ir.DoubleType():
-            row = builder.insert_element(ir.Constant(_ROW, ir.Undefined), other, ir.IntType(32)(0))
+        if kind is _NUMBER:
+            right = builder.load(_at(context, builder, signature.args[0], work, x), align=8)
+        else:
+            row = builder.insert_element(ir.Constant(_ROW, ir.Undefined), x, ir.IntType(32)(0))
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
             right = builder.shuffle_vector(row, row, zeros)
-        else:
-            right = builder.load(_at(context, builder, signature.args[0], work, other), align=8)
         builder.store(compute(builder, builder.load(place, align=8), right), place, align=8)
         return context.get_dummy_value()
 
-    return generate
+    return _inline(lambda typing, work, o, x: (types.void(work, _NUMBER, kind), generate))
 
 
-@_inline
-def multiply(typing: Any, work: Any, o: Any, u: Any) -> Any:
-    """``work[o] *= work[u]``."""
-    return types.void(work, _NUMBER, _NUMBER), _rowwise(lambda builder, a, b: builder.fmul(a, b))
+def _root_of_larger(builder: Any, a: Any, b: Any) -> Any:
+    root = builder.module.declare_intrinsic(f"llvm.sqrt.v{LANES}f64", fnty=ir.FunctionType(_ROW, [_ROW]))
+    return builder.call(root, [builder.select(builder.fcmp_ordered("<", a, b), b, a)])
 
 
-@_inline
-def take_root(typing: Any, work: Any, o: Any, floor: Any) -> Any:
-    """Replace ``work[o]`` by the elementwise square root of the larger of ``work[o]`` and ``work[floor]``."""
-
-    def compute(builder: Any, a: Any, b: Any) -> Any:
-        root = builder.module.declare_intrinsic(f"llvm.sqrt.v{LANES}f64", fnty=ir.FunctionType(_ROW, [_ROW]))
-        return builder.call(root, [builder.select(builder.fcmp_ordered("<", a, b), b, a)])
-
-    return types.void(work, _NUMBER, _NUMBER), _rowwise(compute)
-
-
-@_inline
-def divide(typing: Any, work: Any, o: Any, value: Any) -> Any:
-    """``work[o] = value / work[o]`` for a scalar ``value``."""
-    return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: builder.fdiv(b, a))
-
-
-@_inline
-def copy(typing: Any, work: Any, o: Any, u: Any) -> Any:
-    """``work[o] = work[u]``."""
-    return types.void(work, _NUMBER, _NUMBER), _rowwise(lambda builder, a, b: b)
-
-
-@_inline
-def fill(typing: Any, work: Any, o: Any, value: Any) -> Any:
-    """Set all entries of ``work[o]`` to the scalar ``value``."""
-    return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: b)
-
-
-@_inline
-def add(typing: Any, work: Any, o: Any, value: Any) -> Any:
-    """Add the scalar ``value`` to all entries of ``work[o]``."""
-    return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: builder.fadd(a, b))
+# ``work[o] = work[u]``, ``work[o] *= work[u]`` and ``work[o] = √max(work[o], work[u])``, elementwise
+copy = _elementwise(lambda builder, a, b: b)
+multiply = _elementwise(lambda builder, a, b: builder.fmul(a, b))
+take_root = _elementwise(_root_of_larger)
+# ``work[o] = x``, ``work[o] += x`` and ``work[o] = x / work[o]`` for a scalar x
+fill = _elementwise(lambda builder, a, b: b, types.float64)
+add = _elementwise(lambda builder, a, b: builder.fadd(a, b), types.float64)
+divide = _elementwise(lambda builder, a, b: builder.fdiv(b, a), types.float64)
 
 
 @_inline
@@ -224,15 +179,8 @@ def subtract_multiple(work: Array, o: int, u: int, v: int, n: int) -> None:
 def subtract_each(work: Array, o: int, m: int, u: int, v: int, n: int) -> None:
     """``work[o + c] -= Σ_{i<n} work[u + i] work[v + c n + i]`` for c < m."""
     keep_separate()
-    c = 0
-    while c + 4 <= m:
-        subtract_four(work, o + c, u, v, v + n, v + 2 * n, v + 3 * n, n)
-        c += 4
-        v += 4 * n
-    while c < m:
-        subtract(work, o + c, u, v, n)
-        c += 1
-        v += n
+    for c in range(m):
+        subtract(work, o + c, u, v + c * n, n)
 
 
 @njit(**PART)
@@ -241,26 +189,10 @@ def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
     keep_separate()
     begin = p - m
     row = A + begin * (begin + 3) // 2
-    i = 0
-    while i + 4 <= m:
-        o, r1 = x + i, row + begin + i + 1
-        r2 = r1 + begin + i + 2
-        r3 = r2 + begin + i + 3
-        subtract_four(work, o, x, row, r1, r2, r3, i)
-        multiply(work, o, row + i)
-        subtract(work, o + 1, o, r1 + i, 1)
-        multiply(work, o + 1, r1 + i + 1)
-        subtract(work, o + 2, o, r2 + i, 2)
-        multiply(work, o + 2, r2 + i + 2)
-        subtract(work, o + 3, o, r3 + i, 3)
-        multiply(work, o + 3, r3 + i + 3)
-        i += 4
-        row = r3 + begin + i
-    while i < m:
+    for i in range(m):
         subtract(work, x + i, x, row, i)
         multiply(work, x + i, row + i)
-        i += 1
-        row += begin + i
+        row += begin + i + 1
 
 
 @njit(**PART)
@@ -317,18 +249,10 @@ def subtract_squares(work: Array, J: int, u: int, p: int, total: int) -> None:
     keep_separate()
     first = J
     for a in range(p):
-        c, other = 0, J + a
-        while c + 4 <= a + 1:
-            o1 = other + p - c - 1
-            o2 = o1 + p - c - 2
-            o3 = o2 + p - c - 3
-            subtract_four(work, total + c, first, other, o1, o2, o3, p - a)
-            c += 4
-            other = o3 + p - c
-        while c <= a:
+        other = J + a
+        for c in range(a + 1):
             subtract(work, total + c, first, other, p - a)
-            c += 1
-            other += p - c
+            other += p - c - 1
         subtract_multiple(work, total, u + a, u, a + 1)
         total += a + 1
         first += p - a
@@ -416,44 +340,28 @@ def _second_moments(
     """
     T, d = cross.shape
     _, given = X.shape
-    n = len(products)
     for t in range(T):
         first, stop = offsets[t], offsets[t + 1]
-        for a in range(n):
-            for c in range(n):
-                products[a, c] = 0.0
+        products[:] = 0.0
         while first < stop:
-            m = stop - first
-            if m > _TILE:
-                m = _TILE
+            m = min(stop - first, _TILE)
             for i in range(m):
                 for j in range(given):
                     columns[j, i] = (X[first + i, j] - shift[j]) * scale[j]
                 columns[d, i] = (y[first + i] - target_shift) * target_scale
-            for a in range(0, d + 1, 2):
-                b = a + 1
-                for c in range(0, b + 1, 4):
-                    c1, c2, c3 = c + 1, c + 2, c + 3
-                    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+            for a in range(d + 1):
+                for c in range(0, a + 1, 4):
+                    s0 = s1 = s2 = s3 = 0.0
                     for i in range(m):
-                        u, v = columns[a, i], columns[b, i]
-                        z0, z1, z2, z3 = columns[c, i], columns[c1, i], columns[c2, i], columns[c3, i]
-                        s0 += u * z0
-                        s1 += u * z1
-                        s2 += u * z2
-                        s3 += u * z3
-                        s4 += v * z0
-                        s5 += v * z1
-                        s6 += v * z2
-                        s7 += v * z3
+                        u = columns[a, i]
+                        s0 += u * columns[c, i]
+                        s1 += u * columns[c + 1, i]
+                        s2 += u * columns[c + 2, i]
+                        s3 += u * columns[c + 3, i]
                     products[a, c] += s0
-                    products[a, c1] += s1
-                    products[a, c2] += s2
-                    products[a, c3] += s3
-                    products[b, c] += s4
-                    products[b, c1] += s5
-                    products[b, c2] += s6
-                    products[b, c3] += s7
+                    products[a, c + 1] += s1
+                    products[a, c + 2] += s2
+                    products[a, c + 3] += s3
             first += m
         for a in range(d):
             for c in range(a + 1):

@@ -22,11 +22,10 @@ from scipy.special import logsumexp, softmax
 
 from .._utils.records import cached_property
 from ..tasks.rows import Array
-from .em import em
+from .em import em, fit_mixture
 from .mixture import Mixture
 from .moments import Moments
 from .rows import TaskRows, Tasks
-from .starts import fit_mixture
 
 #: Penalty on F, in units of r/δ₀, where δ₀ is δ of the model without factors.  The scale of FFᵀ is calibrated later, but the
 #: directions of a fit without a penalty have larger errors.
@@ -138,16 +137,8 @@ class _Solved(NamedTuple):
 
 
 def _solve(tasks: RotatedTasks, L: Array, delta: float, noise: float) -> _Solved:
-    return _solve_projected(tasks, _project(tasks, L), delta, noise)
-
-
-def _project(tasks: RotatedTasks, L: Array) -> Array:
-    T, m, d = tasks.X.shape
-    return (tasks.X.reshape(T * m, d) @ L).reshape(T, m, L.shape[1])
-
-
-def _solve_projected(tasks: RotatedTasks, A: Array, delta: float, noise: float) -> _Solved:
-    r = np.arange(A.shape[2])
+    (T, m, d), r = tasks.X.shape, np.arange(L.shape[1])
+    A = (tasks.X.reshape(T * m, d) @ L).reshape(T, m, len(r))
     D = delta * tasks.spread + noise
     B = A / D[:, :, None]
     M = np.matmul(A.transpose(0, 2, 1), B)
@@ -315,19 +306,12 @@ def mixture_of_scores(tasks: Moments, n_components: int, seed: Sequence[int]) ->
 
 def recalibrate(held_out: list[RotatedTasks], models: list[LowRankModel], start: Calibration) -> Calibration:
     """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + δI, with one model for each fold."""
-    pairs = [(tasks.less(model.mean), model) for tasks, model in zip(held_out, models, strict=True)]
-    projected = [[_project(tasks, L) for L in model.loadings()] for tasks, model in pairs]
-    n_tasks = sum(len(tasks) for tasks in held_out)
+    pairs, n_tasks = list(zip(held_out, models, strict=True)), sum(len(tasks) for tasks in held_out)
 
     def loss(logs: Array) -> float:
-        c, delta, noise = np.exp(logs)
-        total = 0.0
-        for (tasks, model), parts in zip(pairs, projected, strict=True):
-            scale = np.ones(parts[0].shape[2])
-            scale[: model.rank] = np.sqrt(c)
-            joint = [_solve_projected(tasks, A * scale, delta, noise).log_evidence for A in parts]
-            total += float(logsumexp(np.log(model.proportions)[:, None] + joint, axis=0).sum())
-        return -total / n_tasks
+        c, delta, noise = np.exp(logs).tolist()
+        each = (log_evidence(tasks, model.scaled((c, delta, noise))) for tasks, model in pairs)
+        return -sum(float(evidence.sum()) for evidence in each) / n_tasks
 
     x = np.log(start)
     simplex = np.array([x, *(x + step for step in np.diag([0.3, 0.7, 0.2]))])

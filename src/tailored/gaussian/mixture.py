@@ -123,8 +123,7 @@ class Mixture(Record):
     def components(self) -> Components:
         values, vectors = self.eigen
         J, d = values.shape
-        kept = values > np.maximum(RANK_TOLERANCE * values[:, -1:], TINY)
-        ranks = kept.sum(axis=1)
+        ranks = np.array([root.shape[1] for root in self.factors])
         i, j, _ = lower_triangle(d)
         W, divisors, singular = self.covariances, values, np.flatnonzero(ranks < d)
         if len(singular):
@@ -138,7 +137,7 @@ class Mixture(Record):
         floors = self.noise / (upper * upper)
         roots, diagonal = np.zeros((J, d, d)), np.arange(d)
         for c in singular:
-            roots[c, : ranks[c]] = (vectors[c][:, kept[c]] * np.sqrt(values[c][kept[c]])).T
+            roots[c, : ranks[c]] = self.factors[c].T
             precisions[c], floors[c] = 0.0, self.noise
             precisions[c, (diagonal * (diagonal + 3) // 2)[: ranks[c]]] = self.noise
         of = np.arange(self.n_components) if J > 1 else np.zeros(self.n_components, np.int64)

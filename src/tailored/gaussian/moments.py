@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.compiling import njit
+from .._utils.records import cached_property
 from .._utils.threads import in_threads
-from ..tasks.rows import BATCH_FLOATS, Scaling, dense, frozen
-from ..tasks.task_set import TaskSet
+from ..tasks.rows import BATCH_FLOATS, Rows, Scaling, dense, frozen
+from ..tasks.task_set import TaskSet, rows_of_tasks
 from . import kernels as vectors
 from .kernels import ENTRY, LANES, PART, empty_workspace, keep_separate, second_moments
 from .mixture import EVIDENCE, Components, Mixture, Want, lower_triangle, unpacked
@@ -47,22 +48,26 @@ _LOG_2_PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
-class Totals:
+class _Additive:
+    """Base class of sums over tasks."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def times(self, factor: float) -> Self:
+        """Return the sums multiplied by ``factor``, as if each task occurred ``factor`` times."""
+        return type(self)(*(factor * getattr(self, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Totals(_Additive):
     """Statistics of all rows that do not depend on a model: counts, yᵀy, Xᵀy (d,) and XᵀX (d, d)."""
 
-    n_tasks: int
+    n_tasks: int  # may be fractional after `times`
     n_rows: float
     square: float
     cross: Array
     gram: Array
-
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def times(self, factor: float) -> Totals:
-        """Return the totals multiplied by ``factor``, as if each task occurred ``factor`` times."""
-        scaled = (factor * value for value in (self.n_rows, self.square, self.cross, self.gram))
-        return Totals(round(factor * self.n_tasks), *scaled)  # type: ignore[arg-type]
 
     def squared_residuals(self, b: Array) -> float:
         """Return ‖y − Xb‖² over all rows."""
@@ -70,7 +75,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(_Additive):
     """Expected sufficient statistics, summed over tasks, under K components with means b_k.
 
     Moments are taken about the means, because differences of moments about zero would lose precision.
@@ -81,13 +86,6 @@ class Sums:
     first: Array  # (K, d) Σ_t r_tk E(w − b_k)
     second: Array  # (K, d, d) Σ_t r_tk E(w − b_k)(w − b_k)ᵀ
     residual: float  # Σ_tk r_tk E‖y − Xw‖²
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def times(self, factor: float) -> Sums:
-        """Return the sums multiplied by ``factor``, as if each task occurred ``factor`` times."""
-        return Sums(*(factor * getattr(self, f.name) for f in fields(self)))
 
 
 #: Placeholder for sums that were not requested.
@@ -136,6 +134,7 @@ class TaskStatistics(ABC):
     is_gaussian: ClassVar[bool] = True
     sizes: Any
     side: Array | None
+    log_determinants: Any = 0.0  # of the noise in units of σ², if rows were whitened
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -178,6 +177,38 @@ class TaskStatistics(ABC):
 
 
 @dataclass(frozen=True)
+class RowStatistics(TaskStatistics):
+    """Rows of T tasks."""
+
+    per_row: ClassVar[tuple[str, ...]] = ("X", "y")  # fields with an entry for each row
+
+    X: Array  # (N, d)
+    y: Array  # (N,)
+    starts: NDArray[np.int64]  # (T + 1,) first row of each task, and N
+    side: Array | None = field(default=None, kw_only=True)  # (T, q) features v(s) of the side information
+    n_threads: int = field(default=1, kw_only=True)
+
+    @property
+    def n_features(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self.X, self.y, self.starts)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """Numbers of rows, (T,)."""
+        return np.diff(self.starts).astype(float)
+
+    def take(self, index: NDArray[np.intp] | slice) -> Self:
+        """Return the tasks at these positions."""
+        at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
+        parts: dict[str, Any] = {name: getattr(self, name)[at] for name in self.per_row}
+        return replace(self, starts=starts, side=None if self.side is None else self.side[index], **parts)
+
+
+@dataclass(frozen=True)
 class Moments(TaskStatistics):
     """Sufficient statistics of T tasks under ``y = Xw + Gaussian noise``."""
 
@@ -200,13 +231,12 @@ class Moments(TaskStatistics):
             size = f"{8e-9 * T * d * d:.1f} GB. Pass fewer tasks or columns."
             raise ValueError(f"X: the second moments of {T} tasks with {d} columns need {size}")
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
-        start = 0
-        while start < T:
-            last, stop, some = tasks.offsets[start] + BATCH_FLOATS // d, T, tasks
-            if start or tasks.offsets[-1] > last:
-                stop = max(int(np.searchsorted(tasks.offsets, last, side="right")) - 1, start + 1)
-                some = tasks[start:stop]
-            part = slice(start, stop)
+        cuts, n_rows = [0, T], max(BATCH_FLOATS // d, 1)
+        if tasks.offsets[-1] > n_rows:
+            batch_of_task = tasks.offsets[:-1] // n_rows
+            cuts = [*np.unique(batch_of_task, return_index=True)[1].tolist(), T]
+        for start, stop in pairwise(cuts):
+            part, some = slice(start, stop), tasks if stop - start == T else tasks[start:stop]
             if d <= COMPILED_COLUMNS:
                 X, y, change = dense(some.X), some.y, units.change
                 if some.row_weights is not None:
@@ -219,7 +249,6 @@ class Moments(TaskStatistics):
                     np.matmul(X[first:end].T, X[first:end], out=gram[t])
                     cross[t] = X[first:end].T @ y[first:end]
                     square[t] = y[first:end] @ y[first:end]
-            start = stop
         return cls(gram, cross, square, tasks.n_observed, side)
 
     def posterior(
@@ -293,12 +322,7 @@ class Moments(TaskStatistics):
         shares = np.concatenate([slopes, packed, np.ones((T, 1))], axis=1) @ table.T
         if among is not None or model.gates is not None:
             shares += log_priors(model, self.side, T, among) - table[:, -1]
-        largest = shares.max(axis=1, keepdims=True)
-        shares -= largest
-        np.exp(shares, out=shares)
-        totals = shares.sum(axis=1, keepdims=True)
-        shares /= totals
-        log_evidence = found.log_evidence + (largest + np.log(totals))[:, 0]
+        log_evidence = found.log_evidence + normalise(shares)
         means, covariances, between = np.empty((0, 1, d)), np.empty((0, d, d)), None
         if want.means:
             means = ((mean + times(R, shares @ table[:, :r])) @ B.T + origins)[:, None]
@@ -324,8 +348,8 @@ class Moments(TaskStatistics):
     def take(self, index: NDArray[np.intp] | slice) -> Moments:
         """Return the tasks at these positions."""
         side = None if self.side is None else self.side[index]
-        gram, cross, square, sizes = (p[index] for p in (self.gram, self.cross, self.square, self.sizes))
-        return Moments(gram, cross, square, sizes, side, self.n_threads)
+        parts = (part[index] for part in (self.gram, self.cross, self.square, self.sizes))
+        return Moments(*parts, side, self.n_threads)
 
     def shifted(self, weights: Array) -> Moments:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
@@ -335,10 +359,7 @@ class Moments(TaskStatistics):
 
     def squared_residuals(self, weights: Array) -> Array:
         """Return ‖y − Xw‖² of each task, (T,), for one w (d,) or one per task (T, d)."""
-        if weights.ndim == 2:
-            return self.shifted(weights).square
-        fitted = (self.gram.reshape(-1, self.n_features) @ weights).reshape(self.cross.shape)
-        return np.maximum(self.square + (fitted - 2.0 * self.cross) @ weights, 0.0)
+        return self.shifted(np.broadcast_to(weights, self.cross.shape)).square
 
 
 def times(matrices: Array, vectors: Array) -> Array:
@@ -353,6 +374,16 @@ def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[
     if among is not None:
         joint[~among] = -np.inf
     return joint
+
+
+def normalise(joint: Array) -> Array:
+    """Replace log p(y, k) (T, K) by responsibilities, in place; return log p(y), (T,)."""
+    largest = joint.max(axis=1, keepdims=True)
+    joint -= largest
+    np.exp(joint, out=joint)
+    totals = joint.sum(axis=1, keepdims=True)
+    joint /= totals
+    return np.asarray((largest + np.log(totals))[:, 0])
 
 
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:

@@ -142,7 +142,7 @@ class Likelihood(Loss, Response):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Never:
         raise NotImplementedError(f"loss: within-task solvers do not support {self.name!r}")
 
-    dual_parameters = free_curvature = subgradient  # type: ignore[assignment]
+    dual_box = subgradient  # type: ignore[assignment]
 
     def noise(self, noise: float) -> float:
         return noise if self.has_dispersion else 1.0

@@ -6,18 +6,28 @@ has mean ``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``.  Evidence and me
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
-from ..tasks.rows import Array, Rows, Scaling, predictions, segment_sums
-from ..tasks.task_set import TaskSet, rows_of_tasks
+from ..tasks.rows import Array, Scaling, predictions, segment_sums
+from ..tasks.task_set import TaskSet
 from .kernels import invert_all
 from .mixture import EVIDENCE, Mixture, Want
-from .moments import COMPILED_COLUMNS, NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
+from .moments import (
+    COMPILED_COLUMNS,
+    NO_SUMS,
+    Expected,
+    Moments,
+    RowStatistics,
+    Sums,
+    Totals,
+    log_priors,
+    normalise,
+)
 from .sites import ResponseRows
 
 #: n x n systems are used if the mean number of rows per task is below this multiple of the number of columns.
@@ -32,33 +42,13 @@ class _Stack(NamedTuple):
     at: NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class TaskRows(TaskStatistics):
-    """Rows of T tasks."""
-
-    X: Array  # (N, d)
-    y: Array  # (N,)
-    starts: NDArray[np.int64]  # (T + 1,) first row of each task, and N
-    side: Array | None = None  # (T, q) features v(s) of the side information
-    n_threads: int = 1  # unused here; see `Moments`
+class TaskRows(RowStatistics):
+    """Rows of T tasks with Gaussian targets.  ``n_threads`` is unused; see `Moments`."""
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> TaskRows:
         """Return the scaled rows of tasks."""
-        return cls(*units.weighted_rows(tasks), tasks.offsets, side)
-
-    @property
-    def n_features(self) -> int:
-        return self.X.shape[1]
-
-    @property
-    def rows(self) -> Rows:
-        return Rows(self.X, self.y, self.starts)
-
-    @cached_property
-    def sizes(self) -> Array:
-        """Numbers of rows, (T,)."""
-        return np.diff(self.starts).astype(float)
+        return cls(*units.weighted_rows(tasks), tasks.offsets, side=side)
 
     @cached_property
     def stacks(self) -> list[_Stack]:
@@ -110,9 +100,7 @@ class TaskRows(TaskStatistics):
                     means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
                 if want.covariances or want.sums:
                     solved[s, k] = found
-        largest = joint.max(axis=1, keepdims=True)
-        log_evidence = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
-        shares = np.exp(joint - log_evidence)
+        log_evidence, shares = normalise(joint), joint
         if want.covariances:
             W = np.broadcast_to(model.covariances, (K, d, d))
             covariances += np.tensordot(shares, W, 1)
@@ -124,17 +112,11 @@ class TaskRows(TaskStatistics):
         sums = NO_SUMS
         if want.sums:
             sums = _sums(self.stacks, solved, model, shares, float(log_evidence.sum()))
-        return Expected(log_evidence[:, 0], shares, means, covariances, sums)
+        return Expected(log_evidence, shares, means, covariances, sums)
 
     def totals(self) -> Totals:
         square = float(self.y @ self.y)
         return Totals(len(self), float(len(self.y)), square, self.y @ self.X, self.X.T @ self.X)
-
-    def take(self, index: NDArray[np.intp] | slice) -> TaskRows:
-        """Return the tasks at these positions."""
-        at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
-        side = None if self.side is None else self.side[index]
-        return TaskRows(self.X[at], self.y[at], starts, side, self.n_threads)
 
     def shifted(self, weights: Array) -> TaskRows:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""

@@ -28,6 +28,8 @@ DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
 LEAST_GAIN = 0.005
 #: The information is updated only if the curvature along the step is above this fraction of the expected curvature.
 LEAST_CURVATURE = 0.1
+#: Step of numerical derivatives, in standard errors.
+DIFFERENCE = 0.05
 #: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable; maximum initial entry of W.
 LARGEST_SCALE, LARGEST_START = 30.0, 100.0
 
@@ -95,6 +97,31 @@ class Scoring:
             information[at, at] += n * np.diag(1.0 + (i == j))
             value -= 0.5 * n * float(np.trace(target) + np.linalg.slogdet(root.T @ root)[1])
         return _Point(model, root, log_evidence, value, gradient, information)
+
+    def observed_information(self, model: Mixture) -> Array:
+        """Return minus the second derivatives of the log evidence in (b, Δ, log dispersion), by differences of the score."""
+        root, d = model.factors[0], self.tasks.n_features
+        i, j = self._entries(root.shape[1])
+        tasks = replace(self.tasks, sites=None)
+
+        def scores(parameters: Array) -> Array:
+            moves, entries, rest = np.split(parameters, [d, d + len(i)])
+            change = np.eye(root.shape[1])
+            change[i, j] += entries
+            there = replace(model, means=model.means + moves, noise=model.noise * float(np.exp(rest.sum())))
+            found = tasks.directions(there.means[0], root @ change, there.noise, slopes=True)
+            squares = found.covariances[:, i, j] + found.means[:, i] * found.means[:, j] - (i == j)
+            each = [segment_sums(found.slopes[:, None] * tasks.X, tasks.starts), squares]
+            if tasks.response.has_dispersion:
+                each.append(tasks.dispersion_scores(there)[:, None])
+            return np.hstack(each)
+
+        at = np.zeros(d + len(i) + tasks.response.has_dispersion)
+        sizes = np.sqrt((scores(at) ** 2).sum(axis=0))
+        steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
+        changes = [scores(at - h) - scores(at + h) for h in np.diag(steps)]
+        information = np.array([change.sum(axis=0) for change in changes]) / (2.0 * steps[:, None])
+        return 0.5 * (information + information.T)
 
     def _entries(self, p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the rows and columns of the free entries of Δ."""

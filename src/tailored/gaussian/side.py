@@ -193,12 +193,12 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
 
 def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
     """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of z."""
-    u, d = _design(tasks, terms), tasks.n_features
+    u, d = design(tasks, terms), tasks.n_features
     left, right = np.zeros((u.shape[1] * d, u.shape[1] * d)), np.zeros((u.shape[1], d))
     for part, A, a in precisions(tasks, model):
-        left += _information(u[part], u[part], A)
+        left += information_of(u[part], u[part], A)
         right += u[part].T @ a
-    roots = _roots(terms, d)
+    roots = roots_of(terms, d)
     return roots.T @ left @ roots, roots.T @ right.ravel()
 
 
@@ -238,12 +238,10 @@ def _fit(
     Gamma = np.zeros((d, tasks.side.shape[1]))
     for step in range(max_iter + 1):
         mean, covariance = _solve(tasks, model, terms)
-        previous, Gamma, first, updated = Gamma, np.zeros_like(Gamma), d, []
+        previous, Gamma, first, updated = Gamma, side_effects(tasks, terms, mean[d:]), d, []
         for term in terms:
             part = slice(first, first + term.size)
             z, gamma, first = mean[part], term.effect.relevance, part.stop
-            Z = z.reshape(term.R.shape[1], -1).T
-            Gamma[:, term.features] += np.sqrt(gamma) * term.L @ Z @ term.R.T
             known = term.size - np.trace(covariance[part, part])
             gamma *= float(np.clip(z @ z / max(known, 1e-9), 1e-3, 1e3))
             updated.append(term._replace(effect=replace(term.effect, relevance=gamma)))
@@ -256,29 +254,45 @@ def _fit(
     return SideFit(Gamma, model, terms)
 
 
+def side_effects(tasks: Tasks, terms: Sequence[Term], z: Array) -> Array:
+    """Return Γ (d, q) for the parameters z of all terms."""
+    assert tasks.side is not None
+    Gamma, first = np.zeros((tasks.n_features, tasks.side.shape[1])), 0
+    for term in terms:
+        Z = z[first : first + term.size].reshape(term.R.shape[1], -1).T
+        Gamma[:, term.features] += np.sqrt(term.effect.relevance) * term.L @ Z @ term.R.T
+        first += term.size
+    return Gamma
+
+
 def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
     """Return the posterior mean and covariance of (b, z); the priors are flat and N(0, I)."""
     left, right = normal_equations(tasks, model, terms)
-    d = tasks.n_features
-    prior = np.ones(len(left))
-    prior[:d] = FLAT * (np.trace(left[:d, :d]) / d or 1.0)
+    prior = prior_precision(left, tasks.n_features)
     covariance = np.asarray(np.linalg.inv(left + np.diag(prior)), dtype=np.float64)
     return covariance @ right, covariance
+
+
+def prior_precision(left: Array, d: int) -> Array:
+    """Return the diagonal of the prior precision of (b, z): nearly zero for b, and one for z."""
+    prior = np.ones(len(left))
+    prior[:d] = FLAT * (np.trace(left[:d, :d]) / d or 1.0)
+    return prior
 
 
 def _gains(
     tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
 ) -> list[tuple[float, Term]]:
     """Return the gain in log evidence of each candidate at its best relevance, with b and the kept terms integrated out."""
-    d, u, (mean, covariance) = tasks.n_features, _design(tasks, kept), _solve(tasks, model, kept)
+    d, u, (mean, covariance) = tasks.n_features, design(tasks, kept), _solve(tasks, model, kept)
     parts = list(precisions(tasks, model))
     A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-    roots, out = _roots(kept, d), []
+    roots, out = roots_of(kept, d), []
     for term in candidates:
-        v = _design(tasks, [term])[:, 1:]
+        v = design(tasks, [term])[:, 1:]
         root = np.kron(np.eye(v.shape[1]), term.L)
-        cross = root.T @ _information(v, u, A) @ roots
-        information = root.T @ _information(v, v, A) @ root - cross @ covariance @ cross.T
+        cross = root.T @ information_of(v, u, A) @ roots
+        information = root.T @ information_of(v, v, A) @ root - cross @ covariance @ cross.T
         e, directions = np.linalg.eigh(information)
         gain, gamma = best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ mean))
         out.append((gain, term._replace(effect=replace(term.effect, relevance=gamma))))
@@ -297,13 +311,13 @@ def best_gain(e: Array, q: Array) -> tuple[float, float]:
     return float(gains[best]), float(RELEVANCES[best])
 
 
-def _design(tasks: Tasks, terms: Sequence[Term]) -> Array:
+def design(tasks: Tasks, terms: Sequence[Term]) -> Array:
     """Return u (T, 1 + Σ m): a column of ones, and v(s) R of each term."""
     side = np.zeros((len(tasks), 0)) if tasks.side is None else tasks.side
     return np.hstack([np.ones((len(tasks), 1)), *(side[:, term.features] @ term.R for term in terms)])
 
 
-def _information(u: Array, v: Array, A: Array) -> Array:
+def information_of(u: Array, v: Array, A: Array) -> Array:
     """Return Σ uvᵀ ⊗ A over tasks."""
     (T, i), j, d = u.shape, v.shape[1], A.shape[1]
     total, size = np.zeros((i * j, d * d)), max(1, PRODUCTS // (i * j))
@@ -314,7 +328,7 @@ def _information(u: Array, v: Array, A: Array) -> Array:
     return total.reshape(i, j, d, d).transpose(0, 2, 1, 3).reshape(i * d, j * d)
 
 
-def _roots(terms: Sequence[Term], d: int) -> Array:
+def roots_of(terms: Sequence[Term], d: int) -> Array:
     """Return the matrix that maps (b, z) to the coefficients of u."""
     blocks = (np.sqrt(t.effect.relevance) * np.kron(np.eye(t.R.shape[1]), t.L) for t in terms)
     return np.asarray(block_diag(np.eye(d), *blocks))

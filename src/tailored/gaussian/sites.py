@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from .._utils.compiling import njit
 from .._utils.records import cached_property
 from .._utils.threads import in_threads
-from ..tasks.rows import Array, Rows, Scaling, frozen, predictions, segment_sums
-from ..tasks.task_set import TaskSet, rows_of_tasks
+from ..tasks.rows import Array, Scaling, frozen, predictions, segment_sums
+from ..tasks.task_set import TaskSet
 from .kernels import ENTRY, PART, keep_separate, second_moments
 from .mixture import EVIDENCE, Mixture, Want
-from .moments import NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
+from .moments import NO_SUMS, Expected, Moments, RowStatistics, Sums, Totals, log_priors, normalise
 
 #: Integer codes of the responses in compiled code.
 BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2
@@ -102,18 +102,15 @@ class Sites(Moments):
 
 
 @dataclass(frozen=True)
-class ResponseRows(TaskStatistics):
+class ResponseRows(RowStatistics):
     """Rows of T tasks with non-Gaussian targets."""
 
     is_gaussian: ClassVar[bool] = False
-    X: Array  # (N, d)
-    y: Array  # (N,)
-    starts: Index  # (T + 1,) first row of each task, and N
+    per_row: ClassVar[tuple[str, ...]] = ("X", "y", "offset", "weights")
+
     response: LogLikelihood
     offset: Array  # (N,) added to f, for example the logarithm of an exposure
     weights: Array  # (N,) exponents of the likelihood of each row
-    side: Array | None = None  # (T, q) features v(s) of the side information
-    n_threads: int = 1
     #: Sites under each component of the last model, used as initial values in a fit; None if they are not kept.
     sites: dict[int, tuple[Array, Array]] | None = None
 
@@ -123,30 +120,17 @@ class ResponseRows(TaskStatistics):
         n, weights = len(tasks.y), tasks.row_weights
         offset = np.zeros(n) if tasks.exposure is None else np.log(tasks.exposure)
         weights = np.ones(n) if weights is None else weights
-        return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side)
-
-    @property
-    def n_features(self) -> int:
-        return self.X.shape[1]
-
-    @cached_property
-    def sizes(self) -> Array:
-        """Numbers of rows, (T,)."""
-        return np.diff(self.starts).astype(float)
+        return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side=side)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name}: only Gaussian targets have second moments")
 
-    def take(self, index: NDArray[np.intp] | slice) -> ResponseRows:
-        """Return the tasks at these positions."""
-        at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
-        X, y, offset, weights = (part[at] for part in (self.X, self.y, self.offset, self.weights))
-        side = None if self.side is None else self.side[index]
-        return ResponseRows(X, y, starts, self.response, offset, weights, side, self.n_threads)
+    def take(self, index: NDArray[np.intp] | slice) -> Self:
+        return replace(super().take(index), sites=None)
 
     def shifted(self, weights: Array) -> ResponseRows:
         """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the coefficients."""
-        return replace(self, offset=self.offset + predictions(Rows(self.X, self.y, self.starts), weights))
+        return replace(self, offset=self.offset + predictions(self.rows, weights))
 
     @property
     def row_moment(self) -> Array:
@@ -225,10 +209,7 @@ class ResponseRows(TaskStatistics):
             joint[:, k] += found.log_evidence
             deviations[:, k] = found.means @ root.T
             within.append((root, found.covariances))
-        log_evidence, shares = joint[:, 0], np.ones((T, K))
-        if K > 1:
-            log_evidence = np.logaddexp.reduce(joint, axis=1)
-            shares = np.exp(joint - log_evidence[:, None])
+        log_evidence, shares = normalise(joint), joint
         covariances = np.zeros((T if want.covariances else 0, d, d))
         if want.covariances:
             for k, (root, C) in enumerate(within):
@@ -454,11 +435,8 @@ def _propagate(
         s, m = 0.0, 0.0
         for a in range(p):
             g[a] = 0.0
-        for a in range(p):
-            x = rows[i, a]
             for b in range(p):
-                g[b] += S[a, b] * x
-        for a in range(p):
+                g[a] += S[a, b] * rows[i, b]
             s += g[a] * rows[i, a]
             m += mean[a] * rows[i, a]
         if s < LEAST:

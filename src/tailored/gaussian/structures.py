@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..tasks.rows import Array
 from .atoms import fit_atoms
 from .em import (
+    COMPONENT_SHRINKAGE,
     Shrinkage,
     Source,
     em,
     fit_mixed_model,
+    fit_mixture,
     keep_diagonal,
     maximise,
     most_likely_mean,
@@ -26,11 +29,11 @@ from .em import (
 )
 from .low_rank import Calibration, LowRankFitter, RotatedTasks
 from .mixture import Mixture
-from .moments import Moments, Sums, Totals
+from .moments import Moments
+from .reml import maximise_restricted
 from .rows import Tasks
-from .side import Group, SideFit, SideStructure, fit_side, gate_penalties
+from .side import Group, SideFit, SideStructure, Term, fit_side, gate_penalties
 from .sites import ResponseRows
-from .starts import COMPONENT_SHRINKAGE, fit_mixture
 
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
@@ -46,6 +49,8 @@ GATE_PENALTY, GATE_STEPS = 1.0, 20
 REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
+#: The exponent α of stepwise EM.  With 1/2 the noise would not vanish; with 1 the initial model would keep too much weight.
+RATE = 0.6
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Structure(ABC):
 
     kind: ClassVar[str]
     has_mean: ClassVar[bool] = (
-        True  # whether the prior mean b and the effects of side information are estimated
+        True  # whether the prior mean and the effects of side information are estimated
     )
     is_refined: ClassVar[bool] = True  # whether EM over the sums of all tasks improves a fit to a sample
 
@@ -134,6 +139,14 @@ class MixedModel(Structure):
 
     def restrict(self, covariances: Array) -> Array:
         return covariances if self.covariance == "full" else keep_diagonal(covariances)
+
+    def pattern(self, d: int) -> NDArray[np.bool_]:
+        """Return which entries of W (d, d) are not zero."""
+        inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
+        if self.covariance == "intercept":
+            inside = np.arange(d) == d - 1
+        every = np.outer(inside, inside) & (self.covariance != "none")
+        return every if self.covariance == "full" else every & np.eye(d, dtype=bool)
 
     def shrinkage(self, model: Mixture) -> Shrinkage | None:
         if not self.pseudo_tasks:
@@ -307,13 +320,24 @@ class StructureFitter:
         """Γ (d, q)."""
         return None if self.side_fit is None else self.side_fit.Gamma
 
-    def fit(self, structure: Structure) -> Mixture:
-        """Return the fitted model; W of a mixed model is corrected for the degrees of freedom of the mean."""
-        model, T = self.most_likely(structure), len(self.tasks)
-        return model.scaled(T / (T - 1.0)) if isinstance(structure, MixedModel) and T > 1 else model
+    def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
+        """Return the REML (or maximum likelihood) fit and its log likelihood, or, where `fit` is used instead, None.
 
-    def most_likely(self, structure: Structure) -> Mixture:
-        """Return the maximum likelihood model, without the correction of `fit`."""
+        The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than columns.
+        """
+        model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
+        if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not d < len(tasks):
+            return model, None
+        if not isinstance(tasks, Moments):
+            return model, None
+        terms: list[Term] = []
+        if self.side_fit is not None:
+            assert tasks.side is not None
+            tasks, terms = tasks.shifted(-tasks.side @ self.side_fit.Gamma.T), self.side_fit.terms
+        return maximise_restricted(tasks, model, structure.pattern(d), terms, reml)
+
+    def fit(self, structure: Structure) -> Mixture:
+        """Return the maximum likelihood model."""
         model = self.without_side(structure)
         return replace(model, side=self.side) if structure.has_mean else model
 
@@ -369,7 +393,44 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     ).mixture
 
 
-def m_step(structure: Structure, model: Mixture, totals: Totals, sums: Sums) -> Mixture:
-    """Return the model after one M-step, as in `refine`."""
-    step = maximise(totals, model, sums, shrinkage=structure.shrinkage(model))
-    return replace(step, covariances=structure.restrict(step.covariances))
+@dataclass(frozen=True)
+class Stepwise:
+    """Stepwise EM on a stream of tasks: each batch updates the model once and is discarded.
+
+    The model moves part of the way to an EM step on the batch alone, ``θ ← (1 − γ) θ + γ M(batch; θ)``, where θ are the
+    moments of the model and γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps reduce the weight of the
+    initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, mixing weights and
+    atoms stay fixed.
+    """
+
+    structure: Structure
+    last: Mixture  # the current iterate
+    average: Mixture  # weighted average of the iterates, with larger weights for later ones; the model to use
+
+    def advance(self, batch: Tasks, n_before: int) -> Stepwise:
+        """Return the state after a batch of tasks that follows ``n_before`` tasks."""
+        m = len(batch)
+        if not self.structure.is_refined or not m or not batch.sizes.any():
+            return self
+        factor = (n_before + m) / m
+        totals, sums = batch.totals().times(factor), batch.sums(self.last).sums.times(factor)
+        step = maximise(totals, self.last, sums, shrinkage=self.structure.shrinkage(self.last))
+        step = replace(step, covariances=self.structure.restrict(step.covariances))
+        last = blend(self.last, step, factor**-RATE)
+        return replace(self, last=last, average=blend(self.average, last, min(1.0, 2.0 / (factor + 1.0))))
+
+
+def blend(one: Mixture, other: Mixture, share: float) -> Mixture:
+    """Return the model of a population of which a fraction ``share`` follows ``other`` and the rest ``one``."""
+    proportions = (1.0 - share) * one.proportions + share * other.proportions
+    s = (share * other.proportions / proportions)[:, None]
+    moves = other.means - one.means
+    between = np.einsum("k,ki,kj->kij", (s * (1.0 - s))[:, 0], moves, moves)
+    within = (1.0 - s[:, :, None]) * one.covariances + s[:, :, None] * other.covariances
+    return replace(
+        one,
+        proportions=proportions,
+        means=one.means + s * moves,
+        covariances=within + between,
+        noise=(1.0 - share) * one.noise + share * other.noise,
+    )

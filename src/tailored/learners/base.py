@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_tensor
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -30,21 +30,29 @@ from .._utils.validation import (
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
-from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
+from ..priors.base import (
+    Posterior,
+    Predicted,
+    Prior,
+    adapt_tasks,
+    calibrate,
+    needs_covariances,
+    predict,
+    predict_blocks,
+)
 from ..priors.draws import JointRows
-from ..priors.intervals import Calibration, calibrate
+from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.effects import effects_frame
+from ..summaries.model import effects_frame
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
-from ..tasks.reading import positions_of, read_labels, side_by_rows
+from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading, totals
-from .adapted import AdaptedTasks
 from .reading import Accepts
-from .task_regressor import TaskRegressor
+from .task_regressor import AdaptedTasks, TaskRegressor
 
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
@@ -359,9 +367,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             reading.refuse_side_info(self)
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
-        side_info = reading.side_of_rows(self, X, reading.side_by_label(self, side_info))
-        side_info = side_by_rows(side_info, groups, X)
-        X = rows
+        if side_info is None and self.encoding_ is not None and is_frame(X):
+            side_info = self.encoding_.read_columns(X, None)[0]
+        like, X = (groups, X), rows
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
@@ -373,7 +381,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             labels = read_labels(groups, "groups")
         if len(labels) != X.shape[0]:
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
-        positions = positions_of(labels, self.task_labels_, same_kind=True)
+        positions = positions_of(labels, self.task_labels_)
         prediction, new = np.empty(X.shape[0]), positions < 0
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
@@ -381,7 +389,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 missing = "new tasks are predicted without side information, which `fit` had. Pass it."
                 warn(f"side_info: {missing}")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info)
+            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info, like)
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
@@ -478,7 +486,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
         if not hasattr(self, "task_posterior_"):
             return np.full(len(tasks), -1, dtype=np.intp)
-        positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
+        positions = positions_of(tasks.labels, self.task_labels_)
         if support is not None:
             positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         numbered = all(
@@ -767,37 +775,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_fraction("coverage", coverage)
         return effects_frame(self, reading.read(self, X, y, groups, side_info), coverage)
 
-    def summary(
-        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
-    ) -> Summary:
+    def summary(self) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
         It contains the selected model structure, fixed effects with standard errors, random-effect standard deviations,
         noise, components, the R² of the side information, the comparison of model structures, and errors compared with
-        baselines; see `Summary`.  Errors are computed on the tasks that were held out in `fit`, or on ``tasks``.
-
-        Parameters
-        ----------
-        tasks : TaskSet, optional
-            Tasks that the learner was not fitted to.
-        n_support, order
-            How many rows of these tasks are support rows, and which; see `task_errors`.
+        baselines; see `Summary`.  Errors are those of the tasks that were held out in `fit`.
         """
-        names = type(self).__name__, "the second class"
-        return self.named_summary(*names, tasks, n_support=n_support, order=order)
+        return self.named_summary(type(self).__name__, "the second class")
 
-    def named_summary(
-        self,
-        name: str,
-        event: str,
-        tasks: TaskSet | None = None,
-        *,
-        n_support: Any = None,
-        order: str | None = None,
-    ) -> Summary:
+    def named_summary(self, name: str, event: str) -> Summary:
         """Return `summary` with a name of the learner, and of the ``event`` that a binary target of 1 stands for."""
         check_is_fitted(self, "prior_")
-        if tasks is None:
-            return summarise(self, name, event, self._support_sampling())
-        split = self._split(reading.read(self, tasks), n_support, order, self.random_state)
-        return summarise(self, name, event, self._sampling(n_support, order), split)
+        return summarise(self, name, event, self._support_sampling())

@@ -363,11 +363,10 @@ class EmpiricalBayesClassifier(_Classifier):
         """Return the coefficients of each task for the log odds of ``classes_[1]``; see `EmpiricalBayesLearner.effects`."""
         return self._of_two_classes("effects").effects(self._coded(tasks), **options)
 
-    def summary(self, tasks: TaskSet | None = None, **options: Any) -> Summary:
+    def summary(self) -> Summary:
         """Return the summary of a model for two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
         learner, event = self._of_two_classes("summary"), repr(native(self.classes_)[1])
-        coded = None if tasks is None else self._coded(tasks)
-        return learner.named_summary(type(self).__name__, event, coded, **options)
+        return learner.named_summary(type(self).__name__, event)
 
     def summaries(self) -> dict[Any, Summary]:
         """Return the summary of the model of each class against the others, by class; see `EmpiricalBayesLearner.summary`.

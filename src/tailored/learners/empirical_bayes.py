@@ -18,8 +18,7 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
-from ..empirical_bayes.learn import Learned, learn, learn_with_regressor
-from ..empirical_bayes.streaming import RunningModel, Stream
+from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn, learn_with_regressor
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
@@ -27,13 +26,12 @@ from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
-from ..priors.shared_effects import SharedEffects
-from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressors
+from ..priors.shared import OutOfFold, SharedEffects, check_regressor, default_regressors
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
-from ..sources.disk import DiskSource, digest_tasks
+from ..sources.disk import DiskSource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
@@ -46,6 +44,8 @@ from .reading import Accepts, read, read_tensors, refuse_other_arguments, warn_r
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
+#: Maximum number of columns of tasks with noise that is correlated in time.
+MOST_COLUMNS = 12
 
 
 @dataclass(eq=False, repr=False)
@@ -92,6 +92,17 @@ class EmpiricalBayesLearner(MetaLearner):
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
         model.  By default, all columns or none have random slopes, whichever is selected on held-out tasks.
+    covariance : None, "full" or "diagonal", default=None
+        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
+        by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+    reml : bool, default=True
+        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
+        whose log likelihoods can be compared between models with different fixed effects.
+    time : None, str or int, default=None
+        Column of X with the times of the rows, by name or position.  It stays a column of the model.  Noise that is correlated
+        in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a candidate, which is accepted like more components.  Rows are predicted given the residuals of the task's other rows.  By
+        default, the column that `TaskSet.from_frame` was given as ``time``.  Only for numbers in memory without weights, with at
+        most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -147,6 +158,9 @@ class EmpiricalBayesLearner(MetaLearner):
     loss: Any = "squared"
     common: Any = None
     varying: Any = None
+    covariance: str | None = None
+    reml: bool = True
+    time: Any = None
     fit_intercept: bool = True
     clip: Any = None
     n_support: Any = None
@@ -160,7 +174,7 @@ class EmpiricalBayesLearner(MetaLearner):
     n_components_: int = field(init=False)
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
-    _stream: Stream = field(init=False)
+    _stream: TaskStream = field(init=False)
     #: Number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
@@ -197,7 +211,6 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
-        checkpoint: Any = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -215,23 +228,17 @@ class EmpiricalBayesLearner(MetaLearner):
             cross-validation over the training tasks is used; from 500 tasks on, it is a single split.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
-        checkpoint : path, optional
-            Folder for the partitioned rows and the statistics of a scan, about as large as the numbers in the table.  The
-            same call with the same folder resumes an interrupted fit, with a bitwise identical result.  Other data or
-            settings raise ValueError.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
             has_them = "a scan has its own columns; name them in tailored.scan"
             refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
             refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
-        elif checkpoint is not None:
-            raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
             seed = self._seed()
             if isinstance(X, TaskScan):
-                with self._open_scan(X, checkpoint, seed, validation) as source:
+                with self._open_scan(X, seed) as source:
                     self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
             elif is_tensor(X):
@@ -320,7 +327,7 @@ class EmpiricalBayesLearner(MetaLearner):
         The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
         held_out = self._check_held_out(sample, validation)
-        stream, _ = Stream.begin(seed).take(sample, held_out)
+        stream, _ = TaskStream.begin(seed).take(sample, held_out)
         self._stream = stream if source is None else replace(stream, sample=source.reservoir)
         targets = sample.y if source is None else np.array(source.target_range)
         try:
@@ -354,7 +361,7 @@ class EmpiricalBayesLearner(MetaLearner):
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         feature_range = self._feature_range(tasks.X)
-        self.prior_ = replace(running.prior(self.prior_), clip=clip, feature_range=feature_range)
+        self.prior_ = replace(running.current(self.prior_), clip=clip, feature_range=feature_range)
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
 
@@ -399,10 +406,13 @@ class EmpiricalBayesLearner(MetaLearner):
             self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
+            self.covariance,
+            bool(self.reml),
+            self._time_position(together),
         )
         running = self._stream.running if continues else None
-        side = self._side_features(together) if running is None else running.side
-        scaling = None if running is None else running.scaling
+        side = self._side_features(together) if running is None else running.prior.side
+        scaling = None if running is None else running.prior.scaling
         data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
         options: dict[str, Any] = {"progress": self.progress}
         if source is not None:
@@ -431,7 +441,8 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
         """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
-        running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
+        is_mixture, before = learned.prior.mixture is not None, self._stream.running
+        running = RunningModel.of(learned) if is_mixture else None
         n_tasks = self._stream.n_tasks
         is_plain = learned.shared is None and learned.prior.shared is None
         if is_plain and running is not None and before is not None:
@@ -439,7 +450,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
                 if running.is_superseded_by(before, unseen):
                     running = replace(running, model=before.model).advance(batch, n_tasks - len(tasks))
-                    self.prior_ = running.prior(self.prior_)
+                    self.prior_ = running.current(self.prior_)
         self._stream = replace(self._stream, running=running, n_selected=n_tasks)
         self.n_tasks_seen_ = n_tasks
         # Training tasks are predicted with the shared regressor that was fitted without them.
@@ -468,6 +479,8 @@ class EmpiricalBayesLearner(MetaLearner):
             check_choice("common", self.common, ("auto", "linear"))
         elif self.common is not None:
             check_regressor(self.common)
+        if self.covariance is not None:
+            check_choice("covariance", self.covariance, ("full", "diagonal"))
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
@@ -498,41 +511,50 @@ class EmpiricalBayesLearner(MetaLearner):
             raise ValueError("varying: nothing varies without an intercept; name a column")
         return tuple(sorted(found))
 
-    def _column_positions(self, column: Any) -> list[int]:
+    def _time_position(self, tasks: TaskSet) -> int | None:
+        """Return the position of the column of times, if there is one."""
+        column = self.time
+        if column is None:
+            column = None if self.encoding_ is None else self.encoding_.time
+        if column is None:
+            return None
+        found = self._column_positions(column, "time")
+        refused = {
+            "a column of numbers or dates": len(found) != 1,
+            "a loss for numbers": isinstance(self.loss_, Response),
+            "device=None": self.device is not None,
+            "rows without weights": tasks.row_weights is not None,
+            f"at most {MOST_COLUMNS} columns": tasks.n_features > MOST_COLUMNS,
+        }
+        for what, is_refused in refused.items():
+            if is_refused:
+                raise ValueError(f"time: needs {what}; leave it out")
+        return found[0]
+
+    def _column_positions(self, column: Any, argument: str = "varying") -> list[int]:
         d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
-                raise ValueError(f"varying: there is no column {column}; positions are 0 to {d - 1}")
+                raise ValueError(f"{argument}: there is no column {column}; positions are 0 to {d - 1}")
             return [int(column)]
         if names is None:
             advice = f"give the position of {column!r}, or pass a frame (set_output(transform='pandas'))"
-            raise ValueError(f"varying: columns have no names here; {advice}")
+            raise ValueError(f"{argument}: columns have no names here; {advice}")
         by_name = [j for j, name in enumerate(names) if name == column]
         found = by_name if self.encoding_ is None else self.encoding_.positions(column)
         if not found:
-            raise ValueError(f"varying: there is no column {column!r}; there are {name_some(names, 12)}")
+            raise ValueError(f"{argument}: there is no column {column!r}; there are {name_some(names, 12)}")
         return found
 
     @contextmanager
-    def _open_scan(
-        self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
-    ) -> Iterator[TaskSource]:
-        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
+    def _open_scan(self, scan: TaskScan, seed: int) -> Iterator[TaskSource]:
+        """Open the source of a scan; its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
-            if checkpoint is not None:
-                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
             yield DaskSource(scan, seed)
             return
-        n_threads = joblib.effective_n_jobs(self.n_jobs)
-        if checkpoint is not None:
-            settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
-            del settings["n_jobs"], settings["progress"]
-            source = DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
-            yield source
-            source.close()
-            return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
-            yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
+            n_threads = joblib.effective_n_jobs(self.n_jobs)
+            yield DiskSource(scan, Path(folder), seed=seed, n_threads=n_threads)
 
 
 def _statistics(

@@ -10,9 +10,11 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.progress import progress_bar
 from .._utils.records import restored_on_failure
 from .._utils.validation import (
@@ -33,11 +35,10 @@ from ..representation.bias import BIASES, Bias
 from ..representation.conditioning import Conditioning, Constant, Given
 from ..representation.factored import Factored
 from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
-from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, TaskBatch, Trajectory, run
-from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
+from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
 from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
-from ..summaries.paper import summarise_paper_learner
-from ..summaries.summary import Summary
+from ..solvers.surrogate import Surrogate
+from ..summaries.summary import Summary, summarise_paper_learner
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
@@ -45,8 +46,12 @@ from ..within import solving
 from .base import MetaLearner
 from .reading import read
 
-#: Second entry of the seed for query rows, and for the rows of test tasks.
-QUERY_ROWS, TEST_ROWS = 2, 3
+#: Arguments with rows: X, y, groups and side_info.
+Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
+#: Held-out tasks, or their support rows and query rows.
+HeldOut = TaskSet | tuple[TaskSet, TaskSet]
+#: Second entry of the seed for the rows of test tasks.
+TEST_ROWS = 3
 #: Settings of the paper that its three learners share, and those of the two that learn.
 _PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
 _PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
@@ -102,7 +107,7 @@ class PaperLearner(MetaLearner):
     def _n_weights(self) -> int:
         return self.n_features_in_ + bool(self.fit_intercept)
 
-    def _constant(self, theta: Any, name: str) -> Array:
+    def _constant(self, theta: ArrayLike | None, name: str) -> Array:
         """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
         theta, d = 1.0 if theta is None else theta, self._n_weights
         if np.ndim(theta) == 0:
@@ -110,37 +115,29 @@ class PaperLearner(MetaLearner):
         return check_psd(theta, name, d) if np.ndim(theta) else float(theta) * np.eye(d)
 
     def _prior(
-        self, clip: Any, conditioning: Conditioning, feature_map: FeatureMap | None = None, bias: str = "none"
+        self,
+        clip: tuple[float, float] | None,
+        conditioning: Conditioning,
+        feature_map: FeatureMap | None = None,
+        bias: str = "none",
     ) -> RepresentationPrior:
         """Return the prior with this conditioning function and b = 0."""
-        settings: Any = {"loss": self.loss_, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=conditioning,
             bias=Bias.zero(bias, conditioning.n_features, conditioning.n_side),
             feature_map=feature_map,
             clip=clip,
-            **settings,
+            loss=self.loss_,
+            inner=self.inner,
+            tol=self.tol,
+            max_iter=self.max_iter,
         )
 
-    def summary(
-        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
-    ) -> Summary:
-        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks.
-
-        Parameters
-        ----------
-        tasks : TaskSet, optional
-            Tasks that the learner was not fitted to.  Errors are computed on them, instead of on the held-out tasks of `fit`.
-        n_support, order
-            How many rows of these tasks are support rows, and which; see `task_errors`.
-        """
+    def summary(self) -> Summary:
+        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks."""
         check_is_fitted(self, "prior_")
-        errors = dict[str, float]()
-        if tasks is not None:
-            each = self.task_errors(tasks, n_support=n_support, order=order)
-            errors[type(self).__name__] = float(np.nanmean(each))
-        return summarise_paper_learner(self, errors)
+        return summarise_paper_learner(self)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -169,18 +166,32 @@ class IndependentLearner(PaperLearner):
         """
         return cls(**{**_PAPER, **overrides})
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+    def fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+    ) -> Self:
         """Solve the given tasks independently; nothing is shared between tasks."""
-        return self._learn(X, y, groups, side_info, reset=True)
+        return self._learn((X, y, groups, side_info), reset=True)
 
-    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+    ) -> Self:
         """Solve the given tasks as `fit` does; there is no state to continue."""
-        return self._learn(X, y, groups, side_info, reset=not hasattr(self, "prior_"))
+        return self._learn((X, y, groups, side_info), reset=not hasattr(self, "prior_"))
 
-    def _learn(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
+    def _learn(self, data: Data, *, reset: bool) -> Self:
         with self._all_or_nothing(reset=reset):
             self._check_within()
-            tasks = read(self, X, y, groups, side_info, reset=reset)
+            tasks = read(self, *data, reset=reset)
             d, clip = self._n_weights, self._clip(tasks.y)
             if callable(self.tau):
                 prior = self._prior(clip, Given(d), GivenMap(self.tau, d).fit(tasks))
@@ -207,10 +218,9 @@ class Stream:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ObjectiveLearner(PaperLearner):
-    """Base of the learners that minimise an objective with a solver; subclasses without a feature map have H = 0."""
+class SurrogateLearner(PaperLearner):
+    """Base of the learners that minimise the surrogate; subclasses without a feature map have H = 0."""
 
-    objective: str = "surrogate"
     bias: str = "none"
     solver: Any = None
     initial_representation: Any = None
@@ -227,13 +237,13 @@ class ObjectiveLearner(PaperLearner):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: RowsLike,
+        y: ValuesLike = None,
         *,
-        groups: Any = None,
-        side_info: Any = None,
-        validation: Any = None,
-        test: Any = None,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        validation: HeldOut | None = None,
+        test: HeldOut | None = None,
     ) -> Self:
         """Learn from many tasks, one step per task in the given order.
 
@@ -250,11 +260,17 @@ class ObjectiveLearner(PaperLearner):
             Tasks for ``learning_curve_``.  They are not used for selection.
         """
         with self._all_or_nothing(reset=True):
-            self._learn(X, y, groups, side_info, validation, test, reset=True, whole=True)
+            self._learn((X, y, groups, side_info), validation, test, whole=True)
         return self
 
     def partial_fit(
-        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, validation: Any = None
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        validation: HeldOut | None = None,
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
 
@@ -264,7 +280,7 @@ class ObjectiveLearner(PaperLearner):
         """
         fresh = self._is_new_stream()
         with self._all_or_nothing(reset=fresh):
-            self._learn(X, y, groups, side_info, validation, None, reset=fresh, whole=False)
+            self._learn((X, y, groups, side_info), validation, None, whole=False)
             self._goes_on = True
         return self
 
@@ -285,23 +301,13 @@ class ObjectiveLearner(PaperLearner):
             super().set_params(**params)
         return self
 
-    def _learn(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        side_info: Any,
-        validation: Any,
-        test: Any,
-        *,
-        reset: bool,
-        whole: bool,
-    ) -> None:
-        solver = self._check_parameters()
-        tasks = read(self, X, y, groups, side_info, reset=reset)
+    def _learn(self, data: Data, validation: HeldOut | None, test: HeldOut | None, *, whole: bool) -> None:
+        """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
+        solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
+        tasks = read(self, *data, reset=is_new)
         if test is not None and self.bias == "conditional":
             raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
-        if reset:
+        if is_new:
             seed = self._seed()
             empty = HeldOutPool(self.validation_fraction, self.support, seed)
             stream = Stream(seed, empty if solver.needs_held_out else None)
@@ -321,7 +327,7 @@ class ObjectiveLearner(PaperLearner):
         with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
             problem = Problem(
                 self._prior(self._clip(tasks.y), tau, feature_map, self.bias),
-                self._objective(train, whole),
+                self._surrogate(train, whole),
                 batch,
                 None if pool is None else self._held_out(feature_map, *pool.tasks()),
                 rank=self.rank,
@@ -342,14 +348,17 @@ class ObjectiveLearner(PaperLearner):
             self.learning_curve_ = self._learning_curve(problem, self._held_out(feature_map, *pair))
         self._remember(tasks)
         if whole and self.feature_map is not None and not self.conditioning_.depends_on_task:
-            was_tried = any(row["step_H"] > 0 for row in solution.history)
-            reason = "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
-            use = "only affects the prior mean" if self.bias == "conditional" else "is not used"
-            warn(
-                f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
-                f"information {use}: try other features, more tasks, or other step sizes",
-                ConstantRepresentationWarning,
-            )
+            self._warn_constant()
+
+    def _warn_constant(self) -> None:
+        was_tried = any(row["step_H"] > 0 for row in self.search_results_)
+        reason = "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
+        use = "only affects the prior mean" if self.bias == "conditional" else "is not used"
+        warn(
+            f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
+            f"information {use}: try other features, more tasks, or other step sizes",
+            ConstantRepresentationWarning,
+        )
 
     def _learning_curve(self, problem: Problem, test: HeldOutTasks) -> Array:
         """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
@@ -367,11 +376,11 @@ class ObjectiveLearner(PaperLearner):
             flat = (self.scale_ * taus).reshape(len(test.phis), given.n_side)
             curve.append(replace(test, phis=flat).error(prior, self.n_jobs))
 
-        run([problem.trajectory(self.step_size_)], problem.batch, problem.objective, callback=record)
+        run([problem.trajectory(self.step_size_)], problem.batch, problem.surrogate, callback=record)
         return np.array(curve)
 
     def _hold_out(
-        self, stream: Stream, tasks: TaskSet, validation: Any
+        self, stream: Stream, tasks: TaskSet, validation: HeldOut | None
     ) -> tuple[HeldOutPool | None, TaskSet]:
         """Return the held-out tasks of the stream with those of this call, and the training tasks."""
         pool = stream.pool
@@ -385,9 +394,10 @@ class ObjectiveLearner(PaperLearner):
             return pool, tasks[np.flatnonzero(mask)]
         if isinstance(validation, TaskSet):
             return pool.add(self._read_held_out(validation)), tasks
-        return pool.add_pair(*self._pair(validation, "validation")), tasks
+        pair = self._pair(validation, "validation")
+        return replace(pool, held_out=(*pool.held_out, pair)), tasks
 
-    def _pair(self, tasks: Any, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
+    def _pair(self, tasks: HeldOut, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
         """Return support and query rows of tasks that the user passed as a pair or as one `TaskSet`."""
         if isinstance(tasks, TaskSet):
             read = self._read_held_out(tasks, name)
@@ -406,14 +416,9 @@ class ObjectiveLearner(PaperLearner):
         n_side = self.conditioning_.n_side if hasattr(self, "prior_") else None
         return check_features(feature_map.transform(tasks), tasks, n_side)
 
-    def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, TaskBatch]:
+    def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, StreamBatch]:
         """Return the stream after the training tasks, and these tasks in the form that solvers use."""
-        support, query = train, None
-        if OBJECTIVES[self.objective].needs_query:
-            # Positions count only training tasks, because the rows of held-out tasks are drawn separately.
-            positions = range(stream.n_train, stream.n_train + len(train))
-            support, query = split_rows(train, positions, self.support, (stream.seed, QUERY_ROWS))
-        phis = self._features(stream.feature_map, support)
+        phis = self._features(stream.feature_map, train)
         # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
         sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
         squared_scale = sums[1:] / (stream.n_train + np.arange(1, len(phis) + 1))
@@ -427,8 +432,7 @@ class ObjectiveLearner(PaperLearner):
             squared_scale = np.ones(len(train))
         elif whole and len(train):
             squared_scale = np.full(len(train), squared_scale[-1])
-        query_rows = None if query is None else self._rows(query)
-        return stream, TaskBatch(self._rows(support), query_rows, phis, squared_scale)
+        return stream, StreamBatch(self._rows(train), phis, squared_scale)
 
     def _held_out(self, feature_map: FeatureMap | None, support: TaskSet, query: TaskSet) -> HeldOutTasks:
         return HeldOutTasks(self._rows(support), self._rows(query), self._features(feature_map, support))
@@ -436,13 +440,11 @@ class ObjectiveLearner(PaperLearner):
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))
 
-    def _objective(self, train: TaskSet, whole: bool) -> Objective:
-        if self.objective == "query":
-            return Query(self.loss_, self.tol, self.max_iter)
+    def _surrogate(self, train: TaskSet, whole: bool) -> Surrogate:
         lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
         if not np.isfinite(lipschitz):
             if not whole:
-                advice = "pass lipschitz=, e.g. the root mean square of the targets, or objective='query'"
+                advice = "pass lipschitz=, e.g. the root mean square of the targets"
                 raise ValueError(f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}")
             # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
             lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
@@ -450,7 +452,6 @@ class ObjectiveLearner(PaperLearner):
 
     def _check_parameters(self) -> ProjectedSGD:
         self._check_within()
-        check_choice("objective", self.objective, OBJECTIVES)
         check_choice("bias", self.bias, BIASES)
         check_fraction("validation_fraction", self.validation_fraction)
         check_fraction("support", self.support)
@@ -458,8 +459,6 @@ class ObjectiveLearner(PaperLearner):
             check_int("rank", self.rank)
         if self.lipschitz is not None:
             check_positive("lipschitz", self.lipschitz)
-        if self.objective == "query" and self.inner != "exact":
-            raise ValueError("inner: the query objective needs the exact solution; use inner='exact'")
         if self.bias == "conditional" and self.feature_map is None:
             raise ValueError("bias: 'conditional' needs a feature map; use ConditionalLearner or 'shared'")
         solver = ProjectedSGD() if self.solver is None else self.solver
@@ -470,7 +469,7 @@ class ObjectiveLearner(PaperLearner):
 
 
 @dataclass(eq=False, repr=False)
-class ConditionalLearner(ObjectiveLearner):
+class ConditionalLearner(SurrogateLearner):
     """Algorithm 1 of the paper: learn a representation τ(s) of each task as a function of its side information s.
 
     It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex surrogate: one step per task,
@@ -490,12 +489,10 @@ class ConditionalLearner(ObjectiveLearner):
         "vector" if there is side information and "ridge" otherwise.  A callable gets the side information of a task, or
         the task itself if it has none, and returns φ (k,).
     loss : str or Loss, default="absolute"
-        Loss of the within-task problem and of the errors on query rows and held-out tasks.  "logistic" and "hinge" take
+        Loss of the within-task problem and of the errors on held-out tasks.  "logistic" and "hinge" take
         any two labels; predictions are decision values.  For probabilities, use `EmpiricalBayesClassifier`.
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's one-pass variant.
-    objective : {"surrogate", "query"}, default="surrogate"
-        The paper's convex surrogate, or the risk of the support solution on query rows.
     rank : int or None, default=32
         Number of directions of H that are kept; None keeps all of them (exact, slower).
     bias : {"none", "shared", "conditional"}, default="none"
@@ -517,7 +514,7 @@ class ConditionalLearner(ObjectiveLearner):
     validation_fraction : float, default=0.2
         Fraction of the tasks that is held out, at most 300 tasks.
     support : float, default=0.5
-        Fraction of a task's rows that are support rows, in validation and in the query objective.
+        Fraction of the rows of a held-out task that are support rows.
     tol, max_iter
         Tolerance and maximum number of iterations of the within-task solver; see `TaskRegressor`.
     clip, n_jobs, progress
@@ -568,12 +565,12 @@ class ConditionalLearner(ObjectiveLearner):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class UnconditionalLearner(ObjectiveLearner):
+class UnconditionalLearner(SurrogateLearner):
     """Unconditional meta-learning: one representation θ = C for all tasks, which is `ConditionalLearner` with H = 0.
 
     Parameters
     ----------
-    loss, inner, objective, bias, fit_intercept, clip, solver, initial_representation, lipschitz, tune_scale, \
+    loss, inner, bias, fit_intercept, clip, solver, initial_representation, lipschitz, tune_scale, \
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         See `ConditionalLearner`; ``bias`` is "none" or "shared".
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .._utils.frames import (
     RowsLike,
@@ -16,9 +16,7 @@ from .._utils.frames import (
     ValuesLike,
     as_records,
     is_frame,
-    numeric_column,
     other_columns,
-    read_features,
     read_frame,
     require_columns,
     with_columns,
@@ -38,15 +36,17 @@ from ..tasks.encoding import (
     as_columns,
     class_labels,
     class_positions,
-    columns_to_encode,
+    encode_rows,
+    missing_exposure,
     target_positions,
 )
 from ..tasks.reading import (
-    LongTable,
     check_row_values,
+    group_labels,
+    group_rows,
+    group_tasks,
     positions_of,
     side_by_rows,
-    side_column,
 )
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks
@@ -142,39 +142,26 @@ def read(
     if reset and y is None:
         raise ValueError(WITHOUT_Y)
     y = _as_signs(learner, y, reset=reset)
-    tasks = as_tasks(None if reset else learner, X, y, groups, side_info, **row_values)
+    encoding = None if reset else learner.encoding_
+    tasks = TaskSet(X, y, groups, side_info, **row_values, encoding=encoding)
     if reset and groups is None and len(tasks.y) > 1:
         routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
         advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
         warn(f"groups is None, so all {len(tasks.y)} rows are one task; {advice}", SingleTaskWarning)
-    if not may_lack_names and tasks.encoding is None and (reset or learner.encoding_ is None):
-        validate_data(learner, X if reset else known_columns(learner, X), reset=reset, skip_check_array=True)
+    if not may_lack_names:
+        _check_names_of_rows(learner, encoding, X, reset=reset)
     return check_tasks(learner, tasks, reset=reset)
 
 
-def as_tasks(
-    learner: Learner | None,
-    X: RowsLike,
-    y: ValuesLike,
-    groups: ValuesLike,
-    side_info: SideInfoLike,
-    **row_values: ValuesLike,
-) -> TaskSet:
-    """Return rows as tasks; columns of frames are read like those of the learner's `fit`, if there is one."""
-    if learner is not None and (encoding := learner.encoding_) is not None:
-        side_info = side_of_rows(learner, X, side_by_rows(side_info, groups, X, y))
-        row_values = values_of_rows(encoding, X, **(dict.fromkeys(ROW_VALUES) | row_values))
-        rows = encoding.encode_rows(X)
-        tasks = TaskSet(rows, y, groups, side_info, **row_values)
-        return tasks if rows is X else tasks.replace(feature_names=encoding.feature_names)
-    if learner is not None:
-        return TaskSet(known_columns(learner, X), y, groups, side_info, **row_values)
-    columns = columns_to_encode(X)
-    if columns and groups is None:
-        advice = "Pass groups= with the task label of each row; categories are then encoded."
-        raise ValueError(f"groups is None, and column {columns[0]!r} of X is not numeric. {advice}")
-    read_rows = TaskSet.from_columns if columns else TaskSet
-    return read_rows(X, y, groups, side_info, **row_values)
+def _check_names_of_rows(
+    model: Model, encoding: Encoding | None, X: RowsLike, *, reset: bool = False
+) -> None:
+    """Compare the column names of rows with those of `fit`, as scikit-learn does, unless an encoding finds the columns.
+
+    Rows of a `TaskSet` have no names, so arrays are accepted without a warning if `fit` got one that was read from a table.
+    """
+    if encoding is None or (encoding.task is None and not is_frame(X)):
+        validate_data(model, X, reset=reset, skip_check_array=True)
 
 
 def check_tasks(
@@ -233,37 +220,6 @@ def _as_signs(learner: Learner, labels: Any, *, reset: bool) -> Any:
     return 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
 
 
-def values_of_rows(encoding: Encoding | None, X: RowsLike, **values: Any) -> dict[str, Any]:
-    """Return these optional values per row; if one is None and X is a frame, read it from the column used in `fit`."""
-    if encoding is not None and is_frame(X):
-        frame = read_frame(X, "X")
-        for role in [role for role, value in values.items() if value is None]:
-            name = getattr(encoding, role)
-            if name in frame.columns:
-                values[role] = numeric_column(frame[name], role)
-            elif role == "exposure" and name is not None:
-                raise missing_exposure(encoding)
-    return values
-
-
-def missing_exposure(encoding: Encoding | None) -> ValueError:
-    """Return the error for rows without exposures, if the training tasks had them."""
-    name = None if encoding is None else encoding.exposure
-    column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
-    advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
-    return ValueError(f"exposure: fit had exposures{column}, and these rows have none. {advice}")
-
-
-def side_of_rows(learner: Learner, X: RowsLike, side_info: SideInfoLike) -> Any:
-    """Return the side information that was passed, or read it from the columns used in `fit` if X is a frame."""
-    names = learner.columns_in_["side_info"]
-    if side_info is None and names and learner.encoding_ is not None and is_frame(X):
-        frame = read_frame(X, "X")
-        if len(frame) and set(names) <= set(frame.columns):
-            return np.column_stack([side_column(frame[name]) for name in names])
-    return side_info
-
-
 def side_by_label(learner: Learner, side_info: SideInfoLike) -> Any:
     """Return side information as a mapping from label to row, if it is a frame with the task column of `fit`."""
     task = learner.columns_in_["task"]
@@ -280,16 +236,6 @@ def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[n
     return check_row_values("exposure", exposure, n_rows)
 
 
-def known_columns(model: Model, X: RowsLike) -> Any:
-    """Return X; if it is a frame that has the columns of `fit` and others, return a frame without the others."""
-    names = feature_names(model)
-    if names is None or not is_frame(X):
-        return X
-    frame = read_frame(X, "X")
-    has_more = len(frame.columns) > len(names) and set(names) <= set(frame.columns)
-    return frame.select(list(names)).to_native() if has_more else X
-
-
 def tasks_to_score(
     learner: Learner, X: RowsLike, y: ValuesLike, groups: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet:
@@ -298,7 +244,7 @@ def tasks_to_score(
         return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X
     if is_classifier(learner):
         y = class_positions(native(learner.classes_), native(np.asarray(y)))
-    return as_tasks(learner, X, y, groups, side_info)
+    return TaskSet(X, y, groups, side_info, encoding=learner.encoding_)
 
 
 def read_rows(
@@ -316,14 +262,12 @@ def read_rows(
     is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
     if is_array and exposure is None and X.shape == (len(X), d) and len(X) and prior.scaling.holds(X):
         return X, None
-    exposure = values_of_rows(encoding, X, exposure=exposure)["exposure"]
-    encoded = X if encoding is None else encoding.encode_rows(X)
-    if encoded is X:
-        X = known_columns(model, X)
-        encoded, _ = read_features(X, min_rows=0)
-        check_finite(encoded, "X")
-        if is_frame(X) or not may_lack_names:
-            validate_data(model, X, reset=False, skip_check_array=True)
+    encoded, read_as = encode_rows(X, encoding, min_rows=0)
+    check_finite(encoded, "X", columns=None if read_as is None else read_as.source_names)
+    if encoding is not None and read_as is not None:
+        exposure = encoding.read_columns(X, None, exposure=exposure)[1]["exposure"]
+    if is_frame(X) or not may_lack_names:
+        _check_names_of_rows(model, encoding, X)
     if encoded.shape[1] != d:
         expected = f"{type(model).__name__} is expecting {d} features as input"
         raise ValueError(f"X has {encoded.shape[1]} features, but {expected}")
@@ -385,7 +329,8 @@ def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
 
 def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
     """Return the tasks with side information encoded and ordered as in `fit`."""
-    if tasks.encoding is None and learner.encoding_ is not None and tasks.side_info is not None:
+    is_encoded = tasks.encoding is not None and tasks.encoding.side_info
+    if not is_encoded and learner.encoding_ is not None and tasks.side_info is not None:
         encoded = learner.encoding_.encode_side_info(tasks.side_info, tasks.side_names)
         if encoded.values is not tasks.side_info:
             tasks = tasks.replace(side_info=encoded.values, side_names=encoded.names)
@@ -427,9 +372,15 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
 
 
 def tasks_without_rows(
-    learner: Learner, X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
+    learner: Learner,
+    X: Any,
+    labels: NDArray[Any],
+    chosen: NDArray[np.bool_],
+    side_info: SideInfoLike,
+    like: Sequence[Any],
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows as tasks without rows, and the position of each chosen row's task."""
+    side_info = side_by_rows(side_by_label(learner, side_info), group_labels(labels), like)
     if isinstance(side_info, SideInfo) and side_info.values is not None:
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
@@ -453,11 +404,8 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
 def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:
     """Return the tasks with the sample weights as targets.  If ``groups`` is given, the weights are in its order."""
     refuse_masked("sample_weight", sample_weight)
-    values = np.array(sample_weight, dtype=float)
-    if values.shape != tasks.y.shape:
-        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, one per row, got {values.shape}")
-    in_order = values if groups is None else TaskSet(np.zeros((len(values), 1)), values, groups).y
-    return tasks.replace(y=in_order)
+    values = _check_sample_weight(sample_weight, tasks.y, dtype=np.float64)
+    return tasks.replace(y=values[np.argsort(group_rows(groups, len(values)).codes, kind="stable")])
 
 
 def _valid_task(learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike) -> TaskSet | None:
@@ -565,11 +513,11 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     named = columns if encoding is None else None
-    row_columns = {"exposure": exposure}
-    table = LongTable(data, task, target, named, side_info, side or None, encoding, row_columns=row_columns)
+    roles: dict[str, Any] = {"task": task, "target": target, "features": named, "exposure": exposure}
     try:
-        rows = table.read()
-        tasks = TaskSet.from_grouped(*rows)
+        tasks = TaskSet.from_frame(
+            data, **roles, side_info=side_info, side_columns=side or None, encoding=encoding
+        )
     except ValueError as error:  # errors of `LongTable` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     if name == "support" and hasattr(learner, "task_labels_"):
@@ -580,7 +528,7 @@ def read_table(
             advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warn(message)
-    return tasks, np.argsort(rows.grouping.codes, kind="stable")
+    return tasks, np.argsort(group_tasks(frame, task).codes, kind="stable")
 
 
 def prediction_table(

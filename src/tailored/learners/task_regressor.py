@@ -1,4 +1,4 @@
-"""Linear model of one task, a scikit-learn regressor."""
+"""Models of new tasks: `TaskRegressor` of one task, a scikit-learn regressor, and `AdaptedTasks` of many."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._utils.frames import RowsLike, ValuesLike
+from .._utils.frames import RowsLike, ValuesLike, is_frame
 from .._utils.records import Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
@@ -23,21 +24,23 @@ from .._utils.validation import (
     check_psd,
     check_shape,
     check_target,
+    native,
     numbers_of,
     refuse_masked,
     targets_in_objects,
 )
 from ..files.format import save
 from ..losses import get_loss
-from ..priors.base import Posterior, Predicted, Prior, Support, needs_covariances, predict
+from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.conditioning import Constant
-from ..tasks.encoding import Encoding
-from ..tasks.rows import Array, Scaling, dense_rows
+from ..tasks.encoding import Encoding, missing_exposure
+from ..tasks.reading import positions_of
+from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import missing_exposure, read_rows, values_of_rows
+from .reading import check_exposure, read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -103,7 +106,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     clip_: tuple[float, float] | None = field(init=False)
     _prior: Prior = field(init=False)
     _posterior: Posterior = field(init=False)
-    _support: Support | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
+    _support: TaskSet | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
     _encoding: Encoding | None = field(init=False, default=None)  # how to read tables of rows
     _certificate: tuple[float, int] | None = field(init=False, default=None)  # dual gap and iterations
 
@@ -132,13 +135,16 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept, clip=prior.clip)
         with single_threaded_products(*task.X.shape):
-            model._adapt(prior, prior.support(task))
+            if not isinstance(task.X, np.ndarray) or task.X.base is not None or task.encoding is not None:
+                # A view would keep the rows of all tasks in memory.
+                task = task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
+            model._adapt(prior, task)
         if feature_names is not None:
             model.feature_names_in_ = feature_names
         model._encoding = encoding
         return model
 
-    def _adapt(self, prior: Prior, support: Support) -> None:
+    def _adapt(self, prior: Prior, support: TaskSet) -> None:
         posterior = prior.adapt(support, covariances=needs_covariances(prior, None))
         self._prior, self._support, self._certificate = prior, support, None
         self.clip_ = prior.clip
@@ -147,9 +153,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
         """Add further rows of the task to an adapted model.
 
-        The result is the same as that of `adapt` with all rows at once.  Models of `EmpiricalBayesLearner` keep the second
-        moments of their rows, at most a few times d² numbers; other models keep a copy of the rows.  A call that fails does not change
-        the model.
+        The result is the same as that of `adapt` with all rows at once; the model keeps a copy of them.  A call that fails
+        does not change the model.
 
         Parameters
         ----------
@@ -162,9 +167,13 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if self._support is None:
             advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
             raise ValueError(f"update: this model was fitted by fit, which does not keep rows; {advice}")
-        weights = values_of_rows(self._encoding, X, sample_weight=None, frequency_weight=None)
-        if any(values is not None for values in weights.values()):
-            raise ValueError("X: update takes no weights; adapt to all rows at once, or drop their column")
+        if self._encoding is not None and is_frame(X):
+            roles = {"sample_weight": None, "frequency_weight": None}
+            weights = self._encoding.read_columns(X, None, **roles)[1]
+            if any(values is not None for values in weights.values()):
+                raise ValueError(
+                    "X: update takes no weights; adapt to all rows at once, or drop their column"
+                )
         X, exposure = self._inputs(X, exposure)
         if exposure is None and X.shape[0] and self._prior.has_exposure:
             raise missing_exposure(self._encoding)
@@ -174,8 +183,11 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             return self
         self._prior.scaling.check(X, y)
         get_loss(self.loss).check_targets(y)
+        rows = sparse.csr_array(X, copy=True) if self._support.is_sparse else dense(X).copy()
+        values = {"sample_weight": None, "frequency_weight": None, "exposure": exposure}
+        more = self._support.replace(X=rows, y=y.copy(), offsets=np.array([0, len(y)]), **values)
         with single_threaded_blas():
-            self._adapt(self._prior, self._prior.extend(self._support, X, y, exposure))
+            self._adapt(self._prior, TaskSet.merge([self._support, more]))
         return self
 
     def fit(self, X: RowsLike, y: ValuesLike) -> Self:
@@ -255,7 +267,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
                 self._certificate = self._prior.certificate(self._support)
         return self._certificate
 
-    def _evaluated_at(self) -> Support:
+    def _evaluated_at(self) -> TaskSet:
         """Return the rows that τ(s) and b(s) depend on; after `fit` these are constant, so the task has no rows."""
         check_is_fitted(self, "coef_")
         if self._support is not None:
@@ -333,7 +345,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
         The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model, these are
-        the learner's prior and the task's rows, or a few rows with the same second moments.
+        the learner's prior and the task's rows.
         """
         check_is_fitted(self, "coef_")
         save(path, self)
@@ -364,3 +376,89 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
         if self.clip_ is not None and self.clip_[0] > self.clip_[1]:
             raise ValueError("clip_: the lower end is above the upper end")
+
+
+class AdaptedTasks:
+    """Models of many tasks; returned by `MetaLearner.adapt_many`.
+
+    Attributes
+    ----------
+    labels : array (T,)
+    coef_ : array (T, d)
+    intercept_ : array (T,)
+    weights_ : array (T, d), or (T, d + 1) with an intercept
+        Coefficients with the intercept last; `numpy.asarray` returns the same array.
+    """
+
+    def __init__(
+        self,
+        prior: Prior,
+        labels: Any,
+        weights: Any,
+        tasks: TaskSet | None = None,
+        feature_names: Any = None,
+        encoding: Encoding | None = None,
+    ) -> None:
+        self.labels, self.weights_ = labels, weights
+        self._prior, self._tasks = prior, tasks
+        self._feature_names, self._encoding = feature_names, encoding
+        self._posterior: Posterior | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"AdaptedTasks({len(self)} tasks)"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.weights_, dtype=dtype)
+
+    @property
+    def coef_(self) -> Any:
+        return self.weights_[:, :-1] if self._prior.fit_intercept else self.weights_
+
+    @property
+    def intercept_(self) -> Any:
+        return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
+
+    def predict(self, query: TaskSet) -> Array:
+        """Predict each row of ``query`` with the model of the task that has the same label; its targets are ignored."""
+        return self._predicted(query, None).prediction
+
+    def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
+        """Predict intervals (n, 2) for rows of these tasks; see `TaskRegressor.predict_interval`."""
+        check_fraction("coverage", coverage)
+        check_calibration(self._prior, "predict_interval")
+        found = self._predicted(query, coverage)
+        return np.stack([found.lower, found.upper], axis=1)
+
+    def model(self, label: Any) -> TaskRegressor:
+        """Return the model of the task with this label."""
+        tasks = self._support()
+        at = int(tasks.index_of([label])[0])
+        return TaskRegressor.adapted(self._prior, tasks[at : at + 1], self._feature_names, self._encoding)
+
+    def _predicted(self, query: TaskSet, coverage: float | None) -> Predicted:
+        tasks = self._support()
+        if not isinstance(query, TaskSet):
+            kind = type(query).__name__
+            raise TypeError(f"query: expected a TaskSet, got {kind}; predict_tasks takes frames")
+        if query.n_features != tasks.n_features:
+            raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
+        self._prior.scaling.check(query.X, names=self._feature_names)
+        self._prior.warn_far_rows(query.X, self._feature_names)
+        positions = positions_of(query.labels, self.labels)
+        if (positions < 0).any():
+            unknown = native(query.labels)[int(np.argmax(positions < 0))]
+            raise ValueError(f"query: task {unknown!r} is not one of the adapted tasks")
+        covariances = needs_covariances(self._prior, coverage)
+        if self._posterior is None or (covariances and not self._posterior.has_covariances):
+            self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
+        exposure = check_exposure(self._prior, query.exposure, len(query.y))
+        rows = query.X, np.repeat(positions, query.sizes)
+        return predict(self._prior, self._posterior, *rows, coverage, exposure=exposure)
+
+    def _support(self) -> TaskSet:
+        if self._tasks is None:
+            raise TypeError("query: tasks on a device have coef_ and intercept_ only; adapt to a TaskSet")
+        return self._tasks

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .._utils.frames import as_records, numeric_column, read_frame, require_columns
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_rng, name_some, native
+from ..gaussian.serial import SerialGaussian
 from ..priors.draws import JointRows
 from ..priors.factors import FactorPrior
 from ..priors.mixture import MixturePrior
@@ -30,6 +31,8 @@ def joint_rows(learner: Learner, method: str, tasks: TaskSet, support: TaskSet |
     if isinstance(prior, FactorPrior):
         advice = "predict_tasks has intervals for rows; fit fewer columns for joint draws and totals"
         raise ValueError(f"{method}: not supported for the low-rank prior of many columns; {advice}")
+    if isinstance(prior.response, SerialGaussian):
+        raise ValueError(f"{method}: not supported for noise that is correlated in time; fit without time=")
     if not isinstance(prior, MixturePrior):
         found = f"{type(learner).__name__} has no model of the noise"
         raise ValueError(f"{method}: {found}; use EmpiricalBayesLearner")
@@ -37,17 +40,12 @@ def joint_rows(learner: Learner, method: str, tasks: TaskSet, support: TaskSet |
         found = f"the model predicts the {prior.quantile:g} quantile of rows, and quantiles do not add up"
         raise ValueError(f"{method}: {found}; fit with loss='squared'")
     adapted = tasks.without_rows() if support is None else support.support_of(tasks)
-    if hasattr(learner, "task_labels_"):
-        missing = (positions_of(tasks.labels, learner.task_labels_, same_kind=True) >= 0) & (
-            adapted.sizes == 0
+    known = positions_of(tasks.labels, getattr(learner, "task_labels_", tasks.labels[:0])) >= 0
+    if (missing := known & (adapted.sizes == 0)).any():
+        found = f"training task {name_some(native(tasks.labels[missing]))} of query has no rows here"
+        raise ValueError(
+            f"support: {found}, which {method} needs; pass the rows of fit, or relabel new tasks"
         )
-        if missing.any():
-            found = (
-                f"query has the training task {name_some(native(tasks.labels[missing]))} without support rows"
-            )
-            raise ValueError(
-                f"support: {found}, which {method} needs; pass the rows of fit, or relabel new tasks"
-            )
     require_side_info(learner, adapted, "pass it, or tables that have it")
     summary = getattr(learner, "training_summary_", None)
     errors, calibrated = None if summary is None else summary.mean, method == "predict_totals"
@@ -58,11 +56,9 @@ def joint_rows(learner: Learner, method: str, tasks: TaskSet, support: TaskSet |
 def generator(random_state: Any) -> np.random.Generator:
     """Return a NumPy Generator, which draws normal numbers faster than a RandomState."""
     rng = check_rng(random_state)
-    return (
-        rng
-        if isinstance(rng, np.random.Generator)
-        else np.random.default_rng(rng.randint(2**32, dtype=np.uint64))
-    )
+    if isinstance(rng, np.random.RandomState):
+        return np.random.default_rng(rng.randint(2**32, dtype=np.uint64))
+    return rng
 
 
 def read_by(query: Any, by: Any, n_rows: int) -> tuple[str, NDArray[np.intp], NDArray[Any]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -22,6 +22,7 @@ from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Gaussian, Likelihood, Response
 from ..losses import Squared
+from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.rows import (
     Array,
     Matrix,
@@ -34,14 +35,16 @@ from ..tasks.rows import (
     sparse_products,
 )
 from ..tasks.task_set import TaskSet
-from .intervals import Calibration, Errors, noise_variances
-from .shared_effects import SharedEffects
-from .shared_regressor import SharedRegressor
+from .intervals import Calibration, Errors, calibration_of, noise_variances
+from .shared import SharedEffects, SharedRegressor
 
 Index = NDArray[np.intp]
+T = TypeVar("T")
 
 #: Number of blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
+#: Support rows of each held-out task are drawn up to MAX_REPEATS times, for about ENOUGH_TASKS draws in total.
+MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
 class Predicted(NamedTuple):
@@ -66,6 +69,8 @@ class Posterior(Record):
     covariances: Array  # (T, d, d) in units of the noise variance; `FactorPrior`: (T, q, q) of the scores
     shared_inputs: Array  # (T, k) encoded side information for shared effects and regressors; k may be 0
     folds: Index  # (T,) index of the shared regressor not fitted to the task; -1: the one fitted to all tasks
+    #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.
+    history: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def restore(self) -> None:
         n = len(self.weights)
@@ -83,43 +88,13 @@ class Posterior(Record):
         return len(self.weights)
 
     @property
+    def arrays(self) -> list[Array]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    @property
     def has_covariances(self) -> bool:
         """Whether intervals can be computed."""
         return len(self.covariances) == len(self.weights)
-
-    @classmethod
-    def join(cls, parts: Sequence[Posterior]) -> Posterior:
-        """Concatenate posteriors of different tasks."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
-
-
-@dataclass(frozen=True)
-class ReducedRows(Record):
-    """Rows of one task that are sufficient for its posterior and for adding further rows.
-
-    These are the task's own rows, or at most d + 1 rows with the same second moments.  They are in the scaling of the prior,
-    and shared effects and regressors are subtracted from the targets.
-    """
-
-    X: Array  # (m, d)
-    y: Array  # (m,)
-    n_rows: int  # number of the task's own rows
-    side: Array  # (1, q) features of the side information; q may be 0
-    shared_inputs: Array  # (1, k) see `Posterior`
-
-    def restore(self) -> None:
-        check_shape("X", self.X, None, None)
-        check_shape("y", self.y, len(self.X))
-        for name in ("side", "shared_inputs"):
-            check_shape(name, getattr(self, name), 1, None)
-        if len(self.y) > self.n_rows:
-            raise ValueError(f"n_rows: is {self.n_rows}, but there are {len(self.y)} rows")
-
-
-#: The stored support of one task: its rows, or reduced rows.
-Support = TaskSet | ReducedRows
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -207,10 +182,10 @@ class Prior(Record, ABC):
         advice = "The prediction extrapolates linearly: check the unit of the column, or clip it."
         warn(f"{found} of the training range (about {first:.6g} to {last:.6g}).{others} {advice}")
 
-    def check_support(self, support: Support) -> None:
+    def check_support(self, support: TaskSet) -> None:
         """Raise ValueError if rows of one task from a file do not match this prior."""
         d = self.n_weights - self.fit_intercept
-        if isinstance(support, ReducedRows) or (len(support), support.n_features) != (1, d):
+        if (len(support), support.n_features) != (1, d):
             raise ValueError(f"support: must be one task with {d} columns")
 
     @property
@@ -267,25 +242,23 @@ class Prior(Record, ABC):
         """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
 
     @abstractmethod
-    def _represent(self, tasks: Any, change: Array) -> Array:
+    def _represent(self, tasks: TaskSet, change: Array) -> Array:
         """Return ``A τ(s) Aᵀ`` of residual tasks, (T, c, c), for the matrix A = ``change`` (c, d)."""
 
     @abstractmethod
-    def _mean(self, tasks: Any) -> Array:
+    def _mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of residual tasks, (T, d), in the scaling of the prior."""
 
     @abstractmethod
-    def certificate(self, support: Support) -> tuple[float, int]:
+    def certificate(self, support: TaskSet) -> tuple[float, int]:
         """Return a bound on the suboptimality of one task's (scaled) objective, and the number of iterations."""
 
     def posterior(
         self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
     ) -> Posterior:
         """Adapt to the tasks of one block (see also `adapt_tasks`); ``folds`` of training tasks are as in `Posterior`."""
-        inputs, at = self.shared_inputs(tasks), np.full(len(tasks), -1, dtype=np.intp)
-        if self.regressor is not None and folds is not None:
-            at = folds
-        residual = self.residual_tasks(tasks, at)
+        folds = np.full(len(tasks), -1, dtype=np.intp) if folds is None else folds
+        residual = self.residual_tasks(tasks, folds)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
         squares = np.zeros(0)
@@ -296,29 +269,14 @@ class Prior(Record, ABC):
                 errors *= np.sqrt(row_weights)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         n_rows = tasks.sizes if tasks.frequency_weight is None else np.rint(tasks.n_observed).astype(np.intp)
-        return Posterior(weights, n_rows, squares, covariance, inputs, at)
+        return Posterior(weights, n_rows, squares, covariance, self.shared_inputs(tasks), folds)
 
-    def support(self, task: TaskSet) -> Support:
-        """Return the support of one task to store: its rows, copied if they are a view of a larger array."""
-        if isinstance(task.X, np.ndarray) and task.X.base is None and task.encoding is None:
-            return task
-        return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
-
-    def extend(self, support: Support, X: Matrix, y: Array, exposure: Array | None = None) -> Support:
-        """Return the support with rows added, which are in the user's units."""
-        assert isinstance(support, TaskSet)
-        rows = sparse.csr_array(X, copy=True) if support.is_sparse else dense(X).copy()
-        values = {"sample_weight": None, "frequency_weight": None, "exposure": exposure}
-        more = support.replace(X=rows, y=y.copy(), offsets=np.array([0, len(y)]), **values)
-        return TaskSet.merge([support, more])
-
-    def adapt(self, support: Support, *, covariances: bool) -> Posterior:
-        """Return the posterior of one task from its support."""
-        assert isinstance(support, TaskSet)
-        return self.posterior(support, covariances=covariances)
+    def adapt(self, task: TaskSet, *, covariances: bool) -> Posterior:
+        """Return the posterior of one task."""
+        return self.posterior(task, covariances=covariances)
 
     def representation(
-        self, tasks: Support, columns: Index | slice | list[int] | None = None, *, raw: bool = False
+        self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
     ) -> Array:
         """Return τ(s) of each task for some of the weights, (T, c, c); in the user's units if ``raw``."""
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
@@ -329,7 +287,7 @@ class Prior(Record, ABC):
         at = every if columns is None else every[columns]
         return self.scaling.back(at) if raw else (at[:, None] == every).astype(float)
 
-    def mean(self, tasks: Support) -> Array:
+    def mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of each task, (T, d), in the scaling of the prior."""
         return self._mean(self.residual_tasks(tasks))
 
@@ -348,10 +306,8 @@ class Prior(Record, ABC):
         """
         return np.maximum(sizes, 1).astype(float)
 
-    def residual_tasks(self, tasks: Support, folds: Index | None = None) -> Any:
-        """Subtract shared effects and regressors from tasks; for reduced rows, this was done before."""
-        if isinstance(tasks, ReducedRows):
-            return tasks
+    def residual_tasks(self, tasks: TaskSet, folds: Index | None = None) -> TaskSet:
+        """Subtract shared effects and regressors from tasks."""
         if self.regressor is not None:
             tasks = self.regressor.residual_tasks(tasks, folds)
         if self.shared is not None:
@@ -381,24 +337,32 @@ class Prior(Record, ABC):
         row_variances(*rows, *self.scaling.change[:2], frozen(posterior.covariances), scratch, out)
         return out
 
+    def linear_predictors(
+        self, posterior: Posterior, X: Matrix, task: Index, *, variances: bool
+    ) -> tuple[Array, Array, Array | float]:
+        """Return the linear predictors of rows (n,), and the variances of their two parts: <x, w> and the shared effects.
+
+        The first is in units of the noise variance, and zero unless ``variances`` is set.
+        """
+        part: Array | float = 0.0
+        of_shared: Array | float = 0.0
+        if self.regressor is not None or self.shared is not None:
+            of_shared = 0.0 if self.shared is None else self.shared.error_variances(X)
+            X, part = self.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
+        centre = products(X, posterior.weights, task, self.fit_intercept) + part
+        own = np.maximum(self.variances(posterior, X, task), 0.0) if variances else np.zeros(len(centre))
+        return centre, own, of_shared
+
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
         """Return the errors of the query rows after adapting to the support rows, for calibration."""
-        inputs = self.shared_inputs(support)
-        all_rows, part = self.shared_part(query.X, np.repeat(inputs, query.sizes, axis=0))
-        residual = query.y - part
-        errors, variances = np.empty(len(query.y)), np.empty(len(query.y))
-        squares = np.empty(len(query))
 
-        def work(start: int, stop: int) -> None:
+        def work(start: int, stop: int) -> tuple[Array, Array, Array]:
             posterior = self.posterior(support[start:stop], n_jobs=n_jobs)
             rows, task = _rows_of_block(query, start, stop)
-            X = all_rows[rows]
-            centre = products(X, posterior.weights, task, self.scaling.fit_intercept)
-            errors[rows] = (residual[rows] - centre) / self.scaling.target
-            variances[rows] = np.maximum(self.variances(posterior, X, task), 0.0)
-            squares[start:stop] = posterior.squares
+            centre, variances, _ = self.linear_predictors(posterior, query.X[rows], task, variances=True)
+            return (query.y[rows] - centre) / self.scaling.target, variances, posterior.squares
 
-        each_block(self, len(query), work, n_jobs)
+        errors, variances, squares = _joined(each_block(self, len(query), work, n_jobs))
         if query.sample_weight is not None:
             errors *= np.sqrt(query.sample_weight)
             variances *= query.sample_weight
@@ -406,19 +370,22 @@ class Prior(Record, ABC):
         return Errors(errors, variances, task, squares, support.sizes)
 
 
-def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], None], n_jobs: int | None) -> None:
-    """Call ``work(start, stop)`` on blocks of tasks; the blocks do not depend on the number of threads."""
+def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None) -> list[T]:
+    """Return ``work(start, stop)`` of blocks of tasks; the blocks do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
-    blocks = list(pairwise([*range(0, n_tasks, size), n_tasks]))
+    blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
     n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
     n_threads = min(effective_n_jobs(n_jobs), n_batches) if prior.parallel_blocks else 1
     with single_threaded_blas():
-        if n_threads > 1:
-            pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
-            pool(delayed(work)(*block) for block in blocks)
-        else:
-            for block in blocks:
-                work(*block)
+        if n_threads == 1:
+            return [work(*block) for block in blocks]
+        pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
+        return list(pool(delayed(work)(*block) for block in blocks))
+
+
+def _joined(blocks: Sequence[Sequence[Array]]) -> list[Array]:
+    """Concatenate the arrays of blocks of tasks."""
+    return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
 
 def adapt_tasks(
@@ -430,37 +397,30 @@ def adapt_tasks(
     n_jobs: int | None = None,
 ) -> Posterior:
     """Adapt to any number of tasks; the result for a task depends neither on the other tasks nor on ``n_jobs``."""
-    parts: dict[int, Posterior] = {}
 
-    def work(start: int, stop: int) -> None:
+    def work(start: int, stop: int) -> Posterior:
         at = None if folds is None else folds[start:stop]
-        parts[start] = prior.posterior(tasks[start:stop], covariances=covariances, folds=at, n_jobs=n_jobs)
+        return prior.posterior(tasks[start:stop], covariances=covariances, folds=at, n_jobs=n_jobs)
 
-    if not len(tasks):
-        return prior.posterior(tasks, covariances=covariances)
-    each_block(prior, len(tasks), work, n_jobs)
-    return Posterior.join([parts[start] for start in sorted(parts)])
+    blocks = each_block(prior, len(tasks), work, n_jobs)
+    return blocks[0] if len(blocks) == 1 else Posterior(*_joined([each.arrays for each in blocks]))
 
 
 def predict_blocks(
     prior: Prior, support: TaskSet, query: TaskSet, coverage: float | None = None, n_jobs: int | None = None
 ) -> Predicted:
     """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
-    out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response.is_gaussian
     multiples = _multiples(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
 
-    def work(start: int, stop: int) -> None:
+    def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
         rows, task = _rows_of_block(query, start, stop)
         exposure = None if query.exposure is None else query.exposure[rows]
-        block = predict(prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure)
-        for column, values in zip(out, block, strict=True):
-            column[rows] = values
+        return predict(prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure)
 
-    each_block(prior, len(query), work, n_jobs)
-    return out
+    return Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
@@ -484,31 +444,23 @@ def predict(
     Intervals are NaN without covariances, or for Gaussian targets without a calibration.  ``multiples`` is the result of
     `_multiples`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
-    part: Array | float = 0.0
-    new: Array | float = 0.0  # variance of the errors of the shared effects
-    if prior.regressor is not None or prior.shared is not None:
-        new = 0.0 if prior.shared is None else prior.shared.error_variances(X)
-        X, part = prior.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
-    centre = products(X, posterior.weights, task, prior.fit_intercept) + part
+    uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
+    centre, variances, of_shared = prior.linear_predictors(posterior, X, task, variances=uncertain)
     unknown = np.full(len(centre), np.nan)
-    variances = np.zeros(len(centre))
-    if posterior.has_covariances and needs_covariances(prior, coverage):
-        variances = np.maximum(prior.variances(posterior, X, task), 0.0)
     if isinstance(prior.response, Likelihood):
         assert prior.mixture is not None
-        response, noise, variances = prior.response, prior.mixture.noise, variances + new
+        response, noise, variances = prior.response, prior.mixture.noise, variances + of_shared
         prediction = response.prediction(centre, variances, exposure, prior.clip)
-        if coverage is None or not response.has_intervals or not posterior.has_covariances:
+        if coverage is None or not response.has_intervals or not uncertain:
             return Predicted(prediction, unknown, unknown, unknown)
         centre = centre if exposure is None else centre + np.log(exposure)
         bounds = response.interval(centre, variances, noise, coverage)
         return Predicted(prediction, *bounds, np.sqrt(response.variance(centre, variances, noise)))
     calibration = prior.calibration
-    if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
+    if calibration is None or not uncertain:
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
-    weight = calibration.noise_rows
-    own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, weight)[task]
-    std = np.sqrt(prior.scaling.target**2 * own * (1.0 + variances) + new)
+    noise = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
+    std = np.sqrt(prior.scaling.target**2 * noise[task] * (1.0 + variances) + of_shared)
     multiples = _multiples(prior, posterior.n_rows, coverage) if multiples is None else multiples
     lower, upper, deviation, quantile = multiples[task].T
     prediction = clipped(centre + quantile * std, prior.clip)
@@ -572,3 +524,46 @@ def row_variances(
                 value += covariances[t, a, b] * x[b]
             total += (2.0 * value + covariances[t, a, a] * x[a]) * x[a]
         out[i] = total
+
+
+def calibrate(
+    held_out: Iterable[tuple[TaskSet, Prior]],
+    seed: list[int],
+    sampling: SupportSampling,
+    n_jobs: int | None = None,
+    noise: float | None = None,
+) -> Calibration | None:
+    """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no task has rows.
+
+    Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other rows are predicted.  All
+    priors have the same scaling.  ``noise`` is the noise variance of the final prior, if the priors are `MixturePrior` with
+    noise variances of their own.  Priors of cross-validation folds were fitted to fewer tasks than the final prior, so their
+    errors are larger, and the intervals are slightly too wide.
+    """
+    pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
+    sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
+    n_repeats = 1 if sampling.in_order else max(1, min(MAX_REPEATS, ENOUGH_TASKS // len(sizes)))
+
+    def errors(n_support: int, i: int) -> Errors:
+        tasks, prior = pairs[i]
+        episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats, query_all=True)
+        found = prior.query_errors(episodes.support, episodes.query, n_jobs)
+        if noise is None:
+            return found
+        # With few rows per task the noise of the folds differs by orders of magnitude; the sum with W hardly differs.
+        assert prior.mixture is not None
+        return found._replace(variances=prior.mixture.noise / noise * (1.0 + found.variances) - 1.0)
+
+    levels = [(n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)]
+    return calibration_of(levels, n_repeats) if any(len(found.errors) for found in levels[-1][1]) else None
+
+
+def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:
+    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .., and those of ``sampling``."""
+    low, high = sampling.rows(sizes)
+    size = float(np.median(sizes))
+    last = round(max(high, size - LEAST_QUERY))
+    doubling = [2**i for i in range(max(last, 1).bit_length()) if 2**i <= last / np.sqrt(2.0)]
+    # At least one row must remain to be predicted.
+    most = max(int(sizes.max()) - 1, 0)
+    return sorted({min(number, most) for number in (0, *doubling, round(low), round(high), last)})

@@ -26,7 +26,7 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..tasks.rows import Array, dense, frozen
 from ..tasks.task_set import TaskSet
-from .base import Index, adapt_tasks, predict, products
+from .base import Index, adapt_tasks, predict
 from .mixture import MixturePrior
 
 #: Number of floats in the draws that are computed at a time.
@@ -152,16 +152,14 @@ class JointRows:
 
         ``calibrated`` variances of coefficients and noise are multiplied by `variance_ratios`.
         """
-        posterior, task = (
-            adapt_tasks(prior, support, n_jobs=n_jobs),
-            np.repeat(np.arange(len(query)), query.sizes),
-        )
-        levels = (
-            [] if prior.shared is None else [one.errors_of(dense(query.X)) for one in prior.shared.levels]
-        )
+        posterior = adapt_tasks(prior, support, n_jobs=n_jobs)
+        task = np.repeat(np.arange(len(query)), query.sizes)
         mean = predict(prior, posterior, query.X, task, exposure=query.exposure).prediction
-        X, part = prior.shared_part(query.X, posterior.shared_inputs[task])
-        centre = products(X, posterior.weights, task, prior.fit_intercept) + part
+        centre = prior.linear_predictors(posterior, query.X, task, variances=False)[0]
+        X, levels = query.X, []
+        if prior.shared is not None:
+            levels = [one.errors_of(dense(X)) for one in prior.shared.levels]
+            X = prior.shared.own_columns(X)
         if query.exposure is not None:
             centre = centre + np.log(query.exposure)
         coefficients, scale = Coefficients.of(prior, support), np.ones(len(support))

@@ -12,7 +12,7 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
 from ..gaussian.mixture import Want
 from ..tasks.task_set import TaskSet
-from .base import Array, Index, Posterior, Prior, Support
+from .base import Array, Index, Posterior, Prior
 
 #: Maximum number of columns for which the complete matrix τ is computed.
 MAX_COLUMNS = 1000
@@ -78,5 +78,5 @@ class FactorPrior(Prior):
     def mean_at_centre(self) -> Array:
         return np.array(self.model.mean)
 
-    def certificate(self, support: Support) -> tuple[float, int]:
+    def certificate(self, support: TaskSet) -> tuple[float, int]:
         return 0.0, 0

@@ -11,7 +11,6 @@ more task with infinite scores would be added on each side.  Only half a task is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -21,15 +20,11 @@ from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_shape
-from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.rows import Array
-from ..tasks.task_set import TaskSet
 
 #: Candidate weights, in rows, of the average noise variance in the estimate of a task's own noise variance.  With the first,
 #: all tasks have practically the same noise variance.
 NOISE_ROWS = (1e6, 80.0, 20.0, 5.0, 1.5)
-#: Support rows of each held-out task are drawn up to MAX_REPEATS times, for about ENOUGH_TASKS draws in total.
-MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
 def noise_variances(squares: Array, n_rows: NDArray[np.int64], noise: float, noise_rows: float) -> Array:
@@ -166,37 +161,6 @@ class Errors(NamedTuple):
         return np.asarray(np.sqrt(own * (1.0 + self.variances)))
 
 
-def calibrate(
-    held_out: Iterable[tuple[TaskSet, Any]],
-    seed: list[int],
-    sampling: SupportSampling,
-    n_jobs: int | None = None,
-    noise: float | None = None,
-) -> Calibration | None:
-    """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no task has rows.
-
-    Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other rows are predicted.  All
-    priors have the same scaling.  ``noise`` is the noise variance of the final prior, if the priors are `MixturePrior` with
-    noise variances of their own.  Priors of cross-validation folds were fitted to fewer tasks than the final prior, so their
-    errors are larger, and the intervals are slightly too wide.
-    """
-    pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
-    sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
-    n_repeats = 1 if sampling.in_order else max(1, min(MAX_REPEATS, ENOUGH_TASKS // len(sizes)))
-
-    def errors(n_support: int, i: int) -> Errors:
-        tasks, prior = pairs[i]
-        episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats, query_all=True)
-        found = prior.query_errors(episodes.support, episodes.query, n_jobs)
-        if noise is None:
-            return found
-        # With few rows per task the noise of the folds differs by orders of magnitude; the sum with W hardly differs.
-        return found._replace(variances=prior.model.noise / noise * (1.0 + found.variances) - 1.0)
-
-    levels = [(n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)]
-    return calibration_of(levels, n_repeats) if any(len(found.errors) for found in levels[-1][1]) else None
-
-
 def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:
     """Return the calibration for errors at increasing numbers of support rows."""
     noise = float(np.mean(np.concatenate([part.errors for part in levels[-1][1]]) ** 2))
@@ -233,14 +197,3 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
         noise,
         noise_rows,
     )
-
-
-def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:
-    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .., and those of ``sampling``."""
-    low, high = sampling.rows(sizes)
-    size = float(np.median(sizes))
-    last = round(max(high, size - LEAST_QUERY))
-    doubling = [2**i for i in range(max(last, 1).bit_length()) if 2**i <= last / np.sqrt(2.0)]
-    # At least one row must remain to be predicted.
-    most = max(int(sizes.max()) - 1, 0)
-    return sorted({min(number, most) for number in (0, *doubling, round(low), round(high), last)})

@@ -3,27 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from .._utils.records import Record, cached_property
-from .._utils.validation import check_shape
+from .._utils.validation import check_divisor, check_shape
 from ..feature_maps.maps import check_features
-from ..feature_maps.posterior import TaskSummary
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import adapt_to_atoms
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.moments import COMPILED_COLUMNS, Moments, influence, times
+from ..gaussian.moments import COMPILED_COLUMNS, influence, times
 from ..gaussian.rows import Tasks
-from ..tasks.rows import Matrix, frozen
+from ..gaussian.serial import SerialGaussian, SerialMoments
+from ..tasks.rows import Index, Matrix, frozen
 from ..tasks.task_set import TaskSet
-from .base import Array, Posterior, Prior, ReducedRows, Support
+from .base import Array, Posterior, Prior
 
-#: More support rows than this multiple of the columns are replaced by a triangular matrix with the same second moments.
-MOST_ROWS = 8
+#: The weights do not differ between tasks if their standard deviation, relative to the model's, is below this.
+SMALLEST_SPREAD = 1e-6
+#: Weight of the average noise variance in the estimate of a task's noise variance, as a number of rows.
+NOISE_ROWS = 5.0
+
+
+@dataclass(frozen=True)
+class TaskSummary(Record):
+    """The summary ψ(s) of a task's rows: its weights, two log noise variances and optional features v(s).
+
+    Weights are given in the principal directions of their covariance.  ψ is centred over the training tasks and scaled such
+    that the root mean square of ‖ψ‖ is one.  All weights have the scale of the first direction.  Directions in which tasks
+    hardly differ therefore stay small, and a penalty on a linear map of ψ suppresses them.
+    """
+
+    centre: Array  # (d,) mean of the weights over tasks
+    axes: Array  # (d, d) principal directions of the weights; zero if the weights do not differ
+    noise: float  # noise variance
+    spread: float  # mean squared residual of predictions with the weights ``centre``
+    with_side: bool  # whether ψ includes v(s)
+    mean: Array  # (m,) mean of the parts of ψ over tasks
+    scale: Array  # (m,) divisor of the parts
+
+    def restore(self) -> None:
+        for name in ("noise", "spread", "scale"):
+            check_divisor(name, getattr(self, name))
+
+    def check_shapes(self, d: int, q: int) -> None:
+        """Raise ValueError unless this summarises tasks with d columns and q features of side information."""
+        check_shape("centre", self.centre, d)
+        check_shape("axes", self.axes, d, d)
+        for name in ("mean", "scale"):
+            check_shape(name, getattr(self, name), d + 2 + (q if self.with_side else 0))
+
+    @classmethod
+    def fit(cls, mixture: Mixture, statistics: Tasks, weights: Array, with_side: bool = False) -> TaskSummary:
+        """Estimate the centre and the scales from tasks with posterior means ``weights`` (T, d)."""
+        centre, covariance = mixture.moments()
+        variances, axes = (part[..., ::-1] for part in np.linalg.eigh(covariance))
+        first = np.sqrt(np.mean(((weights - centre) @ axes[:, 0]) ** 2))
+        # The weights of tasks without rows differ from the centre by rounding only.
+        if not first > SMALLEST_SPREAD * np.sqrt(max(float(variances[0]), 0.0)):
+            first, axes = 1.0, np.zeros_like(axes)
+        spread = max(float(statistics.squared_residuals(centre).sum() / statistics.n_rows), mixture.noise)
+        made = cls(centre, axes, mixture.noise, spread, with_side, np.zeros(0), np.ones(0))
+        parts = made.parts(statistics, weights)
+        mean, scale, d = parts.mean(axis=0), np.ones(parts.shape[1]), len(centre)
+        deviation = parts[:, d : d + 2].std(axis=0)
+        scale[:d], scale[d : d + 2] = first, np.where(deviation > 1e-9, deviation, 1.0)
+        norm = float(np.sqrt(np.mean(np.sum(((parts - mean) / scale) ** 2, axis=1))))
+        return replace(made, mean=mean, scale=scale * (norm if norm > 1e-9 else 1.0))
+
+    def __call__(self, statistics: Tasks, weights: Array) -> Array:
+        """Return ψ of each task, (T, m)."""
+        return (self.parts(statistics, weights) - self.mean) / self.scale
+
+    def parts(self, statistics: Tasks, weights: Array) -> Array:
+        """Return ψ before centring and scaling.
+
+        The noise variances are mean squared residuals of predictions with the task's weights and with ``centre``.
+        """
+        rows = statistics.sizes + NOISE_ROWS
+        own = statistics.squared_residuals(weights) + NOISE_ROWS * self.noise
+        common = statistics.squared_residuals(self.centre) + NOISE_ROWS * self.spread
+        levels = np.log(np.stack([own, common], axis=1) / rows[:, None])
+        side = [statistics.side] if self.with_side and statistics.side is not None else []
+        return np.hstack([(weights - self.centre) @ self.axes, levels, *side])
 
 
 @dataclass(frozen=True)
@@ -93,15 +158,6 @@ class MixturePrior(Prior):
         for shift in self.shifts:
             shift.check_shapes(d, q)
 
-    def check_support(self, support: Support) -> None:
-        if isinstance(support, TaskSet):
-            super().check_support(support)
-            return
-        if self.needs_rows:
-            raise ValueError("support: the prior needs the rows of the task")
-        check_shape("X", support.X, None, self.n_weights)
-        check_shape("side", support.side, 1, 0 if self.side is None else len(self.side.mean))
-
     @property
     def mixture(self) -> Mixture:
         return self.model
@@ -109,7 +165,8 @@ class MixturePrior(Prior):
     @property
     def needs_rows(self) -> bool:
         """Whether second moments are not sufficient, because targets are not Gaussian or features are computed from rows."""
-        return not self.response.is_gaussian or (self.side is not None and self.side.encoder.needs_rows)
+        is_plain = self.response.is_gaussian and not isinstance(self.response, SerialGaussian)
+        return not is_plain or (self.side is not None and self.side.encoder.needs_rows)
 
     @property
     def unit(self) -> float:
@@ -121,29 +178,56 @@ class MixturePrior(Prior):
 
         return weights_on_device(self, tasks)
 
-    def shift_factors(self, sizes: Array) -> Array:
-        return interpolation(self.shifts, sizes)
-
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""
         # Computed even if the model does not use them: required inputs must not depend on the fit.
         return None if self.side is None else check_features(self.side(tasks), tasks)
 
-    def statistics(self, tasks: Support) -> Tasks:
+    def statistics(self, tasks: TaskSet) -> Tasks:
         """Return the sufficient statistics of residual tasks."""
-        if isinstance(tasks, TaskSet):
-            return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
-        X, y = tasks.X, tasks.y
-        side = None if self.side is None else tasks.side
-        n_rows = np.array([float(tasks.n_rows)])
-        return Moments((X.T @ X)[None], (y @ X)[None], np.array([y @ y]), n_rows, side)
+        return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
 
     def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:
         """Return the posterior of residual tasks from their statistics, without the sums of squared residuals."""
         _, weights, covariance = self._solve_statistics(statistics, covariances)
         T, sizes = len(weights), np.asarray(statistics.sizes, dtype=np.int64)
         nothing = np.zeros((T, 0)), np.full(T, -1, dtype=np.intp)
-        return Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, *nothing)
+        found = Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, *nothing)
+        if isinstance(statistics, SerialMoments):
+            return replace(found, history=statistics.history(weights))
+        return found
+
+    def posterior(
+        self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
+    ) -> Posterior:
+        found = super().posterior(tasks, covariances, folds, n_jobs)
+        if not isinstance(self.response, SerialGaussian):
+            return found
+        statistics = self.statistics(self.residual_tasks(tasks, folds))
+        assert isinstance(statistics, SerialMoments)
+        weights = self._solve_statistics(statistics, False)[1]
+        squares = statistics.squared_residuals(weights) if covariances else found.squares
+        return replace(found, squares=squares, history=statistics.history(weights))
+
+    def linear_predictors(
+        self, posterior: Posterior, X: Matrix, task: Index, *, variances: bool
+    ) -> tuple[Array, Array, Array | float]:
+        centre, own, of_shared = super().linear_predictors(posterior, X, task, variances=variances)
+        if not isinstance(self.response, SerialGaussian):
+            return centre, own, of_shared
+        # Given the support rows, the noise of a query row has a mean, and a smaller variance.
+        times, starts = self.response.times(X), np.append(0, np.cumsum(posterior.n_rows))
+        rows = self.scaling.dense(X if self.shared is None else self.shared.own_columns(X))
+        order = np.argsort(task, kind="stable")
+        for at in np.split(order, np.flatnonzero(np.diff(task[order])) + 1) if len(task) else []:
+            t = task[at[0]]
+            past = posterior.history[starts[t] : starts[t + 1]]
+            A, noise = self.response.conditional(times[at], past[:, 0])
+            centre[at] += self.scaling.target * (A @ past[:, 1])
+            if variances:
+                x = rows[at] - A @ past[:, 2:]
+                own[at] = np.einsum("nd,de,ne->n", x, posterior.covariances[t], x) + noise - 1.0
+        return centre, own, of_shared
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]
@@ -159,47 +243,16 @@ class MixturePrior(Prior):
         found = expected.mixture_covariance(1.0 / self.unit) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
 
-    def support(self, task: TaskSet) -> Support:
-        is_short = len(task.y) <= MOST_ROWS * (self.n_weights + 1)
-        return super().support(task) if is_short or self.needs_rows else self._reduced(task)
-
-    def _reduced(self, task: TaskSet) -> ReducedRows:
-        residual = self.residual_tasks(task)
-        side, n = self.side_features(residual), round(float(task.n_observed[0]))
-        rows = _triangle(*self.scaling.weighted_rows(residual))
-        return ReducedRows(*rows, n, np.zeros((1, 0)) if side is None else side, self.shared_inputs(task))
-
-    def extend(self, support: Support, X: Matrix, y: Array, exposure: Array | None = None) -> Support:
-        if self.needs_rows:
-            return super().extend(support, X, y, exposure)
-        if isinstance(support, TaskSet):
-            support = self._reduced(support)
-        X, part = self.shared_part(X, np.repeat(support.shared_inputs, X.shape[0], axis=0))
-        y = y - part
-        rows = np.concatenate([support.X, self.scaling.dense(X)])
-        targets = np.concatenate([support.y, self.scaling.targets(y)])
-        n = support.n_rows + len(y)
-        return ReducedRows(*_triangle(rows, targets), n, support.side, support.shared_inputs)
-
-    def adapt(self, support: Support, *, covariances: bool) -> Posterior:
-        if isinstance(support, TaskSet):
-            known = None if covariances else self._atoms
-            if known is None or support.row_weights is not None or support.is_sparse:
-                return self.posterior(support, covariances)
-            start, change, table, B, centre = known
-            A, v, (K, m) = start.copy(), np.zeros(len(B)), table.shape
-            scratch = np.empty(m), np.empty(K)
-            adapt_to_atoms(
-                frozen(support.X), frozen(support.y), change, self.model.noise, table, A, *scratch, v
-            )
-            nothing = np.zeros(0), np.zeros((0, 0, 0)), np.zeros((1, 0)), np.full(1, -1, dtype=np.intp)
-            return Posterior((A[:, -1] @ B + centre)[None], support.sizes, *nothing)
-        _, weights, covariance = self._solve_statistics(self.statistics(support), covariances)
-        errors = support.y - support.X @ weights[0]
-        squares = np.array([errors @ errors]) if covariances else np.zeros(0)
-        raw = self.scaling.raw_weights(weights)
-        sizes, folds = np.array([support.n_rows]), np.full(1, -1, dtype=np.intp)
-        return Posterior(raw, sizes, squares, covariance, support.shared_inputs, folds)
+    def adapt(self, task: TaskSet, *, covariances: bool) -> Posterior:
+        known = None if covariances else self._atoms
+        if known is None or task.row_weights is not None or task.is_sparse:
+            return self.posterior(task, covariances)
+        start, change, table, B, centre = known
+        A, v, (K, m) = start.copy(), np.zeros(len(B)), table.shape
+        scratch = np.empty(m), np.empty(K)
+        adapt_to_atoms(frozen(task.X), frozen(task.y), change, self.model.noise, table, A, *scratch, v)
+        nothing = np.zeros(0), np.zeros((0, 0, 0)), np.zeros((1, 0)), np.full(1, -1, dtype=np.intp)
+        return Posterior((A[:, -1] @ B + centre)[None], task.sizes, *nothing)
 
     @cached_property
     def _atoms(self) -> tuple[Array, ...] | None:
@@ -219,7 +272,7 @@ class MixturePrior(Prior):
         raw = scaling.raw_weights(np.vstack([centre, centre + B.T]))
         return model.noise * np.eye(r, r + 1), change, table, raw[1:] - raw[0], raw[0]
 
-    def certificate(self, support: Support) -> tuple[float, int]:
+    def certificate(self, support: TaskSet) -> tuple[float, int]:
         if not self.response.is_gaussian:
             return np.nan, 1  # the posterior mean is not a minimiser
         statistics = self.statistics(self.residual_tasks(support))
@@ -234,11 +287,11 @@ class MixturePrior(Prior):
     def _taus(self, r: Array) -> Array:
         return self.model.mean_covariance(r) / self.unit
 
-    def _represent(self, tasks: Support, change: Array) -> Array:
+    def _represent(self, tasks: TaskSet, change: Array) -> Array:
         shares = self.statistics(tasks).posterior(self.model).shares
         return np.asarray(change @ self._taus(shares) @ change.T)
 
-    def _mean(self, tasks: Support) -> Array:
+    def _mean(self, tasks: TaskSet) -> Array:
         statistics = self.statistics(tasks)
         r, weights, _ = self._solve_statistics(statistics, False)
         return self._mean_of(statistics, r, weights)
@@ -259,11 +312,3 @@ class MixturePrior(Prior):
 
     def mean_at_centre(self) -> Array:
         return np.array(self.model.moments()[0])
-
-
-def _triangle(X: Array, y: Array) -> tuple[Array, Array]:
-    """Replace more than 2 (d + 1) rows by d + 1 rows with the same XᵀX, Xᵀy and yᵀy."""
-    if len(y) <= 2 * (X.shape[1] + 1):
-        return X, y
-    R = np.asarray(np.linalg.qr(np.column_stack([X, y]), mode="r"))
-    return np.ascontiguousarray(R[:, :-1]), np.ascontiguousarray(R[:, -1])

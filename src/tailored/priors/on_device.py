@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..gaussian.mixture import AtomMixture
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
+from .mixture import NOISE_ROWS, TaskSummary, interpolation
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
@@ -60,7 +60,7 @@ def _tensor(value: Any, like: Any) -> Any:
 def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
     total = 0.0 * w
-    heights = _tensor(prior.shift_factors(sizes.cpu().numpy()), w)
+    heights = _tensor(interpolation(prior.shifts, sizes.cpu().numpy()), w)
     for shift, height in zip(prior.shifts, heights, strict=True):
         if shift.B is not None and shift.summary is not None:
             psi, B = _summary(shift.summary, w, gram, cross, square, sizes), _tensor(shift.B, w)
@@ -80,9 +80,8 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     own, common = squared_residuals(w), squared_residuals(centre.expand_as(w))
     noises = torch.stack([own + NOISE_ROWS * summary.noise, common + NOISE_ROWS * summary.spread], dim=1)
     levels = torch.log(noises / (sizes + NOISE_ROWS)[:, None])
-    levels = (levels - _tensor(summary.noise_mean, w)) / _tensor(summary.noise_deviation, w)
     parts = torch.cat([(w - centre) @ _tensor(summary.axes, w), levels], dim=1)
-    return (parts - _tensor(summary.mean, w)) / summary.norm
+    return (parts - _tensor(summary.mean, w)) / _tensor(summary.scale, w)
 
 
 def _raw(scaling: Scaling, weights: Any) -> Any:

@@ -20,7 +20,7 @@ from ..representation.conditioning import Conditioning
 from ..tasks.rows import BATCH_FLOATS, Rows, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .base import Array, Prior, Support
+from .base import Array, Prior
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -130,8 +130,7 @@ class RepresentationPrior(Prior):
                 out[t] += means[t]
         return out
 
-    def certificate(self, support: Support) -> tuple[float, int]:
-        assert isinstance(support, TaskSet)
+    def certificate(self, support: TaskSet) -> tuple[float, int]:
         X, phi = self.scaling.dense(support.X), self.features(support)[0]
         with warnings.catch_warnings():
             # The warning was already issued when the task was first solved.
@@ -159,12 +158,6 @@ def _covariances(rows: Rows, thetas: Array) -> Array:
     for n in np.unique(rows.sizes[rows.sizes > 0]):
         same = np.flatnonzero(rows.sizes == n)
         X = rows.X[rows.offsets[same][:, None] + np.arange(n)]
-        theta = thetas[same]
-        if n < d:
-            across = X @ theta
-            inner = across @ X.transpose(0, 2, 1) + n * np.eye(n)
-            out[same] = (theta - across.transpose(0, 2, 1) @ solve_systems(inner, across)) / n
-        else:
-            gram = X.transpose(0, 2, 1) @ X
-            out[same] = solve_systems(np.eye(d) + theta @ gram / n, theta) / n
+        gram = X.transpose(0, 2, 1) @ X
+        out[same] = solve_systems(np.eye(d) + thetas[same] @ gram / n, thetas[same]) / n
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ from .._utils.files import write_atomically
 from .._utils.tables import Table, format_number
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import effects_of, most_varying, names_of, pyplot
-from ..displays.task_fit import MAX_VALUES
+from ..displays.tasks import MAX_VALUES
 from ..evaluation import Evaluation, evaluate, usual_methods
 from ..gaussian.responses import Bernoulli
 from ..losses import error_name
 from ..summaries.summary import Summary
 from ..tasks.encoding import target_positions
-from ..tasks.rows import dense, standard_errors, task_means
+from ..tasks.rows import Array, dense, standard_errors
 from ..tasks.task_set import TaskSet
 from .html import CsvFormat, choice, csv_link, figures, html_page, image, new_axes
 
@@ -77,10 +78,11 @@ def write_report(
     Path
         ``out``.
     """
-    target, note = str(learner.columns_in_["target"] or "the target"), ""
+    target, note, has_classes = str(learner.columns_in_["target"] or "the target"), "", is_classifier(learner)
+    title = title or f"{len(tasks):,} tailored models of {target}"
     if evaluation is None:
         sample = _evaluation_sample(tasks, random_state)
-        loss = Bernoulli() if is_classifier(learner) else learner.loss_
+        loss = Bernoulli() if has_classes else learner.loss_
         methods = {**usual_methods(loss), "tailored": clone(learner)}
         options: Any = {"coverage": coverage, "random_state": random_state, "progress": progress}
         evaluation = evaluate(sample, methods, loss=loss, **options)
@@ -92,7 +94,6 @@ def write_report(
     content = {"Predictions": sections.predictions()}
     if evaluation.has_intervals:
         content["Coverage of the intervals"] = sections.coverage()
-    has_classes = is_classifier(learner)
     summaries = list(learner.summaries().values()) if has_classes else [learner.summary()]
     if len(summaries) == 1:
         order = np.random.default_rng(random_state).permutation(len(tasks))
@@ -100,16 +101,15 @@ def write_report(
         if has_classes:
             model, drawn = learner.learners_[0], drawn.replace(y=target_positions(drawn, learner.classes_))
             target = f"the probability of {learner.classes_[1]}"
-        parts = ModelSections(model, summaries[0], drawn, target, coverage, csv_format)
         sampled = f"<p>A random sample of {len(drawn)} of the {len(tasks):,} tasks is drawn.</p>"
-        content["Fixed effects"] = parts.fixed_effects()
+        parts = ModelSections(model, drawn, target, coverage, csv_format)
+        content["Fixed effects"] = parts.fixed_effects(summaries[0].tables["effects"])
         content["Coefficients of the tasks"] = parts.effects() + sampled * (len(drawn) < len(tasks))
         content["Single tasks"] = parts.task_fits()
     content["Accuracy by number of support rows"] = sections.accuracy()
     content["Model"] = "".join(_model(summary, csv_format) for summary in summaries)
     content["Data"] = f"<pre>{escape(str(tasks.describe()))}</pre>"
     opening = sections.opening(note, getattr(learner, "common", "") is None)
-    title = title or f"{len(tasks):,} tailored models of {learner.columns_in_['target'] or 'the target'}"
     write_atomically(out, html_page(title, opening, content).encode())
     return Path(out)
 
@@ -146,15 +146,13 @@ class EvaluationSections:
     @property
     def ends(self) -> tuple[str, str]:
         """The smallest and the largest number of support rows as text."""
-        few = {0: "no rows", 1: "one row"}
-        first, last = (
-            few.get(n, f"{n} rows") for n in (self.evaluation.supports[0], self.evaluation.supports[-1])
-        )
-        return first, last
+        few, supports = {0: "no rows", 1: "one row"}, self.evaluation.supports
+        return few.get(supports[0], f"{supports[0]} rows"), few.get(supports[-1], f"{supports[-1]} rows")
 
     def opening(self, note: str, no_common: bool) -> str:
         """Return the error on new tasks, the data it was measured on, the comparison with baselines, and a figure."""
-        evaluation, mean, (first, last) = self.evaluation, self.evaluation.mean, self.ends
+        evaluation, (first, last) = self.evaluation, self.ends
+        mean, by_method = evaluation.mean, dict(zip(evaluation.methods, evaluation.mean[:, -1], strict=True))
         text = (
             f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(self.target)} is {format_number(mean[0, -1])} with "
             f"{last} of a new task, and {format_number(mean[0, 0])} with {first}.</strong> It was measured on "
@@ -170,14 +168,12 @@ class EvaluationSections:
                 f"{format_number(mean[best, -1])}: tailored is {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
                 f"{', which is within two standard errors' * bool(abs(gain) <= 2.0 * error)}."
             )
-            boosting = dict(zip(evaluation.methods, mean[:, -1], strict=True)).get("pooled boosting", np.inf)
-            if no_common and evaluation.loss in ("squared", "absolute") and boosting < mean[0, -1]:
+            is_better = by_method.get("pooled boosting", np.inf) < mean[0, -1]
+            if no_common and evaluation.loss in ("squared", "absolute") and is_better:
                 text += " Pooled boosting is better: try <code>--common</code> (<code>common='auto'</code> in Python)."
-        axes, band = (
-            new_axes(1),
-            "The band is one standard error. Errors far above the others are only in the table.",
-        )
+        axes = new_axes(1)
         RowsDisplay.from_evaluation(evaluation, ax=axes)
+        band = "The band is one standard error. Errors far above the others are only in the table."
         return f"{text}</p>{figures(axes, 'Error by number of support rows')}<p><small>{band}</small></p>"
 
     def predictions(self) -> str:
@@ -192,17 +188,15 @@ class EvaluationSections:
                 f"most {gaps.max():.1f} percentage points in bins of equal size (two standard errors of that bin: "
                 f"{200.0 * bins.standard_errors[gaps.argmax()]:.1f}).</p>"
             ) + figures(axes, "Observed frequency against predicted probability")
-        axes, arrays = new_axes(2), (evaluation.targets, evaluation.predictions[-1])  # type: ignore[index]
+        table = evaluation.to_frame()
+        rows = np.asarray(table["support"]) == evaluation.supports[-1]
+        columns = {name: np.asarray(table[name])[rows] for name in ("task", "target", "prediction")}
+        axes, arrays = new_axes(2), (columns["target"], columns["prediction"])
         style: Any = {"subsample": 1_000, "random_state": 0, "scatter_kwargs": {"s": 7, "alpha": 0.5}}
         for ax, kind in zip(axes, ("actual_vs_predicted", "residual_vs_predicted"), strict=True):
             PredictionErrorDisplay.from_predictions(*arrays, kind=kind, ax=ax, **style)
             for axis in (ax.xaxis, ax.yaxis):
                 axis.set_major_locator(pyplot().AutoLocator())
-        columns: Any = {
-            "task": evaluation.labels[evaluation.groups],
-            "observed": arrays[0],
-            "predicted": arrays[1],
-        }
         return (
             f"<p>Targets of held-out tasks and their residuals, with {last} of each task.</p>"
             + figures(axes, "Observed against predicted", "Residuals")
@@ -211,17 +205,14 @@ class EvaluationSections:
 
     def coverage(self) -> str:
         """Return the coverage and the mean width of the intervals."""
-        covered, widths, (first, last) = (
-            100.0 * self.evaluation.covered[0],
-            self.evaluation.widths[0],
-            self.ends,
-        )
-        percent = " to ".join(sorted({f"{share:.1f}" for share in (covered.min(), covered.max())}, key=float))
+        evaluation, (first, last) = self.evaluation, self.ends
+        covered, widths = 100.0 * evaluation.covered[0], evaluation.widths[0]
+        percent = " to ".join(dict.fromkeys(f"{share:.1f}" for share in (covered.min(), covered.max())))
         axes = new_axes(2)
-        RowsDisplay.from_evaluation(self.evaluation, ax=axes)
+        RowsDisplay.from_evaluation(evaluation, ax=axes)
         pyplot().close(axes[0].figure)  # the errors, which are in the opening
         return (
-            f"<p>The {100.0 * self.evaluation.coverage:g} % prediction intervals contain {percent} % of the targets; their mean "
+            f"<p>The {100.0 * evaluation.coverage:g} % prediction intervals contain {percent} % of the targets; their mean "
             f"width is {format_number(widths[0])} with {first} and {format_number(widths[-1])} with {last}.</p>"
         ) + figures(axes[1:], "Coverage by number of support rows")
 
@@ -230,8 +221,7 @@ class EvaluationSections:
         records = self.evaluation.records()
         numbers = {name: [one[name] for one in records] for name in records[0]}
         tables = "".join(_saved(table, self.csv_format, numbers) for table in self.evaluation.tables.values())
-        captions = (f"<p><small>{escape(text)}</small></p>" for text in self.evaluation.caption)
-        return tables + "".join(captions)
+        return tables + "".join(f"<p><small>{escape(text)}</small></p>" for text in self.evaluation.caption)
 
 
 @dataclass(frozen=True)
@@ -239,28 +229,41 @@ class ModelSections:
     """Sections about the coefficients of one model, and of the tasks that are drawn."""
 
     learner: Any
-    summary: Summary
     tasks: TaskSet
     target: str
     coverage: float
     csv_format: CsvFormat
 
-    def fixed_effects(self) -> str:
+    @cached_property
+    def X(self) -> Array:
+        """The rows of the tasks."""
+        return dense(self.tasks.X)
+
+    @cached_property
+    def effects_and_priors(self) -> tuple[Array, Array]:
+        """The coefficients of the tasks and their prior means, (T, d) each."""
+        values, _, _, priors = effects_of(self.learner, self.tasks)
+        return values, priors
+
+    @cached_property
+    def levels(self) -> tuple[Array, Array]:
+        """The level of each task at the feature means, and its prior mean, (T,) each."""
+        values, priors = self.effects_and_priors
+        means = np.append(self.X.mean(axis=0), 1.0)[: values.shape[1]]
+        return values @ means, priors @ means
+
+    def fixed_effects(self, effects: Table) -> str:
         """Return a forest plot of the fixed effects of the features."""
-        table = self.summary.tables["effects"].columns
-        scales = dict(zip(names_of(self.learner), dense(self.tasks.X).std(axis=0), strict=False))
+        table = effects.columns
+        scales = dict(zip(names_of(self.learner), self.X.std(axis=0), strict=False))
         scale = np.array([scales.get(name, np.nan) for name in table["column"]])
-        effects, errors = (scale * table.get(name, np.nan) for name in ("fixed effect", "std. error"))
-        known = np.flatnonzero(np.isfinite(effects))
+        sizes, errors = (scale * table.get(name, np.nan) for name in ("fixed effect", "std. error"))
+        known = np.flatnonzero(np.isfinite(sizes))
         if not len(known):
             return "<p>The model has no fixed effects of features.</p>"
-        names, effects, bounds = (
-            np.array(table["column"])[known],
-            effects[known],
-            norm.ppf(0.975) * errors[known],
-        )
-        ends = effects - bounds, effects + bounds
-        display = EffectsDisplay("one standard deviation", names, effects, *ends, None, 0.95).plot()
+        sizes, margin = sizes[known], norm.ppf(0.975) * errors[known]
+        names, ends = np.array(table["column"])[known], (sizes - margin, sizes + margin)
+        display = EffectsDisplay("one standard deviation", names, sizes, *ends, None, 0.95).plot()
         display.ax_.axvline(0.0, color="0.35", linestyle="--", linewidth=1.0, zorder=1)
         display.ax_.set_xlabel("effect of one standard deviation, with 95 % interval")
         return (
@@ -270,24 +273,21 @@ class ModelSections:
 
     def effects(self) -> str:
         """Return caterpillar plots and tables of the coefficients that vary most, after the level at the feature means."""
-        learner, tasks, coverage = self.learner, self.tasks, self.coverage
-        values, _, _, priors = effects_of(learner, tasks)
+        values, priors = self.effects_and_priors
         differences, scale = values - priors, np.abs(values).mean(axis=0) + 1e-300
         # Coefficients without random effects are in the tables of the model.
         n_shown = np.clip((differences.std(axis=0) / scale > 1e-9).sum(), 1, MAX_EFFECTS)
-        means = np.append(dense(tasks.X).mean(axis=0), 1.0)[: values.shape[1]]
 
         def panels() -> Iterator[tuple[str, str]]:
             if n_shown > 1:  # else it is the same as the only coefficient
-                level, prior, unknown = values @ means, priors @ means, np.full(len(tasks), np.nan)
-                name = "level at the feature means"
-                found = EffectsDisplay(
-                    name, tasks.labels, level, unknown, unknown, None, coverage, prior
-                ).plot()
+                name, (level, prior) = "level at the feature means", self.levels
+                unknown = np.full(len(level), np.nan)
+                arrays = self.tasks.labels, level, unknown, unknown
+                found = EffectsDisplay(name, *arrays, None, self.coverage, prior).plot()
                 found.ax_.set_xlabel(f"{name} minus prior mean")
                 yield self._effect(found, prior, level=level)
-            for j in most_varying(learner, differences)[:n_shown]:
-                found = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
+            for j in most_varying(self.learner, differences)[:n_shown]:
+                found = EffectsDisplay.from_estimator(self.learner, self.tasks, j, coverage=self.coverage)
                 bounds = {"lower": found.lower, "upper": found.upper}
                 yield self._effect(found, priors[:, j], coefficient=found.effects, **bounds)
 
@@ -299,45 +299,39 @@ class ModelSections:
         return (
             "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from the lowest to the highest. "
             "If side information changes the prior mean of a coefficient, the figure shows differences to the prior mean of each "
-            f"task. Bars are {100 * coverage:g} % intervals.{level_note * bool(n_shown > 1)}</p>"
+            f"task. Bars are {100 * self.coverage:g} % intervals.{level_note * bool(n_shown > 1)}</p>"
         ) + choice("coefficient", panels())
 
-    def _effect(self, display: EffectsDisplay, prior: Any, **columns: Any) -> tuple[str, str]:
+    def _effect(self, display: EffectsDisplay, prior: Array, **columns: Array) -> tuple[str, str]:
         """Return the name and the figure of a coefficient, with its numbers in the order of the figure."""
         order = np.argsort(display.effects - prior, kind="stable")
         columns = {"task": self.tasks.labels.astype(str), **columns, "prior mean": prior}
-        sorted_columns = {key: column[order] for key, column in columns.items()}
-        numbers = Table(display.column, sorted_columns, n_printed=len(order))
+        sorted_columns = {key: column[order].tolist() for key, column in columns.items()}
+        table = _saved(Table(display.column, sorted_columns, n_printed=len(order)), self.csv_format)
         drawn = image(display.figure_, f"{display.column} for {len(order)} tasks")
-        table = _saved(numbers, self.csv_format)
         return display.column, f"{drawn}<details><summary>Numbers</summary>{table}</details>"
 
     def task_fits(self) -> str:
         """Return figures of single tasks; the x-axis is the column with the largest effect among those with many values."""
-        learner, tasks, coverage, X = self.learner, self.tasks, self.coverage, dense(self.tasks.X)
-        weights = learner.adapt_many(tasks).weights_[:, : tasks.n_features]
-        values, _, _, priors = effects_of(learner, tasks)
-        columns = [*X.T, np.ones(len(X))][: values.shape[1]]
-        means = np.column_stack([task_means(x, tasks.offsets) for x in columns])
-        surprise = np.abs(((values - priors) * np.nan_to_num(means)).sum(axis=1))
-        extreme = np.argsort(np.where(tasks.sizes > 0, -surprise, np.inf), kind="stable")[:MAX_TASK_FIGURES]
-        sizes = np.sqrt((weights**2).mean(axis=0)) * X.std(axis=0)
-        j = int(np.argmax(sizes * [1.0 if len(np.unique(x)) > MAX_VALUES else 1e-9 for x in X.T]))
+        tasks, (level, prior) = self.tasks, self.levels
+        extreme = np.argsort(np.where(tasks.sizes > 0, -np.abs(level - prior), np.inf), kind="stable")
+        extreme = extreme[: min(MAX_TASK_FIGURES, np.count_nonzero(tasks.sizes))]
+        values = self.effects_and_priors[0][:, : tasks.n_features]
+        sizes = np.sqrt((values**2).mean(axis=0)) * self.X.std(axis=0)
+        j = int(np.argmax(sizes * [1.0 if len(np.unique(x)) > MAX_VALUES else 1e-9 for x in self.X.T]))
 
         def panels() -> Iterator[tuple[str, str]]:
-            for label in tasks.labels[np.sort(extreme[tasks.sizes[extreme] > 0])]:
-                display = TaskFitDisplay.from_estimator(learner, tasks, label, j, coverage=coverage)
+            for label in tasks.labels[np.sort(extreme)]:
+                display = TaskFitDisplay.from_estimator(self.learner, tasks, label, j, coverage=self.coverage)
                 alt = f"{display.target} against {display.column}, {display.task}"
                 yield str(label), image(display.figure_, alt)
 
-        band = f"The band is the {100 * coverage:g} % prediction interval of a new row."
-        if not getattr(learner.loss_, "has_intervals", True):
+        band = f"The band is the {100 * self.coverage:g} % prediction interval of a new row."
+        if not getattr(self.learner.loss_, "has_intervals", True):
             band = "Rows are at 0 and 1."
-        listed = (
-            f"The list has the {MAX_TASK_FIGURES} tasks that differ most from their prediction without rows. "
-        )
+        listed = f"The list has the {MAX_TASK_FIGURES} tasks whose level differs most from their prior mean. "
         return (
-            f"<p>The figures show {escape(self.target)} against {escape(names_of(learner)[j])}. The other columns are at the task's "
-            f"means. {band} {listed * (len(tasks) > MAX_TASK_FIGURES)}The dashed line or triangle is the prediction without any "
-            "rows of the task.</p>"
+            f"<p>The figures show {escape(self.target)} against {escape(names_of(self.learner)[j])}. The other columns are at the "
+            f"task's means. {band} {listed * (len(tasks) > MAX_TASK_FIGURES)}The dashed line is the prediction without any rows "
+            "of the task.</p>"
         ) + choice("task", panels())

@@ -17,7 +17,7 @@ from ..representation.bias import Bias
 from ..representation.conditioning import Conditioning, Constant, Dense, Iterate, in_cone
 from ..representation.factored import Change, Factored, slices
 from ..tasks.rows import Array, Rows, dense
-from .objectives import Objective
+from .surrogate import Surrogate
 
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
@@ -38,26 +38,24 @@ class StepSizes(Record):
 
 
 @dataclass(frozen=True)
-class TaskBatch:
+class StreamBatch:
     """The training tasks in the form that solvers use, in stream order.
 
     ``squared_scale`` is c², the mean of ‖φ‖².  Dividing φ by c is the same as multiplying the step of H by c⁻⁴ and the
     step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the running mean up to and including each task.
     """
 
-    support: Rows
-    query: Rows | None
+    rows: Rows
     phis: Array  # features φ of the tasks, (T, k)
     squared_scale: Array  # (T,)
 
     def __len__(self) -> int:
         return len(self.phis)
 
-    def slice(self, start: int, stop: int) -> TaskBatch:
+    def slice(self, start: int, stop: int) -> StreamBatch:
         """Return the tasks from ``start`` to ``stop``."""
-        query = None if self.query is None else self.query.tasks(start, stop)
-        support = self.support.tasks(start, stop)
-        return TaskBatch(support, query, self.phis[start:stop], self.squared_scale[start:stop])
+        rows = self.rows.tasks(start, stop)
+        return StreamBatch(rows, self.phis[start:stop], self.squared_scale[start:stop])
 
 
 class RunningMean:
@@ -224,42 +222,41 @@ class Trajectory:
         """Return the mean of the iterates as a conditioning function."""
         return self.mean.conditioning(self.iterate)
 
-    def advance(self, batch: TaskBatch, objective: Objective, callback: Callback | None = None) -> Trajectory:
+    def advance(
+        self, batch: StreamBatch, surrogate: Surrogate, callback: Callback | None = None
+    ) -> Trajectory:
         """Take one projected step per task of ``batch``, in place.  Return self, because a worker process updates a copy."""
         if self.failure is None:
             try:
                 with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
                     for t in range(len(batch)):
-                        self._advance_one(batch, t, objective, callback)
+                        self._advance_one(batch, t, surrogate, callback)
             except OverflowError as error:
                 self.failure = str(error)
         return self
 
-    def _advance_one(self, batch: TaskBatch, t: int, objective: Objective, callback: Callback | None) -> None:
-        phi, support = batch.phis[t], _dense_task(batch.support, t)
-        query = None if batch.query is None else _dense_task(batch.query, t)
+    def _advance_one(
+        self, batch: StreamBatch, t: int, surrogate: Surrogate, callback: Callback | None
+    ) -> None:
+        phi, task = batch.phis[t], batch.rows.tasks(t, t + 1)
+        # θ is dense, and a step of C costs more than the columns that are zero.
+        task = task._replace(X=dense(task.X))
         self.mean.add(self.iterate)
         self.bias_mean.accumulate(self.bias, 1.0 / (self.n_steps + 1))
         if callback is not None:
             callback(self)
         mean = self.bias(phi)[None] if self.bias.moves else None
-        result = objective(support, query, self.iterate(phi)[None], mean)
+        result = surrogate(task, self.iterate(phi)[None], mean)
         if not np.isfinite(result.value).all():
-            raise OverflowError("the objective is no longer finite")
+            raise OverflowError("the surrogate is no longer finite")
         squared = batch.squared_scale[t]
         # If squared**2 underflows to zero, skip the step of H.
         step_H = self.steps.H / squared**2 if squared**2 > 0 else 0.0
-        self.iterate.step(result.theta(0, support.X), phi, self.steps.C, step_H)
+        self.iterate.step(result.theta(0, task.X), phi, self.steps.C, step_H)
         self.mean.follow(self.iterate)
         step_B = self.steps.bias / squared if squared > 0 else 0.0
         self.bias.step(result.bias[0], phi, self.steps.bias, step_B)
         self.n_steps += 1
-
-
-def _dense_task(rows: Rows, t: int) -> Rows:
-    """Return one task with dense rows; θ is dense, and a step of C costs more than the columns that are zero."""
-    task = rows.tasks(t, t + 1)
-    return task._replace(X=dense(task.X))
 
 
 #: Called with the run for every task, after the iterate is added to the mean and before the step.
@@ -268,8 +265,8 @@ Callback = Callable[[Trajectory], None]
 
 def run(
     trajectories: list[Trajectory],
-    batch: TaskBatch,
-    objective: Objective,
+    batch: StreamBatch,
+    surrogate: Surrogate,
     *,
     n_jobs: int | None = None,
     tick: Callable[[int], None] | None = None,
@@ -280,12 +277,12 @@ def run(
     With a progress bar the batch is processed in parts, which do not affect the result.
     """
 
-    def advance(some: list[Trajectory], part: TaskBatch) -> None:
+    def advance(some: list[Trajectory], part: StreamBatch) -> None:
         # Advance all runs task by task, because iterates with the same gradients share their steps.
         for t in range(len(part)):
             task = part.slice(t, t + 1)
             for trajectory in some:
-                trajectory.advance(task, objective, callback)
+                trajectory.advance(task, surrogate, callback)
 
     n_parts = max(1, min(len(batch), 50)) if tick is not None else 1
     bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +18,8 @@ from ..priors.representation import RepresentationPrior
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, clipped, mean_error, predictions
 from ..tasks.task_set import TaskSet
-from .algorithm_1 import StepSizes, TaskBatch, Trajectory, run
-from .objectives import Objective
+from .algorithm_1 import StepSizes, StreamBatch, Trajectory, run
+from .surrogate import Surrogate
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
 PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
@@ -51,11 +51,11 @@ class HeldOutTasks:
 
 @dataclass(frozen=True)
 class Problem:
-    """An objective, the training tasks to minimise it on, and held-out tasks for selection."""
+    """The surrogate, the training tasks to minimise it on, and held-out tasks for selection."""
 
     start: RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
-    objective: Objective
-    batch: TaskBatch  # the training tasks
+    surrogate: Surrogate
+    batch: StreamBatch  # the training tasks
     held_out: HeldOutTasks | None = None  # None if the step size is given
     rank: int | None = None  # number of directions of H that are kept; None keeps all
     tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
@@ -126,10 +126,6 @@ class HeldOutPool:
         first = _n_tasks(self.held_out)
         return replace(self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks))))
 
-    def add_pair(self, support: TaskSet, query: TaskSet) -> HeldOutPool:
-        """Return the pool extended by support and query rows from the user."""
-        return replace(self, held_out=(*self.held_out, (support, query)))
-
     def tasks(self) -> tuple[TaskSet, TaskSet]:
         """Return all held-out tasks as one (support, query) pair.
 
@@ -151,14 +147,6 @@ class HeldOutPool:
 
 def _n_tasks(pairs: Pairs) -> int:
     return sum(len(support) for support, _ in pairs)
-
-
-def candidate_steps(
-    step_sizes: Iterable[float], step_ratios: Sequence[float], *, conditional: bool
-) -> list[StepSizes]:
-    """Return steps ``(γ, ratio · γ)`` of C and H; the smallest ratio is first, so a tie selects the simpler model."""
-    ratios = sorted(set(map(float, step_ratios))) if conditional else [0.0]
-    return [StepSizes(step, ratio * step, step) for ratio in ratios for step in step_sizes]
 
 
 class ProjectedSGD(Stored, BaseEstimator):
@@ -191,27 +179,23 @@ class ProjectedSGD(Stored, BaseEstimator):
 
     def check(self) -> None:
         """Raise a ValueError that names the argument if the settings are not valid."""
+        given = {"step_sizes": self.step_sizes, "step_ratios": self.step_ratios}
         if isinstance(self.step, str):
             check_choice("step", self.step, ["search"])
-        elif np.ndim(self.step) == 0:
-            check_nonnegative("step", self.step)
+        elif np.ndim(self.step) and len(self.step) != 2:
+            raise ValueError(f"step: a pair is (step of C, step of H), got {self.step!r}")
         else:
-            if len(self.step) != 2:
-                raise ValueError(f"step: a pair is (step of C, step of H), got {self.step!r}")
-            for value in self.step:
-                check_nonnegative("step", value)
-        for name in ("step_sizes", "step_ratios"):
-            values = getattr(self, name)
-            if values is not None:
-                if len(values) == 0:
-                    raise ValueError(f"{name}: give at least one value")
-                for value in values:
-                    check_nonnegative(name, value)
+            given["step"] = self.step if np.ndim(self.step) else [self.step]
+        for name, values in given.items():
+            if values is not None and len(values) == 0:
+                raise ValueError(f"{name}: give at least one value")
+            for value in () if values is None else values:
+                check_nonnegative(name, value)
 
     def solve(self, problem: Problem, state: Sequence[Trajectory] | None = None) -> Solution:
         """Advance every candidate through the tasks and select one of them; ``state`` of an earlier solution is not modified."""
         if state is None:
-            candidates = self._candidates(problem)
+            candidates = self.candidates(conditional=problem.start.conditioning.n_side > 0)
             # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
             constant = [StepSizes(step.C, 0.0, step.bias) for step in candidates if self.needs_held_out]
             steps = list(dict.fromkeys([*candidates, *constant]))
@@ -220,7 +204,7 @@ class ProjectedSGD(Stored, BaseEstimator):
                 each.is_candidate = each.steps in candidates
         else:
             runs = list(deepcopy(state))
-        runs = run(runs, problem.batch, problem.objective, n_jobs=problem.n_jobs, tick=problem.tick)
+        runs = run(runs, problem.batch, problem.surrogate, n_jobs=problem.n_jobs, tick=problem.tick)
         if all(run.failure for run in runs if run.is_candidate):
             steps_tried = ", ".join(str(run.steps) for run in runs if run.is_candidate)
             raise DivergenceError(
@@ -229,13 +213,14 @@ class ProjectedSGD(Stored, BaseEstimator):
             )
         return _select(problem, runs)
 
-    def _candidates(self, problem: Problem) -> list[StepSizes]:
-        if self.needs_held_out:
-            sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
-            conditional = problem.start.conditioning.n_side > 0
-            return candidate_steps(sizes, self.step_ratios, conditional=conditional)
-        step_C, step_H = map(float, [self.step] * 2 if np.ndim(self.step) == 0 else self.step)
-        return [StepSizes(step_C, step_H, step_C)]
+    def candidates(self, *, conditional: bool) -> list[StepSizes]:
+        """Return the steps to try; the smallest ratio is first, so that a tie selects the simpler model."""
+        if not self.needs_held_out:
+            step_C, step_H = map(float, self.step if np.ndim(self.step) else [self.step] * 2)
+            return [StepSizes(step_C, step_H, step_C)]
+        sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
+        ratios = sorted(set(map(float, self.step_ratios))) if conditional else [0.0]
+        return [StepSizes(step, ratio * step, step) for ratio in ratios for step in sizes]
 
 
 def _select(problem: Problem, runs: list[Trajectory]) -> Solution:

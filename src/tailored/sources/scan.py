@@ -11,8 +11,7 @@ import numpy as np
 from .._utils.frames import check_columns, list_names, other_columns, read_frame
 from .._utils.records import cached_property
 from .._utils.validation import name_some
-from ..tasks.encoding import Encoding, SideInfo, declared_types
-from ..tasks.reading import side_column
+from ..tasks.encoding import Encoding, SideInfo, declared_types, side_column
 from ..tasks.task_set import TaskSet
 from .tables import Table, batch_rows, open_table
 
@@ -48,11 +47,10 @@ class ColumnRoles(NamedTuple):
 
 
 class TaskBatch(NamedTuple):
-    """Some rows of tasks, the position of these rows in the table (for error messages), and their dataframe."""
+    """Some rows of tasks, and the position of these rows in the table (for error messages)."""
 
     tasks: TaskSet
     position: str
-    frame: Any
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class TaskScan:
                     f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) than in earlier batches; "
                     "labels match by value and type, so 7 is not '7'"
                 )
-            yield TaskBatch(tasks, batch.position, frame.select(roles.names))
+            yield TaskBatch(tasks, batch.position)
 
     def _check_columns(self, roles: ColumnRoles, names: Sequence[str], where: str, *, is_first: bool) -> None:
         missing = [name for name in roles.names if name not in names]

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._utils.tables import format_number, plural
 from ..empirical_bayes.training_summary import ComparedStructure
+from ..gaussian.serial import SerialGaussian
 from ..losses import Loss, Pinball, error_name
 from ..tasks.encoding import list_some
 from .model import INTERCEPT, FittedModel, coefficient_names
@@ -33,6 +34,17 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
     if (formula := lme4_formula(learner)) is not None:
         yield formula
+    if training is not None and training.log_likelihood is not None:
+        how, what = (
+            ("REML", "restricted log likelihood")
+            if learner.reml
+            else ("maximum likelihood", "log likelihood")
+        )
+        yield f"Estimated by {how}; the {what} is {training.log_likelihood:.6g}."
+    if isinstance(prior.response, SerialGaussian):
+        share = 100.0 * prior.response.share / (1.0 + prior.response.share)
+        kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
+        yield f"Noise is correlated in time: {share:.0f} % of its variance has the correlation {kernel}."
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
@@ -109,7 +121,8 @@ def lme4_formula(learner: Any) -> str | None:
     structure, prior, task_columns = learner.structure_, learner.prior_, learner.columns_in_
     levels = [] if prior.shared is None else [one.column for one in prior.shared.levels]
     is_curved = prior.shared is not None and len(levels) < len(prior.shared.effects)
-    if structure["kind"] != "mixed model" or is_curved or prior.regressor is not None:
+    is_serial = isinstance(prior.response, SerialGaussian)
+    if structure["kind"] != "mixed model" or is_curved or is_serial or prior.regressor is not None:
         return None
     covariance, names = structure.get("structure", "full"), coefficient_names(learner)
     if covariance == "none":

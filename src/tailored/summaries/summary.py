@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from .._utils.progress import printable
 from .._utils.tables import Table, plural, wrap
 from .._utils.validation import check_choice
 from ..empirical_bayes.training_summary import TrainingSummary
+from ..losses import error_name
+from ..representation.conditioning import RANK_TOLERANCE, Given
 from ..tasks.episodes import SupportSampling
-from .errors import Split, held_out_errors, new_errors
 from .model import FittedModel
 from .sentences import sentences
 from .tables import model_tables
@@ -70,24 +73,15 @@ class Summary:
         return f"<div><h3>{escape(self.title)}</h3>{self.html_text}{tables}</div>"
 
 
-def summarise(
-    learner: Any, name: str, event: str, sampling: SupportSampling, split: Split | None = None
-) -> Summary:
+def summarise(learner: Any, name: str, event: str, sampling: SupportSampling) -> Summary:
     """Summarise a fitted learner with all available tables.
 
-    ``name`` is that of the learner, and ``event`` is what a binary target of 1 stands for.  Errors are those of the tasks
-    held out in `fit`, or those on the support and query rows ``split``.  Their support rows were drawn by ``sampling``.
+    ``name`` is that of the learner, and ``event`` is what a binary target of 1 stands for.  The support rows of the tasks
+    held out in `fit` were drawn by ``sampling``.
     """
     model = FittedModel.of(learner)
-    tables, errors = model_tables(model, learner), None
-    if split is not None:
-        errors = new_errors(learner, model.training, split, sampling.typical)
-    elif model.training is not None:
-        errors = held_out_errors(model.prior, model.training, sampling)
-    if errors is not None and len(errors):
-        tables["errors"] = errors
     title = f"{name}: {_data(learner, model.training)}"
-    return Summary(title, tuple(sentences(model, learner, event)), tables)
+    return Summary(title, tuple(sentences(model, learner, event)), model_tables(model, learner, sampling))
 
 
 def _data(learner: Any, training: TrainingSummary | None) -> str:
@@ -98,3 +92,57 @@ def _data(learner: Any, training: TrainingSummary | None) -> str:
         parts[0] += f" ({columns['task']})" if columns["task"] is not None else ""
         parts[1] += f" of {columns['target']}" if columns["target"] is not None else ""
     return ", ".join([*parts, plural(learner.n_features_in_, "feature")])
+
+
+def summarise_paper_learner(learner: Any) -> Summary:
+    """Summarise a learner of the paper: the selected step, rank and spectrum of τ, and errors on held-out tasks."""
+    conditioning, name = learner.prior_.conditioning, type(learner).__name__
+    sentences, tables = [], dict[str, Table]()
+    if isinstance(conditioning, Given):
+        sentences.append("τ(s) is a function of the user.")
+    else:
+        moment = getattr(learner, "feature_moment_", np.zeros((0, 0)))
+        mean = conditioning.mean(moment) if conditioning.n_side else np.array(conditioning.C)
+        values = np.linalg.eigvalsh(mean)[::-1]
+        rank = int(np.count_nonzero(values > len(values) * RANK_TOLERANCE * max(values[0], 0.0)))
+        if hasattr(learner, "step_size_"):
+            sentences.append(_describe_steps(learner))
+        total = float(np.trace(mean))
+        share = 1.0 - float(np.trace(conditioning.C)) / total if total > 0 else 0.0
+        if not conditioning.depends_on_task:
+            sentences.append(f"τ is the same for every task, with rank {rank} in {len(values)} dimensions.")
+        else:
+            sentences.append(
+                f"τ(s) depends on φ(s) with k = {conditioning.n_side}; {100.0 * share:.0f} % of its mean trace is due "
+                f"to H. The mean of τ over the training tasks has rank {rank} in {len(values)} dimensions."
+            )
+        cumulative = np.cumsum(values) / total if total > 0 else np.zeros(len(values))
+        columns = {
+            "direction": [str(j + 1) for j in range(len(values))],
+            "eigenvalue": values.tolist(),
+            "share of trace": np.diff(cumulative, prepend=0.0).tolist(),
+        }
+        caption = "eigenvalue: of the mean of τ over the training tasks, in decreasing order."
+        tables["spectrum"] = Table("Spectrum of τ", columns, caption, ["share of trace"])
+    if errors := getattr(learner, "held_out_errors_", {}):
+        caption = (
+            f"error: mean {error_name(learner.loss_.name)} on query rows, over the tasks held out in fit, on which the step was "
+            "selected. independent: θ = C₀; unconditional: H = 0, with its best step."
+        )
+        table = {"method": list(errors), "error": list(errors.values())}
+        tables["errors"] = Table("Error on held-out tasks", table, caption)
+    return Summary(f"{name}: {plural(learner.n_features_in_, 'feature')}", tuple(sentences), tables)
+
+
+def _describe_steps(learner: Any) -> str:
+    """Describe the step sizes of Algorithm 1 in one sentence."""
+    steps = learner.step_size_
+    n_tried = len({(row["step_C"], row["step_H"]) for row in learner.search_results_})
+    text = f"Algorithm 1 with step size {steps.C:.4g} for C"
+    if learner.conditioning_.n_side:
+        text += f" and {steps.H:.4g} for H"
+    if n_tried:
+        text += f", selected among {n_tried} on held-out tasks"
+    if learner.scale_ != 1.0:
+        text += f"; τ is multiplied by {learner.scale_:g}, selected with the step"
+    return text + "."

@@ -1,7 +1,8 @@
-"""Tables of a fitted mixture prior: numbers of a `FittedModel` with captions that define them."""
+"""Tables of a fitted learner: numbers of a `FittedModel` with captions that define them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
@@ -10,22 +11,33 @@ from numpy.typing import NDArray
 
 from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
+from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..feature_maps import SideVector
+from ..gaussian.serial import SerialGaussian
 from ..losses import error_name
 from ..tasks.encoding import list_some
-from ..tasks.rows import Array
+from ..tasks.episodes import SupportSampling
+from ..tasks.rows import Array, standard_errors
 from .model import INTERCEPT, FittedModel
 
 #: Maximum number of columns of a printed correlation matrix; with more, the N_CORRELATIONS largest are printed.
 MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
-#: Minimum difference of means (in random-effect std) and minimum ratio of std to mention in the text on a component.
-MIN_SHIFT, MIN_RATIO = 0.5, 1.5
 #: Maximum number of columns that a sentence lists, and of printed rows of the selection.
 MAX_NAMED, MAX_STRUCTURES = 10, 6
+#: Definitions of the methods in the table of errors.
+METHODS = {
+    TASK_MEAN: "mean of the support rows",
+    RIDGE: "each task alone, with the best of 15 penalties",
+    POOLED: "one regression for the rows of all tasks",
+    MIXED_MODEL: "full random-effect covariance, with the same side information",
+}
 
 
-def model_tables(model: FittedModel, learner: Any) -> dict[str, Table]:
-    """Return all tables of the model by name, without errors; tables without content are left out."""
+def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) -> dict[str, Table]:
+    """Return all tables of the model by name; tables without content are left out.
+
+    Support rows of held-out tasks were drawn by ``sampling``.
+    """
     if model.prior.mixture is None:
         columns = {"column": model.columns, "fixed effect": model.fixed_effects.tolist()}
         tables = {"effects": Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")}
@@ -43,6 +55,7 @@ def model_tables(model: FittedModel, learner: Any) -> dict[str, Table]:
         }
     if getattr(learner, "structure_", None) is not None:
         tables["selection"] = selection_table(model, learner)
+    tables["errors"] = errors_table(model, sampling)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -141,7 +154,8 @@ def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     response, values, captions = model.prior.response, {}, []
     if response.is_gaussian:
-        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise))
+        share = model.prior.response.share if isinstance(model.prior.response, SerialGaussian) else 0.0
+        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise * (1.0 + share)))
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
         values["dispersion"] = model.mixture.noise
@@ -169,12 +183,10 @@ def levels_table(model: FittedModel, encoding: Any) -> Table:
 
 
 def components_table(model: FittedModel) -> Table:
-    """Tabulate the proportions and the main differences of the components; empty for one component and for atoms."""
-    mixture, units = model.mixture, model.prior.scaling
+    """Tabulate the proportions of the components; empty for one component and for atoms."""
+    mixture = model.mixture
     if mixture.n_components == 1 or mixture.has_atoms:
         return Table("Components", {})
-    total = np.maximum(units.raw_deviations(model.covariance), 1e-300)
-    means, deviations = units.raw_weights(mixture.means.copy()), units.raw_deviations(mixture.covariances)
     columns: dict[str, Any] = {
         "component": list(range(1, mixture.n_components + 1)),
         "proportion": mixture.proportions.tolist(),
@@ -183,15 +195,7 @@ def components_table(model: FittedModel) -> Table:
     if side is not None and side.component_means is not None:
         side_means = zip(model.side_columns, side.component_means.T.tolist(), strict=False)
         columns |= {f"mean of {name}": values for name, values in side_means}
-    columns["main differences"] = [
-        _differences(model.columns, (mean - model.fixed_effects) / total, std / total)
-        for mean, std in zip(means, deviations, strict=True)
-    ]
-    caption = (
-        "proportion: fraction of all tasks. higher, lower: mean coefficient of the component minus that of all tasks, in "
-        "random-effect std; wider, narrower: random-effect std of the component, divided by that of all tasks."
-    )
-    return Table("Components", columns, caption, ["proportion"], sentences="main differences")
+    return Table("Components", columns, "proportion: fraction of all tasks.", ["proportion"])
 
 
 def component_effects_table(model: FittedModel) -> Table:
@@ -205,21 +209,7 @@ def component_effects_table(model: FittedModel) -> Table:
         "random-effect std": units.raw_deviations(mixture.covariances[:K]).ravel().tolist(),
     }
     caption = "mean coefficient: of the component's tasks; random-effect std: their std around it."
-    n_printed = 0 if K * d > MAX_ROWS else K * d
-    return Table("Coefficients by component", columns, caption, n_printed=n_printed)
-
-
-def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
-    """Name up to three coefficients in which a component differs most from the average over all tasks."""
-    candidates = []
-    for name, z, ratio in zip(names, shifts, ratios, strict=True):
-        if abs(z) > MIN_SHIFT:
-            candidates.append((abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})"))
-        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO:
-            text = f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)"
-            candidates.append((abs(np.log(ratio)), text))
-    largest = sorted(candidates, key=lambda pair: -pair[0])[:3]
-    return ", ".join(text for _, text in largest) or "like all tasks"
+    return Table("Coefficients by component", columns, caption)
 
 
 def side_table(model: FittedModel) -> Table:
@@ -310,3 +300,48 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
         f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows{shift}. {rule}"
     )
     return Table(title, columns, caption, n_printed=MAX_STRUCTURES)
+
+
+def errors_table(model: FittedModel, sampling: SupportSampling) -> Table:
+    """Tabulate the errors of the tasks that were held out in `fit`; empty if there are none."""
+    title, training, prior = "Error on held-out tasks", model.training, model.prior
+    if training is None or not np.isfinite(own := training.errors.get(OWN, np.zeros(0))).any():
+        return Table(title, {})
+    rows, share = compare_errors(training.errors), "25 to 75 %" if sampling.in_order else "75 %"
+    if sampling.support is not None:
+        ends = (f"{end:,}" if isinstance(end, int) else f"{100.0 * end:g} %" for end in sampling.support)
+        share = " to ".join(dict.fromkeys(ends))
+    caption = (
+        f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
+        f"its rows as support ({'first' if sampling.in_order else 'random'}); the model was selected on the same tasks, so "
+        "its error is slightly optimistic. The criterion is the log predictive density, not the error, so a baseline may "
+        "have a lower error."
+    )
+    if len(rows) > 1:
+        if prior.shared is not None:
+            caption += (
+                " All methods have the effects that all tasks share, which were fitted to these tasks, too."
+            )
+        smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
+        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth}
+        defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in training.errors)
+        caption += (
+            " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
+            f"{defined}."
+        )
+    return Table.of_rows(title, ("method", "error", "difference", "std. error"), rows, caption)
+
+
+def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
+    """Return name, mean error, and mean and standard error of the difference to this learner, which is first."""
+    rows = [(OWN, float(np.nanmean(errors[OWN])), np.nan, np.nan)]
+    for name, values in errors.items():
+        difference = values - errors[OWN]
+        difference = difference[np.isfinite(difference)]
+        if name != OWN:
+            mean = float(difference.mean()) if len(difference) else np.nan
+            # Divide by the largest difference, because squares of large errors would overflow.
+            size = float(np.abs(difference).max(initial=0.0)) or 1.0
+            std_error = size * float(standard_errors(difference / size)) if len(difference) > 1 else np.nan
+            rows.append((name, float(np.nanmean(values)), mean, std_error))
+    return [rows[0], *sorted(rows[1:], key=lambda row: row[1])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +12,10 @@ import scipy.sparse as sp
 from .._utils.progress import printable
 from .._utils.tables import Table, plural, wrap
 from .._utils.validation import is_missing
-from .encoding import ColumnEncoding, list_some
+from .encoding import ColumnEncoding, Encoding, list_some
+
+if TYPE_CHECKING:
+    from .task_set import TaskSet
 
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
@@ -28,54 +31,35 @@ _HEADER = ("column", "role", "kind", "read as")
 class Description:
     """Content of a `TaskSet` and how it was read; prints as a table."""
 
-    n_tasks: int
-    n_rows: int
-    rows_per_task: dict[str, float]  # "min", "median" and "max"
-    task: str  # name of the task column; "" if the tasks were not read from a dataframe
-    target: str
-    columns: list[dict[str, str]]  # keys: "column", "role" ("feature" or "side info"), "kind" and "read as"
-    dropped: dict[str, int]  # reasons why rows were dropped, and numbers of rows
+    numbers: list[str]  # sentences about the numbers of tasks, rows, columns and dropped rows
+    table: Table  # a row for each column: its name, "feature" or "side info", its kind, and how it was read
     notes: list[str]  # about constant columns, and about targets that are binary or counts
 
     @classmethod
-    def of(cls, tasks: Any) -> Description:
-        encoding, sizes = tasks.encoding, tasks.sizes if len(tasks) else np.zeros(1)
-        columns = (*_features(tasks), *_side_info(tasks))
-        return cls(
-            n_tasks=len(tasks),
-            n_rows=len(tasks.y),
-            rows_per_task={name: float(getattr(np, name)(sizes)) for name in ("min", "median", "max")},
-            task="" if encoding is None else " × ".join(encoding.task_columns),
-            target="" if encoding is None else encoding.target or "",
-            columns=[dict(zip(_HEADER, column, strict=True)) for column in columns],
-            dropped={} if encoding is None else dict(encoding.dropped),
-            notes=[*data_notes(tasks), *_notes(tasks)],
-        )
-
-    @property
-    def table(self) -> Table:
-        """Return the columns as a table."""
-        columns = {name: [column[name] for column in self.columns] for name in _HEADER}
-        return Table("", columns, n_printed=MAX_LISTED, sentences=_HEADER[-1])
+    def of(cls, tasks: TaskSet) -> Description:
+        sizes = tasks.sizes if len(tasks) else np.zeros(1)
+        encoding = Encoding(None, None) if tasks.encoding is None else tasks.encoding
+        task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
+        target = f", target {encoding.target}" if encoding.target else ""
+        features, side = list(_features(tasks)), list(_side_info(tasks))
+        dropped = ", ".join(f"{count:,} rows with {reason}" for reason, count in encoding.dropped)
+        numbers = [
+            f"{len(tasks):,} tasks{task}, {len(tasks.y):,} rows{target}",
+            f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
+            f"columns: {plural(len(features), 'feature')}, {len(side)} of side information",
+            f"dropped: {dropped or 'nothing'}",
+        ]
+        options = {"n_printed": MAX_LISTED, "sentences": _HEADER[-1]}
+        table = Table.of_rows("", _HEADER, [*features, *side], **options)
+        return cls(numbers, table, [*data_notes(tasks), *_notes(tasks)])
 
     def to_frame(self) -> Any:
         """Return the columns as a pandas DataFrame, or as a structured array without pandas."""
         return self.table.frame
 
     def __str__(self) -> str:
-        task = f" ({self.task})" if self.task else ""
-        target = f", target {self.target}" if self.target else ""
-        low, median, high = (_number(self.rows_per_task[name]) for name in ("min", "median", "max"))
-        n_features = sum(column["role"] == "feature" for column in self.columns)
-        dropped = ", ".join(f"{count:,} rows with {reason}" for reason, count in self.dropped.items())
-        head = [
-            f"{self.n_tasks:,} tasks{task}, {self.n_rows:,} rows{target}",
-            f"rows per task: {low} to {high}, median {median}",
-            f"columns: {plural(n_features, 'feature')}, {len(self.columns) - n_features} of side information",
-            f"dropped: {dropped or 'nothing'}",
-        ]
-        lines = [line for part in head for line in wrap(part, further="  ")]
-        if self.columns:
+        lines = [line for part in self.numbers for line in wrap(part, further="  ")]
+        if len(self.table):
             lines += ["", str(self.table)]
         for note in self.notes:
             lines += ["", *wrap(f"note: {note}", further="  ")]
@@ -84,12 +68,12 @@ class Description:
     __repr__ = __str__
 
 
-def _names(tasks: Any) -> list[str]:
+def _names(tasks: TaskSet) -> list[str]:
     names = range(tasks.n_features) if tasks.feature_names is None else tasks.feature_names
     return [str(name) for name in names]
 
 
-def _features(tasks: Any) -> Iterator[tuple[str, ...]]:
+def _features(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
     """Yield an entry for each feature of the table that the tasks were read from."""
     columns = map(ColumnEncoding, _names(tasks)) if tasks.encoding is None else tasks.encoding.features
     j = 0
@@ -101,7 +85,7 @@ def _features(tasks: Any) -> Iterator[tuple[str, ...]]:
         j += len(column.names)
 
 
-def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
+def _side_info(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
     """Yield an entry for each column of side information."""
     table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
     names = tasks.side_names or [str(j) for j in range(table.shape[1])]
@@ -119,7 +103,7 @@ def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
         yield name, "side info", column.kind, text
 
 
-def data_notes(tasks: Any, names: Any = None, *, may_vary: bool = True) -> list[str]:
+def data_notes(tasks: TaskSet, names: Any = None, *, may_vary: bool = True) -> list[str]:
     """Return notes on few tasks and on columns constant overall or, if slopes ``may_vary``, in tasks; ``names`` are those of X."""
     notes = []
     if len(tasks) < 3:
@@ -127,7 +111,7 @@ def data_notes(tasks: Any, names: Any = None, *, may_vary: bool = True) -> list[
         notes.append(f"differences between tasks cannot be estimated from {one}")
     if len(tasks.y) > 1 and not tasks.is_sparse:
         titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
-        in_task = np.diff(np.repeat(np.arange(len(tasks)), tasks.sizes)) == 0
+        in_task = np.diff(tasks.task_of_row) == 0
         # Most columns vary within the first tasks.
         first = slice(FIRST_ROWS)
         varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)
@@ -149,7 +133,7 @@ def data_notes(tasks: Any, names: Any = None, *, may_vary: bool = True) -> list[
     return notes
 
 
-def _notes(tasks: Any) -> list[str]:
+def _notes(tasks: TaskSet) -> list[str]:
     """Return notes about the target and about the task columns."""
     notes: list[str] = []
     if tasks.encoding is None or not tasks.encoding.classes:

@@ -23,6 +23,8 @@ from .._utils.frames import (
     Column,
     Frame,
     RowsLike,
+    SideInfoLike,
+    ValuesLike,
     as_floats,
     factorize,
     is_frame,
@@ -31,7 +33,15 @@ from .._utils.frames import (
     require_columns,
 )
 from .._utils.records import Record
-from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, native, warn
+from .._utils.validation import (
+    check_choice,
+    check_features,
+    check_real,
+    is_missing,
+    name_some,
+    native,
+    warn,
+)
 from ..exceptions import UnknownCategoryWarning
 
 #: Minimum number of missing values for an indicator; with fewer, its coefficient could be anything.
@@ -79,13 +89,12 @@ class ColumnEncoding(Record):
     Booleans become 0 and 1. A categorical feature becomes one indicator for each category except the first. With more than
     20 categories (kind "levels") it becomes one column of category codes, with −1 for an unknown category. Categorical side
     information is not encoded here but by the feature map. Ordered categories become their positions, from 0, or their
-    values if they are numbers. Dates become days, with fractions.
+    values if they are numbers. Dates become days, with fractions; times are converted to UTC, if they have a time zone.
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
     replace unknown categories, and missing values if these are imputed. `has_missing` is whether `LEAST_MISSING` values were
-    missing in training and imputed; the last column then indicates missing values. `has_zone` is whether dates have a time
-    zone.
+    missing in training and imputed; the last column then indicates missing values.
     """
 
     name: str
@@ -94,7 +103,6 @@ class ColumnEncoding(Record):
     origin: float = 0.0
     means: tuple[float, ...] = field(default=(), compare=False)
     has_missing: bool = False
-    has_zone: bool = False
 
     def restore(self) -> None:
         check_choice("kind", self.kind, KINDS)
@@ -127,20 +135,19 @@ class ColumnEncoding(Record):
         """Return the encoding of a feature."""
         name = str(column.name)
         kind, categories = declared_kind(column)
-        days = _days(column) if kind == "date" else None
         if kind == "categorical":
             refuse_numbers_as_text(column, title)
-            codes, distinct = _coded(column)
-            days = _days_of_strings(codes, distinct)
-            categories = categories or tuple(sorted(distinct))
-            n, n_rows = len(categories), len(codes)
-            if days is None and n > MANY_CATEGORIES and (n > MAX_CATEGORIES or 2 * n > n_rows):
+        days = _days(column, kind)
+        if days is not None:
+            first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
+            return cls(name, "date", origin=float(first))
+        if kind == "categorical":
+            categories = categories or tuple(sorted(_coded(column)[1]))
+            n, n_rows = len(categories), len(column)
+            if n > MANY_CATEGORIES and (n > MAX_CATEGORIES or 2 * n > n_rows):
                 found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
                 advice = "Identifiers do not predict new rows: list the other columns in `features`."
                 raise ValueError(f"{found}. {advice}")
-        if days is not None:
-            first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
-            return cls(name, "date", origin=float(first), has_zone=_has_zone(column.drop_nulls().head(1)))
         if not categories:
             return cls(name, kind)
         values, _ = cls(name, kind, categories).read(column, title)
@@ -159,17 +166,10 @@ class ColumnEncoding(Record):
                     raise ValueError(f"{title} held booleans in the training table and has {other[0]:g} now.")
             return values, []
         if self.kind == "date":
-            kind, _ = declared_kind(column)
-            days = _days(column) if kind == "date" else None
-            if kind == "categorical":
-                days = _days_of_strings(*_coded(column))
+            days = _days(column, declared_kind(column)[0])
             if days is None:
                 now = f"is {column.dtype} now. Use dates, or strings such as 2026-01-31."
                 raise ValueError(f"{title} held dates in the training table and {now}")
-            present = column.drop_nulls().head(1)
-            if len(present) and _has_zone(present) != self.has_zone:
-                had, now = ("a", "none") if self.has_zone else ("no", "one")
-                raise ValueError(f"{title}: dates had {had} time zone in training and have {now} now.")
             return (days - self.origin)[:, None], []
         codes, distinct = _coded(column)
         if column.dtype.is_numeric() and not set(self.categories) & set(distinct):
@@ -245,11 +245,11 @@ class ColumnEncoding(Record):
         if self.has_missing:
             return f"{replace(self, has_missing=False).text()}; missing values are imputed"
         if self.kind == "date":
-            return f"days since {np.datetime64(0, 'D') + np.timedelta64(int(self.origin), 'D')}"
+            return f"days since {np.datetime64(int(self.origin), 'D')}"
         if self.kind == "ordered":
-            low, high = (f"{score:g}" for score in (self.scores[0], self.scores[-1]))
-            named = f"{low} ({self.categories[0]}) to {high} ({self.categories[-1]})"
-            return f"{low} to {high}" if low == self.categories[0] else named
+            first, last = self.categories[0], self.categories[-1]
+            low, high = self.scores[0], self.scores[-1]
+            return f"{first} to {last}" if f"{low:g}" == first else f"{low:g} ({first}) to {high:g} ({last})"
         if self.kind == "levels":
             return f"one of {len(self.categories)} values, each with an effect of its own"
         if self.kind == "categorical":
@@ -284,6 +284,7 @@ class Encoding(Record):
     sample_weight: str | None = None
     frequency_weight: str | None = None
     exposure: str | None = None
+    time: str | None = None  # the feature that is the time of a row
     imputes: bool = False  # whether missing features are replaced by their means
 
     def restore(self) -> None:
@@ -348,19 +349,20 @@ class Encoding(Record):
             values = [str(value) for value in values]  # a file in which all classes look like numbers
         return self, class_positions(self.classes, values, title)
 
-    def encode_rows(self, X: RowsLike) -> Any:
-        """Return the encoded features of a frame; columns that were not features are ignored.
-
-        Data other than frames, and frames of encoded columns, are returned unchanged.
-        """
-        if not is_frame(X):
-            return X
-        frame = read_frame(X, "X")
-        if list(frame.columns) == list(self.feature_names) and not self.levels and not self.imputes:
-            return X
-        values = self.encode_features(frame)
-        check_finite(values, "X", columns=self.source_names)
-        return values
+    def read_columns(
+        self, X: RowsLike, side_info: SideInfoLike, **values: ValuesLike
+    ) -> tuple[SideInfoLike, dict[str, ValuesLike]]:
+        """Return side information and values per row; those that are None are read from the columns of a frame."""
+        frame, names = read_frame(X, "X"), [column.name for column in self.side_info]
+        if side_info is None and names and len(frame) and set(names) <= set(frame.columns):
+            side_info = SideInfo(np.column_stack([side_column(frame[name]) for name in names]), names)
+        for role in [role for role, value in values.items() if value is None]:
+            name = getattr(self, role)
+            if name in frame.columns:
+                values[role] = numeric_column(frame[name], role)
+            elif role == "exposure" and name is not None:
+                raise missing_exposure(self)
+        return side_info, values
 
     @property
     def task_columns(self) -> tuple[str, ...]:
@@ -412,12 +414,10 @@ class Encoding(Record):
     def encode_side_info(self, values: np.ndarray | None, names: list[str] | None) -> SideInfo:
         """Return side information with ordered categories and dates as numbers."""
         coded = {column.name: column for column in self.side_info if column.kind in ("ordered", "date")}
-        if values is None or not coded:
+        if values is None or not coded or (names is None and values.shape[1] != len(self.side_info)):
             return SideInfo(values, names)
-        in_order = [column.name for column in self.side_info]
-        columns = names or (in_order if len(in_order) == values.shape[1] else [])
         table = values.astype(object)
-        for j, column in enumerate(map(coded.get, columns)):
+        for j, column in enumerate(map(coded.get, names or [column.name for column in self.side_info])):
             if column is not None:
                 table[:, j], known = zip(*map(column.side_value, values[:, j]), strict=True)
                 unknown = dict.fromkeys(map(str, values[~np.array(known), j]))
@@ -485,17 +485,43 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
     raise ValueError(f"{title}: class {unknown} was not in fit, which had {name_some(list(classes), 12)}")
 
 
-def columns_to_encode(X: RowsLike) -> list[str]:
-    """Return the columns of a frame that are not numeric; an empty list for other data."""
-    if not is_frame(X):
-        return []
-    frame = read_frame(X, "X")
-    if not all(isinstance(name, str) for name in frame.columns):
-        return []  # scikit-learn reports such names
-    return [name for name in frame.columns if declared_kind(frame[name])[0] not in ("number", "boolean")]
+def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tuple[Any, Encoding | None]:
+    """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one made from them.
+
+    The second is None for arrays, and for frames whose columns are not named by strings. Columns that the encoding does
+    not have are ignored.
+    """
+    frame = read_frame(X, "X") if is_frame(X) else None
+    if frame is None or not all(isinstance(name, str) for name in frame.columns):
+        return check_features(X, min_rows), None
+    if encoding is None:
+        encoding, values = Encoding.of(frame, frame.columns, None, None)
+    else:
+        # Targets are not columns of X, and so not class positions.
+        encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
+    return check_features(values, min_rows), encoding
 
 
-def declared_types(frame: Frame, names: Iterable[str]) -> Declared:
+def missing_exposure(encoding: Encoding | None) -> ValueError:
+    """Return the error for rows without exposures, if the training tasks had them."""
+    name = None if encoding is None else encoding.exposure
+    column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
+    advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
+    return ValueError(f"exposure: fit had exposures{column}, and these rows have none. {advice}")
+
+
+def side_column(column: Column) -> np.ndarray:
+    """Return a column of side information as float64 if it is numeric, else as objects."""
+    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        return numeric_column(column, f"Column {column.name!r} of side_info")
+    if column.dtype in (nw.Categorical, nw.Enum):
+        column = column.cast(nw.String)  # integer categories must not be read as numbers
+    else:
+        refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
+    return np.fromiter(column.to_list(), dtype=object, count=len(column))
+
+
+def declared_types(frame: Frame, names: Iterable[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the kinds of the columns of side information whose dtypes are ordered or boolean."""
     kinds = {name: declared_kind(frame[name]) for name in names}
     return {name: kind for name, kind in kinds.items() if kind[0] in ("ordered", "boolean")}
@@ -528,12 +554,10 @@ def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
 def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] | None) -> ColumnEncoding:
     """Return the encoding of a column of side information from its values and declared kind."""
     present = [value for value in values.tolist() if not is_missing(value)]
-    if kind is not None and kind[0] == "boolean":
-        return ColumnEncoding(name, "boolean")
     if kind is not None:
-        encoding = ColumnEncoding(name, "ordered", kind[1])
-        scores = [encoding.side_value(str(value))[0] for value in present]
-        return replace(encoding, means=(float(np.mean(scores)) if scores else 0.0,))
+        encoding = ColumnEncoding(name, *kind)
+        scores = [encoding.side_value(str(value))[0] for value in present if encoding.categories]
+        return replace(encoding, means=(float(np.mean(scores)),)) if scores else encoding
     if all(isinstance(value, _NUMBER) for value in present):
         return ColumnEncoding(name)
     days = [day for value in present if (day := _day_of(value)) is not None]
@@ -551,71 +575,50 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
     if column.dtype not in (nw.String, nw.Object) or declared_kind(column)[0] != "categorical":
         return
     codes, distinct = _coded(column)
-
-    def first(chosen: list[bool]) -> str:
-        k = chosen.index(True)
-        return f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
-
     values = [value.strip() for value in distinct]
-    commas = [DECIMAL_COMMA.fullmatch(value) is not None for value in values]
-    numbers = [is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)]
-    if any(commas) and all(numbers):
-        found = f"{title} holds numbers with a comma ({first(commas)}). Remove commas that separate thousands"
-        raise ValueError(f"{found}. {DECIMAL_ADVICE}")
-    other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
-    if len(values) < MIN_NUMBERS or len(values) - sum(other) < SHARE_OF_NUMBERS * len(values):
+    commas = [value for value in values if DECIMAL_COMMA.fullmatch(value)]
+    texts = [value for value in values if not _WRITTEN_NUMBER.fullmatch(value)]
+    few = len(values) < MIN_NUMBERS or len(values) - len(texts) < SHARE_OF_NUMBERS * len(values)
+    if commas and all(value in commas or value.isdecimal() for value in values):
+        row = int(np.argmax(codes == values.index(commas[0])))
+        found = f"{title} holds numbers with a comma ({commas[0]!r} in row {row})"
+        raise ValueError(f"{found}. Remove commas that separate thousands. {DECIMAL_ADVICE}")
+    fractions = [value for value in values if not value.removeprefix("-").isdecimal()]
+    if few or not fractions:
         return
-    advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
-    if not any(other):
-        other = [not PLAIN_NUMBER.fullmatch(value) for value in values]
-        other = other if any(other) else [not value.removeprefix("-").isdecimal() for value in values]
-        advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands"
-    if any(other):
-        found = f"{first(other)} is not read as one"
-        raise ValueError(f"{title}: most values are numbers, but {found}. {advice}.")
+    # The first of these values is the reason why the column was not read as numbers.
+    culprits = texts or [value for value in values if not PLAIN_NUMBER.fullmatch(value)] or fractions
+    row = int(np.argmax(codes == values.index(culprits[0])))
+    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands"
+    if texts:
+        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
+    found = f"{distinct[values.index(culprits[0])]!r} in row {row} is not read as one"
+    raise ValueError(f"{title}: most values are numbers, but {found}. {advice}.")
 
 
-def _days(column: Column) -> np.ndarray:
-    """Return days since 1970-01-01, with fractions; times with a zone are converted to UTC."""
-    if column.dtype == nw.Object:
-        days = (np.nan if is_missing(value) else _day(value) for value in column.to_list())
-        return np.fromiter(days, dtype=float, count=len(column))
-    stamps = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
-    return as_floats(stamps.dt.timestamp("us")) / _DAY
-
-
-def _has_zone(values: Iterable[Any]) -> bool:
-    """Return whether one of the times or ISO 8601 strings has a time zone."""
-    matches = (
-        _ISO.fullmatch(v.strip()) if isinstance(v, str) else getattr(v, "tzinfo", None) for v in values
-    )
-    return any(match[4] if isinstance(match, re.Match) else match for match in matches)
+def _days(column: Column, kind: str) -> np.ndarray | None:
+    """Return days since 1970-01-01 of dates, or of strings if all are dates, as in a file without types; else None."""
+    if kind == "date" and column.dtype != nw.Object:
+        stamps = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
+        return as_floats(stamps.dt.timestamp("us")) / _DAY
+    if kind == "date":
+        values = [None if is_missing(value) else value for value in column.to_list()]
+        return np.array([np.nan if value is None else _day_of(value) for value in values], dtype=float)
+    codes, distinct = _coded(column) if kind == "categorical" else (np.zeros(0, np.int64), [])
+    days = [_day_of(text) for text in distinct]
+    return np.array([*days, np.nan], dtype=float)[codes] if days and None not in days else None
 
 
 def _day_of(value: Any) -> float | None:
-    """Return the day of a date, a time or an ISO 8601 string; None for other values."""
-    if isinstance(value, date | np.datetime64):
-        return _day(value)
+    """Return the day of a date, a time or an ISO 8601 string, with a fraction; None for other values."""
     if isinstance(value, str) and _ISO.fullmatch(value.strip()):
         with suppress(ValueError):
-            return _day(datetime.fromisoformat(value.strip()))
-    return None
-
-
-def _day(value: Any) -> float:
+            value = datetime.fromisoformat(value.strip())
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
-    return float(np.datetime64(value, "us").astype(np.int64)) / _DAY
-
-
-def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | None:
-    """Return the days of strings if all of them are dates, as in a file without types, otherwise None."""
-    days = [_day_of(text) for text in distinct]
-    if not days or any(day is None for day in days):
+    if not isinstance(value, date | np.datetime64):
         return None
-    if len({_ISO.fullmatch(text.strip())[4] is None for text in distinct}) > 1:  # type: ignore[index]
-        raise ValueError(f"dates: {name_some(distinct, 3)} are times with and without a zone. Use one kind.")
-    return np.array([*days, np.nan], dtype=float)[codes]
+    return float(np.datetime64(value, "us").astype(np.int64)) / _DAY
 
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:

@@ -117,7 +117,7 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
     rng = np.random.default_rng(seed)
     episodes = []
     for _ in range(n_repeats):
-        rank = _ranks(tasks, rng)
+        rank = tasks.ranks(rng.random(len(tasks.y)))
         for turn in range(ROTATIONS):
             query = rank % ROTATIONS == turn
             episodes.append(_episodes(tasks, ~query, query))
@@ -140,19 +140,9 @@ def split_rows(
     return tasks.with_rows(mask, sizes), tasks.with_rows(~mask, tasks.sizes - sizes)
 
 
-def _ranks(tasks: TaskSet, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Return the rank of every row in a random order of its task's rows, or in their own order if ``rng`` is None."""
-    task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    rank = position = np.arange(len(task)) - tasks.offsets[task]
-    if rng is not None:
-        rank = np.empty_like(position)
-        rank[np.lexsort((rng.random(len(task)), task))] = position
-    return rank
-
-
 def _draw(tasks: TaskSet, n_support: Any, rng: np.random.Generator | None, n_query: Any = None) -> Episodes:
     """Return episodes with random or first support rows; see `SupportSampling.draw` for the default of ``n_query``."""
-    rank, task = _ranks(tasks, rng), np.repeat(np.arange(len(tasks)), tasks.sizes)
+    rank, task = tasks.ranks(None if rng is None else rng.random(len(tasks.y))), tasks.task_of_row
     if n_query is None:
         n_query = tasks.sizes if rng is None else np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
     end = (n_support + n_query)[task]
@@ -161,7 +151,7 @@ def _draw(tasks: TaskSet, n_support: Any, rng: np.random.Generator | None, n_que
 
 def _episodes(tasks: TaskSet, support: NDArray[np.bool_], query: NDArray[np.bool_]) -> Episodes:
     """Return an episode of every task that has query rows."""
-    task = np.repeat(np.arange(len(tasks)), tasks.sizes)
+    task = tasks.task_of_row
     sizes = [np.bincount(task[rows], minlength=len(tasks)) for rows in (support, query)]
     used = np.flatnonzero(sizes[1])
     return Episodes(tasks.with_rows(support, sizes[0])[used], tasks.with_rows(query, sizes[1])[used], used)

@@ -41,14 +41,13 @@ from .encoding import (
     as_columns,
     declared_types,
     refuse_numbers_as_text,
+    side_column,
 )
 
 Keys = NDArray[np.uint64]
 
 # narwhals has 128-bit integers, NumPy does not.
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
-#: Names of the types of labels, by the kind of their NumPy dtype.
-_KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
 #: Matches the names of columns that are likely to contain identifiers.
 _IDENTIFIER = re.compile(r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -163,11 +162,10 @@ def first_difference(
     return first, (row, int(first[codes[row]]))
 
 
-def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
+def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error. With `same_kind`,
-    labels of another type are errors too, except strings, because "new" may be the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -178,9 +176,6 @@ def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = Fal
     position = {label: t for t, label in enumerate(native(known))}
     positions = np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
     refuse_other_spelling(native(labels[positions < 0]), list(position))
-    kinds = [_KINDS.get(array.dtype.kind) for array in (labels, known)]
-    if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
-        raise ValueError(f"labels: they are {kinds[0]} here and {kinds[1]} in fit. Use the same type.")
     return positions
 
 
@@ -248,27 +243,80 @@ BY_LABEL = (
 MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 
 
-def side_by_rows(side_info: SideInfoLike, groups: ValuesLike, *others: Any) -> Any:
+def read_side_info(
+    side_info: SideInfoLike,
+    grouping: Grouping,
+    *,
+    task: Sequence[str] = (),
+    like: Sequence[Any] = (),
+    has_labels: bool = True,
+) -> SideInfo:
+    """Return side information with one row per task.
+
+    Rows of mappings and frames are found by label; the columns ``task`` of a frame, or else its index, contain the labels.
+    For tables with a row for every row of X and for ``like``, see `side_by_rows`. The values of a single task without a label
+    (``has_labels=False``) may be a vector, a dict of named values, a Series, or a frame of one row.
+    """
+    labels, n_rows = native(grouping.labels), len(grouping.codes)
+    if side_info is None:
+        return SideInfo()
+    refuse_masked("side_info", side_info)
+    if has_labels:
+        side_info = side_by_rows(side_info, grouping, like, task)
+    elif is_frame(side_info):
+        # The label 0 was not given by the user, so the index of the frame is ignored.
+        frame = read_frame(side_info, "side_info")
+        if len(frame) not in (1, n_rows):
+            found = f"side_info has {len(frame)} rows for one task without a label"
+            raise ValueError(f"{found}. Pass its own row.")
+        side_info = _side_of_rows(frame)
+    elif is_series(side_info) or (isinstance(side_info, Mapping) and 0 not in side_info):
+        side_info = {0: side_info}
+    if isinstance(side_info, SideInfo):
+        columns = [] if side_info.values is None else list(side_info.values.T)
+        return side_from_columns(columns, side_info.names, grouping)
+    if is_series(side_info) or isinstance(side_info, Mapping):
+        rows = _by_index(side_info) if is_series(side_info) else side_info
+        if missing := [label for label in labels if label not in rows]:
+            raise _no_row(missing, list(rows))
+        return side_from_rows([rows[label] for label in labels], labels)
+    if is_frame(side_info):
+        return _find_rows(read_frame(side_info, "side_info"), task, grouping.labels)
+    if sp.issparse(side_info):
+        raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
+    # A list may mix numbers and strings; an object array keeps both.
+    array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
+    if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
+        return side_from_rows([array.ravel()], labels)
+    if array.ndim != 2 or len(array) != n_rows:
+        counts = f"{len(labels)} tasks, {n_rows} rows of X"
+        raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
+    return side_from_columns(list(array.T), None, grouping)
+
+
+def side_by_rows(
+    side_info: SideInfoLike, grouping: Grouping, like: Sequence[Any], task: Sequence[str] = ()
+) -> Any:
     """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
 
-    Such a frame has no index, the default index, or the index of `groups` or of one of the `others`. A frame whose
-    index consists of the labels is returned unchanged, because its rows are found by label.
+    Such a frame has no index, the default index, or that of ``like`` (groups, X or y), and not the columns ``task``. Another
+    index of integers that lacks a label counts as well, because the rows of a cross-validation fold keep their numbers.
     """
     is_column = is_series(side_info)
-    if groups is None or not (is_column or is_frame(side_info)) or len(side_info) != len(groups):
+    if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):
         return side_info
     data = nw.from_native(side_info, series_only=True).to_frame() if is_column else side_info
-    frame, labels = read_frame(data, "side_info"), set(native(read_labels(groups, "groups")))
-    index, *known = map(_row_index, (frame, groups, *others))
-    if not frame.columns or (index and set(index) == labels):
+    frame, labels = read_frame(data, "side_info"), set(native(grouping.labels))
+    index = _row_index(frame)
+    if not frame.columns or (index and set(index) == labels) or (task and set(task) <= set(frame.columns)):
         return side_info
-    values = np.column_stack([side_column(column) for column in frame.iter_columns()])
-    rows = SideInfo(values, _strings(frame.columns))
-    if index is None or index == list(range(len(index))) or index in known:
+    rows = _side_of_rows(frame)
+    if index is None or index == list(range(len(index))) or index in map(_row_index, like):
         return rows
-    # Rows of a cross-validation fold, whose X may be an array, have some of the integers as index.
     is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
-    if is_integer and _is_constant(values, groups):
+    if is_integer and all(
+        first_difference(column, grouping.codes, grouping.first)[1] is None for column in rows.values.T
+    ):
         if not labels <= set(index):
             return rows
         found = f"it has {len(index)} rows, as X has, and its index has all labels"
@@ -277,9 +325,33 @@ def side_by_rows(side_info: SideInfoLike, groups: ValuesLike, *others: Any) -> A
     return side_info
 
 
-def _is_constant(values: np.ndarray, groups: ValuesLike) -> bool:
-    grouping = group_rows(groups, len(values))
-    return all(first_difference(column, grouping.codes, grouping.first)[1] is None for column in values.T)
+def _side_of_rows(frame: Frame) -> SideInfo:
+    columns = [side_column(column) for column in frame.iter_columns()]
+    return SideInfo(np.column_stack(columns) if columns else None, _strings(frame.columns))
+
+
+def _find_rows(frame: Frame, task: Sequence[str], labels: np.ndarray) -> SideInfo:
+    """Return the rows of these labels, which are in the columns ``task`` of a frame, or in its index."""
+    hint = ""
+    if task and set(task) <= set(frame.columns):
+        parts = [read_labels(frame[name].to_native(), "side_info") for name in task]
+        keys = parts[0] if len(task) == 1 else label_array(list(zip(*map(native, parts), strict=True)))
+        frame = frame.select(other_columns(frame.columns, task))
+    else:
+        hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
+        hint += f" Or give it the column {name_some(task)}." if task else ""
+        keys = label_array(_index(frame.to_native(), hint))
+    positions = positions_of(keys, labels)
+    rows = np.flatnonzero(positions >= 0)
+    counts = np.bincount(positions[rows], minlength=len(labels))
+    if (counts > 1).any():
+        repeated = native(labels[counts > 1])
+        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one each.")
+    if (counts == 0).any():
+        raise _no_row(native(labels[counts == 0]), native(keys), hint)
+    rows = rows[np.argsort(positions[rows])]
+    columns = [side_column(column)[rows] for column in frame.iter_columns()]
+    return _table(columns, _strings(frame.columns), native(labels))
 
 
 def _row_index(data: Any) -> list[Any] | None:
@@ -289,62 +361,9 @@ def _row_index(data: Any) -> list[Any] | None:
     return None if index is None else list(index.tolist())
 
 
-def read_side_info(side_info: SideInfoLike, grouping: Grouping, *, has_labels: bool) -> SideInfo:
-    """Return the argument `side_info` of `TaskSet` with one row per task.
-
-    For a single task without a label (`groups=None`), it may be a dict of named values, a Series, or a frame of one row.
-    """
-    labels = native(grouping.labels)
-    if isinstance(side_info, SideInfo) and side_info.values is not None:
-        return side_from_columns(list(side_info.values.T), side_info.names, grouping)
-    refuse_masked("side_info", side_info)
-    if is_frame(side_info) and not has_labels:
-        # The label 0 was not given by the user, so the index of the frame is ignored.
-        frame = read_frame(side_info, "side_info")
-        if len(frame) not in (1, len(grouping.codes)):
-            found = f"side_info has {len(frame)} rows for one task without a label"
-            raise ValueError(f"{found}. Pass its own row.")
-        columns = [side_column(column) for column in frame.iter_columns()]
-        return side_from_columns(columns, _strings(frame.columns), grouping)
-    if is_series(side_info) and not has_labels:
-        return _from_mapping({0: _by_index(side_info)}, labels)
-    if isinstance(side_info, Mapping) and not has_labels and 0 not in side_info:
-        return _from_mapping({0: side_info}, labels)
-    if side_info is None or isinstance(side_info, Mapping) or is_series(side_info) or is_frame(side_info):
-        return read_side_table(side_info, [], grouping.labels)
-    if sp.issparse(side_info):
-        raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
-    # A list may mix numbers and strings; an object array keeps both.
-    array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
-    if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
-        return side_from_rows([array.ravel()], labels)
-    if array.ndim != 2 or len(array) != len(grouping.codes):
-        counts = f"{len(labels)} tasks, {len(grouping.codes)} rows of X"
-        raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
-    return side_from_columns(list(array.T), None, grouping)
-
-
-def read_side_table(side_info: SideInfoLike, task: list[str], labels: np.ndarray) -> SideInfo:
-    """Return side information that is found by label; the labels are in the columns `task` of a frame, or in its index."""
-    if side_info is None:
-        return SideInfo()
-    if is_series(side_info) or isinstance(side_info, Mapping):
-        rows = _by_index(side_info) if is_series(side_info) else side_info
-        return _from_mapping(rows, native(labels))
-    if not is_frame(side_info):
-        raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
-    frame, hint = read_frame(side_info, "side_info"), ""
-    if task and set(task) <= set(frame.columns):
-        parts = [read_labels(frame[name].to_native(), "side_info") for name in task]
-        keys = parts[0] if len(task) == 1 else label_array(list(zip(*map(native, parts), strict=True)))
-        frame = frame.select(other_columns(frame.columns, task))
-    else:
-        hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
-        hint += f" Or give it the column {name_some(task)}." if task else ""
-        keys = label_array(_index(side_info, hint))
-    rows = _rows_of(keys, labels, hint)
-    columns = [side_column(column)[rows] for column in frame.iter_columns()]
-    return _table(columns, _strings(frame.columns), native(labels))
+def side_types(side_info: SideInfoLike, names: list[str] | None) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the declared types of the columns of side information, if it is a frame."""
+    return declared_types(read_frame(side_info, "side_info"), names or ()) if is_frame(side_info) else {}
 
 
 def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> SideInfo:
@@ -363,17 +382,6 @@ def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.nd
     found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
     advice = "Pass one row per task in `side_info`."
     raise ValueError(f"side information must be constant within a task, but {found}. {advice}")
-
-
-def side_column(column: Column) -> np.ndarray:
-    """Return a column as float64 if it is numeric, else as objects."""
-    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-        return numeric_column(column, f"Column {column.name!r} of side_info")
-    if column.dtype in (nw.Categorical, nw.Enum):
-        column = column.cast(nw.String)  # integer categories must not be read as numbers
-    else:
-        refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
-    return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
 def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
@@ -395,26 +403,6 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
         _check_widths([len(row) for row in cells], labels)
     columns = [np.fromiter(column, dtype=object, count=len(rows)) for column in zip(*cells, strict=True)]
     return _table(columns, _strings(names), labels)
-
-
-def _from_mapping(mapping: Mapping[Any, Any], labels: list[Any]) -> SideInfo:
-    missing = [label for label in labels if label not in mapping]
-    if missing:
-        raise _no_row(missing, list(mapping))
-    return side_from_rows([mapping[label] for label in labels], labels)
-
-
-def _rows_of(keys: np.ndarray, labels: np.ndarray, hint: str) -> np.ndarray:
-    """Return the row of each label in a table whose rows have the labels `keys`; the table may have further rows."""
-    task = positions_of(keys, labels)
-    rows = np.flatnonzero(task >= 0)
-    counts = np.bincount(task[rows], minlength=len(labels))
-    if (counts > 1).any():
-        repeated = native(labels[counts > 1])
-        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one each.")
-    if (counts == 0).any():
-        raise _no_row(native(labels[counts == 0]), native(keys), hint)
-    return rows[np.argsort(task[rows])]
 
 
 def _no_row(missing: list[Any], known: list[Any], hint: str = "") -> ValueError:
@@ -528,18 +516,6 @@ def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64]
     return array
 
 
-class TaskRows(NamedTuple):
-    """The rows of a long table, their targets and tasks, side information, and how the table was read."""
-
-    X: np.ndarray
-    y: np.ndarray
-    grouping: Grouping
-    side: SideInfo
-    names: np.ndarray
-    encoding: Encoding
-    row_values: Mapping[str, np.ndarray | None]
-
-
 @dataclass(frozen=True)
 class LongTable:
     """A long dataframe and the roles of its columns; see `TaskSet.from_frame`.
@@ -556,20 +532,17 @@ class LongTable:
     encoding: Encoding | None = None
     missing: str = "error"
     row_columns: Mapping[str, str | None] = field(default_factory=dict)
+    time: str | None = None
 
-    def read(self) -> TaskRows:
-        """Read the table; values are checked later, when the rows of each task are collected."""
+    def read(self) -> tuple[np.ndarray, np.ndarray, Grouping, SideInfo, Encoding, dict[str, Any]]:
+        """Return rows, targets, tasks, side information before it is encoded, the encoding and the values per row."""
         data = read_frame(self.frame, "frame")
         check_choice("missing", self.missing, MISSING)
         if self.side_info is not None and self.side_columns is not None:
             raise ValueError("side_info and side_columns exclude each other: join them in one frame first.")
         task = check_columns(data, "task", as_columns(self.task))
-        if len(task) == 1 and task[0] not in self._side_table:
-            labels = data[task[0]].to_native()
-            side = side_by_rows(self.side_info, labels, self.frame)
-            if isinstance(side, SideInfo) and side.values is not None and _is_constant(side.values, labels):
-                advice = "Make its columns columns of the frame, and name them in side_columns."
-                raise ValueError(f"side_info has a row for every row of the frame. {advice}")
+        if isinstance(self.side_info, np.ndarray | list | tuple):
+            raise TypeError(f"side_info is of type {type(self.side_info).__name__}. {BY_LABEL}")
         roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
         for role, name in self._row_columns.items():
             require_columns(data, role, [name])
@@ -611,14 +584,18 @@ class LongTable:
         side, types = self._read_side_info(data, side_names, grouping)
         if self.encoding is None:
             encoding = encoding.with_side_info(side, types)
-        side = encoding.encode_side_info(*side)
         y = np.zeros(len(data))
         if self.target is not None:
             encoding, y = encoding.encode_target(data[self.target], self.encoding is None)
         given = {role: numeric_column(data[name], role) for role, name in self._row_columns.items()}
         row_values = {role: check_row_values(role, values, len(data)) for role, values in given.items()}
         encoding = replace(encoding, dropped=dropped, **self._row_columns)
-        return TaskRows(X, y, grouping, side, encoding.feature_names, encoding, row_values)
+        if self.time is not None:
+            check_columns(data, "time", [self.time])
+            if self.time not in names:
+                raise ValueError(f"time: {self.time!r} is not one of the features: {name_some(names, 12)}")
+            encoding = replace(encoding, time=self.time)
+        return X, y, grouping, side, encoding, row_values
 
     @property
     def _row_columns(self) -> dict[str, Any]:
@@ -680,10 +657,8 @@ class LongTable:
         self, data: Frame, side_names: list[str], grouping: Grouping
     ) -> tuple[SideInfo, Declared]:
         """Return side information before it is encoded, and the declared types of its columns."""
-        side = read_side_table(self.side_info, list(as_columns(self.task)), grouping.labels)
-        types: dict[str, Any] = {}
-        if is_frame(self.side_info):
-            types |= declared_types(read_frame(self.side_info, "side_info"), side.names or [])
+        side = read_side_info(self.side_info, grouping, task=as_columns(self.task), like=[self.frame])
+        types = side_types(self.side_info, side.names)
         if side_names:
             columns = [side_column(data[name]) for name in side_names]
             values: Any = side_from_columns(columns, side_names, grouping).values

@@ -379,6 +379,12 @@ class Scaling(Record):
         variances = np.maximum(np.diagonal(known, axis1=-2, axis2=-1), 0.0)
         return np.asarray(self.target * np.sqrt(np.where(unknown, np.nan, variances)))
 
+    def log_volume(self, n_rows: int, is_restricted: bool) -> float:
+        """Return the log of the factor by which the (restricted) density of ``n_rows`` targets grows with this scaling."""
+        if not is_restricted:
+            return float(n_rows * np.log(self.target))
+        return float((n_rows - len(self.columns)) * np.log(self.target) + np.log(self.columns).sum())
+
     def centred_deviations(self, covariance: Array) -> Array:
         """Return the same standard deviations (d,), but that of the intercept at the shift of the columns."""
         return np.asarray(self.target * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / self.columns)
@@ -395,10 +401,6 @@ class Scaling(Record):
         if self.fit_intercept:
             A[rows == d - 1, :-1] = -self.shift[:-1] / self.columns[:-1]
         return A
-
-    def raw_predictions(self, predictions: Array) -> Array:
-        """Return predictions of the user's targets."""
-        return predictions if self.is_raw else self.target * predictions + self.target_shift
 
 
 def _usable(scale: Array, shift: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_features, read_frame, read_target
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_target
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     canonical_csr,
@@ -28,7 +28,7 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns
+from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, encode_rows
 from .reading import (
     Grouping,
     LongTable,
@@ -42,8 +42,8 @@ from .reading import (
     read_labels,
     read_side_info,
     row_keys,
-    side_by_rows,
     side_from_rows,
+    side_types,
 )
 
 #: A row with frequency n is repeated up to n times, but at most MOST_SINGLE_ROWS / (number of rows) times, or
@@ -100,6 +100,10 @@ class TaskSet(Fitted):
         How often each row was observed; a row with frequency 3 counts as three rows. Rows with frequency 0 are dropped.
     exposure : array-like of shape (N,), optional
         Positive exposures of counts, for example a time or an area: the mean is exposure times rate.
+    encoding : Encoding, optional
+        How to read the columns if `X` is a dataframe: the encoding of another task set, or ``encoding_`` of a learner. Side
+        information and the values of each row are then also found in its columns. By default, columns are encoded as
+        in `from_frame`.
 
     Attributes
     ----------
@@ -112,7 +116,7 @@ class TaskSet(Fitted):
     side_names : list of str or None
     feature_names : ndarray of str (object) or None
     encoding : Encoding or None
-        How the dataframe of `from_frame` was read.
+        How a dataframe was read.
     sample_weight, frequency_weight, exposure : ndarray of shape (N,) or None
     """
 
@@ -138,15 +142,19 @@ class TaskSet(Fitted):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
+        encoding: Encoding | None = None,
     ) -> None:
-        rows, names = read_features(X)
+        values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        rows, read_as = encode_rows(X, encoding)
         target = check_target(read_target(y), rows.shape[0])
         grouping = group_rows(groups, len(target))
-        side_info = side_by_rows(side_info, groups, X, y)
-        side = read_side_info(side_info, grouping, has_labels=groups is not None)
-        values = zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True)
-        row_values = {name: check_row_values(name, value, len(target)) for name, value in values}
-        self._collect(rows, target, grouping, side, names, None, row_values)
+        if read_as is not None and encoding is not None:
+            side_info, values = read_as.read_columns(X, side_info, **values)
+        side = read_side_info(side_info, grouping, like=(groups, X, y), has_labels=groups is not None)
+        if read_as is not None and encoding is None:
+            read_as = read_as.with_side_info(side, side_types(side_info, side.names))
+        row_values = {name: check_row_values(name, value, len(target)) for name, value in values.items()}
+        self._collect(rows, target, grouping, side, read_as, row_values)
 
     @classmethod
     def from_frame(
@@ -163,6 +171,7 @@ class TaskSet(Fitted):
         sample_weight: str | None = None,
         frequency_weight: str | None = None,
         exposure: str | None = None,
+        time: str | None = None,
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
@@ -195,33 +204,16 @@ class TaskSet(Fitted):
             that are read with this encoding, also by learners, are imputed with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
+        time : str, optional
+            The feature (numbers or dates) that is the time of a row; see `EmpiricalBayesLearner`.
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
-        return cls.from_grouped(*table.read())
-
-    @classmethod
-    def from_columns(
-        cls,
-        X: RowsLike,
-        y: ValuesLike,
-        groups: ValuesLike,
-        side_info: SideInfoLike,
-        **row_values: ValuesLike,
-    ) -> Self:
-        """Read a frame of features as `from_frame` does; targets and labels are separate arguments."""
-        frame = read_frame(X, "X")
-        encoding, values = Encoding.of(frame, frame.columns, None, None)
-        check_finite(values, "X", columns=encoding.source_names, advice=MISSING_ADVICE)
-        tasks = cls(values, y, groups, side_info, **row_values)
-        return tasks.replace(encoding=encoding, feature_names=encoding.feature_names)
-
-    @classmethod
-    def from_grouped(cls, *table: Any) -> Self:
-        """Make a task set from the fields of `TaskRows`, with rows in any order, and check the values."""
+        table = LongTable(
+            frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
+        )
         self = cls.__new__(cls)
-        self._collect(*table)
+        self._collect(*table.read())
         return self
 
     @classmethod
@@ -240,13 +232,14 @@ class TaskSet(Fitted):
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
         parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
-        for key, X, columns in zip(keys, rows, names, strict=True):
+        rows, targets, sides, names, encodings = (list(part) for part in zip(*parts, strict=True))
+        first = encodings[0]
+        for key, X, columns, encoding in zip(keys, rows, names, encodings, strict=True):
             if X.shape[1] != rows[0].shape[1]:
                 expected = f"and of task {keys[0]!r} {rows[0].shape[1]}. All tasks need the same features."
                 raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
-            if not _equal(columns, names[0]):
-                raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
+            if not _equal(columns, names[0]) or (encoding and first and encoding.difference(first)):
+                raise ValueError(f"X of task {key!r} has other columns than X of task {keys[0]!r}.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
             raise ValueError(f"side_info is missing for task {name_some(without)}: give it to all or none.")
@@ -255,7 +248,7 @@ class TaskSet(Fitted):
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
         X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-        columns = {"side_names": side.names, "feature_names": names[0]}
+        columns = {"side_names": side.names, "feature_names": names[0], "encoding": first}
         return cls.from_arrays(X, y, offsets, unique, side.values, **columns)
 
     @classmethod
@@ -293,21 +286,21 @@ class TaskSet(Fitted):
         y: np.ndarray,
         grouping: Grouping,
         side: SideInfo,
-        names: np.ndarray | None,
-        encoding: Encoding | None = None,
-        row_values: Mapping[str, np.ndarray | None] | None = None,
+        encoding: Encoding | None,
+        row_values: Mapping[str, np.ndarray | None],
     ) -> None:
-        """Check the values, then collect the rows of each task."""
+        """Check the values, encode side information, and collect the rows of each task."""
         codes, labels = grouping.codes, grouping.labels
+        side = side if encoding is None else encoding.encode_side_info(*side)
 
         def where(row: int) -> str:
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
-        advice = "Drop those rows, or fill the values in." if names is None else MISSING_ADVICE
-        check_finite(X, "X", where, names if encoding is None else encoding.source_names, advice)
+        advice = "Drop those rows, or fill the values in." if encoding is None else MISSING_ADVICE
+        check_finite(X, "X", where, None if encoding is None else encoding.source_names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
-        values = [(row_values or {}).get(name) for name in ROW_VALUES]
+        values = [row_values.get(name) for name in ROW_VALUES]
         frequency = values[ROW_VALUES.index("frequency_weight")]
         if frequency is not None and not frequency.all():
             observed = frequency > 0
@@ -321,6 +314,7 @@ class TaskSet(Fitted):
             # The user's arrays must neither become read-only nor be shared; sparse rows are a copy already.
             X, y = X if sp.issparse(X) else X.copy(), y.copy()
         offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
+        names = None if encoding is None else encoding.feature_names
         columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
         rows = dict(zip(ROW_VALUES, values, strict=True))
         self._store(X=X, y=y, offsets=offsets, labels=labels, side_info=side.values, **columns, **rows)
@@ -392,8 +386,7 @@ class TaskSet(Fitted):
         """Number of rows per task, counted with their frequencies, (T,)."""
         if self.frequency_weight is None:
             return self.sizes.astype(float)
-        task = np.repeat(np.arange(len(self)), self.sizes)
-        return np.asarray(np.bincount(task, self.frequency_weight, len(self)), dtype=float)
+        return np.asarray(np.bincount(self.task_of_row, self.frequency_weight, len(self)), dtype=float)
 
     def rows(self, index: Any) -> dict[str, Any]:
         """Return the values of the rows at these positions, by attribute."""
@@ -601,15 +594,25 @@ class TaskSet(Fitted):
         self, support: float, random_state: Any, shuffle: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a mask of the support rows of `support_query`, for rows without frequencies, and their number per task."""
-        n_support = row_counts(check_share("support", support), self.sizes)
-        task = np.repeat(np.arange(len(self)), self.sizes)
-        rank = row = np.arange(len(task)) - self.offsets[task]
+        n_support, keys = row_counts(check_share("support", support), self.sizes), None
         if shuffle:
             seed = np.frombuffer(check_rng(random_state).bytes(8), dtype="<u8")
-            order = np.lexsort((row_keys(seed, task, row), task))
-            rank = np.empty_like(row)
-            rank[order] = row
-        return np.asarray(rank < n_support[task]), n_support
+            keys = row_keys(seed, self.task_of_row, self.ranks())
+        return np.asarray(self.ranks(keys) < n_support[self.task_of_row]), n_support
+
+    @property
+    def task_of_row(self) -> NDArray[np.intp]:
+        """Position of the task of each row, (n,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def ranks(self, keys: np.ndarray | None = None) -> NDArray[np.int64]:
+        """Return the rank of every row among the rows of its task, in their own order or by these keys (n,)."""
+        task = self.task_of_row
+        rank = position = np.arange(len(task)) - self.offsets[task]
+        if keys is not None:
+            rank = np.empty_like(position)
+            rank[np.lexsort((keys, task))] = position
+        return rank
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
@@ -703,17 +706,17 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarray | None]:
+def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarray | None, Encoding | None]:
     if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
         raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
     try:
-        rows, names = read_features(X, min_rows=0)
-        names = getattr(entry, "feature_names", None) if names is None else names
+        rows, encoding = encode_rows(X, None, min_rows=0)
+        names = getattr(entry, "feature_names", None) if encoding is None else encoding.feature_names
         target = check_target(read_target(y), rows.shape[0])
         check_finite(rows, "X", columns=names)
         check_finite(target, "y")
-        return rows, target, side, names
+        return rows, target, side, names, encoding
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
 
@@ -751,7 +754,7 @@ def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
-    """Return numbers of tasks for `split`; fractions are rounded by the largest remainder method."""
+    """Return numbers of tasks for `split`; the sums of the first fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
         raise ValueError(f"sizes must be a list of numbers or fractions, as [0.8, 0.2]; got {sizes!r}.")
@@ -765,11 +768,9 @@ def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
     shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
     if shares.sum() > 1 + 1e-9:
         raise ValueError(f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1.")
-    exact = shares * n_tasks
-    floors = np.floor(exact + 1e-9).astype(np.int64)
-    spare = int(np.floor(exact.sum() + 0.5)) - int(floors.sum())
-    floors[np.argsort(floors - exact, kind="stable")[:spare]] += 1
-    if (floors == 0).any():
-        part = int(np.argmin(floors))
+    ends = np.floor(np.cumsum(shares) * n_tasks + 0.5 + 1e-9).astype(np.int64)
+    counts = np.diff(ends, prepend=0).tolist()
+    if 0 in counts:
+        part = counts.index(0)
         raise ValueError(f"sizes={values} leaves sizes[{part}] without a task: there are only {n_tasks}.")
-    return floors.tolist()
+    return counts

@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.compiling import njit
+from ..losses import DualBox
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
-Parameters = tuple[bool, Floats, Floats, Floats, float, float]  # the fields of `Losses`
+Parameters = tuple[Floats, Floats, Floats, float, float, bool]  # the fields of `DualBox`
 Problem = tuple[Floats, Floats, Integers, Floats]  # X, offset, starts, thetas
 Output = tuple[
     Floats, Floats, Floats, Floats, Integers, NDArray[np.bool_]
@@ -45,32 +46,17 @@ _PATIENCE = 30  # stop after this many iterations without a smaller gap: only ro
 _RIDGE = 1e-10  # proximal term of a free variable that is linearly dependent on the others, relative to its diagonal entry
 
 
-class Losses(NamedTuple):
-    """The losses l_i of some rows: the logistic loss, or a loss with a dual box.
-
-    A loss with a dual box is l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a|. It
-    is piecewise linear if quadratic = 0, and smooth otherwise. The logistic loss is log(1 + exp(-linear_i p)).
-    """
-
-    logistic: bool
-    linear: Floats
-    lower: Floats
-    upper: Floats
-    quadratic: float
-    kink: float
-
-
 class Task(NamedTuple):
     """One task: its losses, the offset (n,), the features Z (n, r), and the diagonal of ZZ'/n, (n,)."""
 
-    loss: Losses
+    loss: DualBox
     offset: Floats
     Z: Floats
     norms: Floats
 
 
 @njit(**_LEAF)
-def _box_terms(box: Losses, i: int, z: float, a: float) -> tuple[float, float, float, float]:
+def _box_terms(box: DualBox, i: int, z: float, a: float) -> tuple[float, float, float, float]:
     """Return l_i'(z), l_i(z), l_i(z) + l*_i(a) - a z and l_i''(z) of a loss with a dual box.
 
     At a kink the derivative is the admissible value nearest to 0. The third value is at least 0, and 0 if and only if a
@@ -92,8 +78,8 @@ def _box_terms(box: Losses, i: int, z: float, a: float) -> tuple[float, float, f
 
 
 @njit(**_LEAF)
-def _terms(loss: Losses, i: int, z: float, a: float) -> tuple[float, float, float, float]:
-    """Return the same as `_box_terms`, for any loss."""
+def _terms(loss: DualBox, i: int, z: float, a: float) -> tuple[float, float, float, float]:
+    """Return the same as `_box_terms`, for any loss.  Piecewise-linear losses take 20 % longer with this function."""
     if not loss.logistic:
         terms: tuple[float, float, float, float] = _box_terms(loss, i, z, a)
         return terms
@@ -523,9 +509,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 
 
 @njit(**_INNER)
-def _one_pass(
-    loss: Losses, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool
-) -> Outcome:
+def _one_pass(loss: DualBox, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats) -> Outcome:
     """Add the mean of w_2 .. w_{n+1} to v = 0, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
 
     images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
@@ -541,12 +525,8 @@ def _one_pass(
     for i in range(n - 1, -1, -1):
         harmonic += 1.0 / (i + 1)
         _add_row(images, i, -harmonic * a[i] / n, v)
-    finite = 0.0
     for k in range(d):
         running[k] = v[k] - running[k] / n
-        finite += v[k]
-    if not certify:
-        return 0.0, 0.0 * finite, 1, isfinite(finite)
     value = gap = square = distance = harmonic = 0.0
     for i in range(n - 1, -1, -1):
         harmonic += 1.0 / (i + 1)
@@ -562,10 +542,10 @@ def _one_pass(
 
 
 @njit(**_INNER)
-def _part(parameters: Parameters, offset: Floats, start: int, stop: int) -> tuple[Losses, Floats]:
+def _part(parameters: Parameters, offset: Floats, start: int, stop: int) -> tuple[DualBox, Floats]:
     """Return the losses and the offset of the rows start:stop."""
-    logistic, linear, lower, upper, quadratic, kink = parameters
-    loss = Losses(logistic, linear[start:stop], lower[start:stop], upper[start:stop], quadratic, kink)
+    linear, lower, upper, quadratic, kink, logistic = parameters
+    loss = DualBox(linear[start:stop], lower[start:stop], upper[start:stop], quadratic, kink, logistic)
     return loss, offset[start:stop].copy() if offset.shape[0] else np.zeros(stop - start)
 
 
@@ -636,8 +616,8 @@ def exact_smooth(parameters: Parameters, tol: float, max_iter: int, problem: Pro
 
 
 @njit(**_ENTRY)
-def online(parameters: Parameters, certify: bool, problem: Problem, out: Output) -> None:
-    """Make one pass over each task; value and gap are 0 unless certify is True."""
+def online(parameters: Parameters, problem: Problem, out: Output) -> None:
+    """Make one pass over each task."""
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     for t in range(len(coef)):
@@ -646,5 +626,5 @@ def online(parameters: Parameters, certify: bool, problem: Problem, out: Output)
             continue
         rows, (loss, shift) = X[first:stop], _part(parameters, offset, first, stop)
         images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0])
-        outcome = _one_pass(loss, rows, images, shift, coef[t], alpha[first:stop], certify)
+        outcome = _one_pass(loss, rows, images, shift, coef[t], alpha[first:stop])
         value[t], gap[t], n_iter[t], converged[t] = outcome

@@ -91,7 +91,6 @@ def solve_many(
     max_iter: int = 1000,
     n_jobs: int | None = None,
     labels: Sequence[Any] | NDArray[Any] | None = None,
-    certify: bool = True,
     warn: bool = True,
 ) -> WithinSolution:
     """Solve T tasks of any sizes.  The solution of a task does not depend on the other tasks or on n_jobs.
@@ -102,7 +101,6 @@ def solve_many(
 
     The exact algorithm stops when ``gap <= tol * P(0)``.  If ``warn`` is True, it issues a `ConvergenceWarning` if
     max_iter iterations or rounding errors prevent this and the gap is above `ROUNDING` times the loss of predicting zero.
-    With ``certify=False``, "online" does not compute ``value`` and ``gap``, which saves a third of its time.
     """
     check_choice("inner", inner, WITHIN)
     starts = frozen(offsets, np.int64)
@@ -120,12 +118,12 @@ def solve_many(
     shift = frozen(np.empty(0) if offset is None else offset)
     rows, thetas = frozen(X), frozen(thetas)
     kernel: Any = kernels.online
-    settings: tuple[Any, ...] = (bool(certify),)
+    settings: tuple[Any, ...] = ()
     if inner == "exact":
         kernel = kernels.exact_piecewise if loss.piecewise_linear else kernels.exact_smooth
         settings = (float(tol), int(max_iter))
     # Ratios of subnormal numbers overflow, so such targets are set to zero.
-    parameters = loss.dual_parameters(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y))
+    parameters = tuple(loss.dual_box(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y)))
     value, gap = np.zeros((2, n_tasks))
     n_iter, converged = np.zeros(n_tasks, dtype=np.int64), np.ones(n_tasks, dtype=np.bool_)
     out = np.zeros((n_tasks, d)), np.empty(n), value, gap, n_iter, converged

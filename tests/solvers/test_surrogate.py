@@ -1,4 +1,4 @@
-"""Objectives: values against the paper's formulas, gradients against finite differences."""
+"""The surrogate: values against the paper's formulas, gradients against finite differences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import reference as ref
 from streams import CASES
-from tailored.solvers.objectives import OBJECTIVES, Query, Surrogate
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 every_loss = pytest.mark.parametrize("name", CASES)
@@ -63,9 +63,6 @@ def one_sided(function, step):
 SIZES = [6, 1, 0, 13, 3]
 
 
-# --- surrogate ----------------------------------------------------------------------------------------------
-
-
 @every_loss
 @with_and_without_bias
 @pytest.mark.parametrize("rank", [None, 2])
@@ -75,9 +72,9 @@ def test_surrogate_value_and_gradients_are_those_of_the_paper(name, biased, rank
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d, rank)
     biases = 0.5 * rng.normal(size=(T, d)) if biased else None
-    result = Surrogate(loss, L, tol=TOL[name])(rows, None, thetas, biases)
+    result = Surrogate(loss, L, tol=TOL[name])(rows, thetas, biases)
     assert result.value.shape == result.gram.shape == (T,)
-    assert result.left.shape == result.right.shape == result.bias.shape == (T, d)
+    assert result.bias.shape == (T, d)
     for t in range(T):
         X, y = task(rows, t)
         offset = offset_of(X, biases, t)
@@ -101,7 +98,7 @@ def test_surrogate_with_the_online_algorithm_uses_its_subgradients(name, biased)
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d)
     biases = 0.5 * rng.normal(size=(T, d)) if biased else None
-    result = Surrogate(loss, L, inner="online")(rows, None, thetas, biases)
+    result = Surrogate(loss, L, inner="online")(rows, thetas, biases)
     for t in range(T):
         X, y = task(rows, t)
         s = ref.online(X, y, thetas[t], reference.subgradient, offset_of(X, biases, t)).alpha
@@ -119,10 +116,10 @@ def test_surrogate_gradients_are_finite_differences(name, biased):
     rows, thetas = random_rows(rng, sizes, d, name), random_thetas(rng, len(sizes), d)
     biases = 0.3 * rng.normal(size=(len(sizes), d)) if biased else np.zeros((len(sizes), d))
     objective = Surrogate(loss, L, tol=TOL[name])
-    result = objective(rows, None, thetas, biases)
+    result = objective(rows, thetas, biases)
     E, e = symmetric_direction(rng, d), rng.normal(size=d)
-    in_theta = central(lambda h: objective(rows, None, thetas + h * E, biases).value, 1e-3)
-    in_bias = central(lambda h: objective(rows, None, thetas, biases + h * e).value, 1e-3)
+    in_theta = central(lambda h: objective(rows, thetas + h * E, biases).value, 1e-3)
+    in_bias = central(lambda h: objective(rows, thetas, biases + h * e).value, 1e-3)
     for t in range(len(sizes)):
         G = result.theta(t, task(rows, t)[0])
         np.testing.assert_array_equal(G, G.T)
@@ -139,11 +136,11 @@ def test_surrogate_gradient_is_one_sided_on_the_border_of_the_cone(name, rank):
     d = 4
     rows, thetas = random_rows(rng, [9], d, name), random_thetas(rng, 1, d, rank)
     objective = Surrogate(loss, L, tol=TOL[name])
-    result = objective(rows, None, thetas, None)
+    result = objective(rows, thetas)
     for _ in range(3):
         z = rng.normal(size=d)
         E = np.outer(z, z)
-        slope = one_sided(lambda h, E=E: objective(rows, None, thetas + h * E, None).value[0], 1e-4)
+        slope = one_sided(lambda h, E=E: objective(rows, thetas + h * E).value[0], 1e-4)
         assert slope == pytest.approx(np.sum(result.theta(0, rows.X) * E), rel=1e-6, abs=1e-6)
 
 
@@ -157,12 +154,12 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     L = 0.1 * L  # strong signal, so that leaving 0 lowers the objective
     full = random_thetas(rng, 1, d)
     X, y = rows.X, rows.y
-    dual = Surrogate(loss, L, tol=TOL[name])(rows, None, full, None).theta(0, X)
+    dual = Surrogate(loss, L, tol=TOL[name])(rows, full).theta(0, X)
     w = ref.exact(X, y, full[0], reference).w
     np.testing.assert_allclose(ref.surrogate_gradient_primal(X, w, full[0], L), dual, rtol=0, atol=1e-7)
 
     zero = np.zeros((d, d))
-    dual = Surrogate(loss, L, tol=TOL[name])(rows, None, zero[None], None).theta(0, X)
+    dual = Surrogate(loss, L, tol=TOL[name])(rows, zero[None]).theta(0, X)
     assert np.linalg.eigvalsh(dual)[0] < -1e-3
     assert np.abs(ref.project_psd(-dual)).max() > 1e-3
     w = ref.exact(X, y, zero, reference).w
@@ -170,121 +167,22 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     assert np.abs(ref.project_psd(-printed)).max() < 1e-15
 
 
-# --- query --------------------------------------------------------------------------------------------------
-
-
-QUERY_SIZES = [4, 9, 5, 0, 2]
-
-
-@every_loss
 @with_and_without_bias
-def test_query_value_and_gradients_are_finite_differences_of_the_reference(name, biased):
-    """Ragged tasks at once: a single support row, no support rows, no query rows."""
-    loss, reference, _ = CASES[name]
-    rng = np.random.default_rng(12)
-    d, T = 3, len(SIZES)
-    support, query = random_rows(rng, SIZES, d, name), random_rows(rng, QUERY_SIZES, d, name)
-    thetas = random_thetas(rng, T, d)
-    biases = 0.5 * rng.normal(size=(T, d)) if biased else None
-    result = Query(loss, tol=TOL[name])(support, query, thetas, biases)
-    E, e = symmetric_direction(rng, d), rng.normal(size=d)
-    for t in range(T):
-        rows = *task(support, t), *task(query, t)
-        mean = np.zeros(d) if biases is None else biases[t]
-
-        def risk(theta, mean, rows=rows):
-            return ref.query_risk(theta, *rows, reference, mean)
-
-        assert result.value[t] == pytest.approx(risk(thetas[t], mean), rel=1e-8, abs=1e-10)
-        G = result.theta(t, rows[0])
-        np.testing.assert_array_equal(G, G.T)
-        in_theta = central(lambda h, t=t, m=mean, f=risk: f(thetas[t] + h * E, m), 2e-5)
-        in_bias = central(lambda h, t=t, m=mean, f=risk: f(thetas[t], m + h * e), 2e-5)
-        assert in_theta == pytest.approx(np.sum(G * E), rel=1e-6, abs=1e-6)
-        assert in_bias == pytest.approx(result.bias[t] @ e, rel=1e-6, abs=1e-6)
-    without_query = QUERY_SIZES.index(0)
-    assert result.value[without_query] == 0
-    assert not result.bias[without_query].any()
-    without_support = SIZES.index(0)
-    assert not result.theta(without_support, np.zeros((0, d))).any()
-
-
-@every_loss
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_query_gradient_is_one_sided_on_the_border_of_the_cone(name, rank):
-    loss, reference, _ = CASES[name]
-    rng = np.random.default_rng(20 + rank)
-    d = 4
-    support, query = random_rows(rng, [8], d, name), random_rows(rng, [6], d, name)
-    thetas = random_thetas(rng, 1, d, rank)
-    G = Query(loss, tol=TOL[name])(support, query, thetas, None).theta(0, support.X)
-    rows = *task(support, 0), *task(query, 0)
-    for _ in range(3):
-        z = rng.normal(size=d)
-        E = np.outer(z, z)
-        slope = one_sided(lambda h, E=E: ref.query_risk(thetas[0] + h * E, *rows, reference), 2e-5)
-        assert slope == pytest.approx(np.sum(G * E), rel=1e-5, abs=1e-6)
-
-
-def test_query_gradient_of_the_squared_loss_is_the_closed_form():
-    name = "squared"
-    loss, _, _ = CASES[name]
-    rng = np.random.default_rng(13)
-    d, sizes = 5, [3, 11, 1]
-    support, query = random_rows(rng, sizes, d, name), random_rows(rng, [4, 2, 6], d, name)
-    thetas = random_thetas(rng, 3, d, rank=3)
-    result = Query(loss, tol=TOL[name])(support, query, thetas, None)
-    for t in range(3):
-        expected = ref.query_gradient_squared(thetas[t], *task(support, t), *task(query, t))
-        np.testing.assert_allclose(result.theta(t, task(support, t)[0]), expected, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["absolute", "pinball", "epsilon_insensitive", "hinge"])
-def test_query_gradient_with_duplicated_support_rows(name):
-    """Their kernel matrix is singular and their dual variables are not unique; the gradient is."""
-    loss, reference, _ = CASES[name]
-    rng = np.random.default_rng(14)
-    d = 3
-    once = random_rows(rng, [5], d, name)
-    support = Rows(np.repeat(once.X, 2, axis=0), np.repeat(once.y, 2), np.array([0, 10]))
-    query = random_rows(rng, [6], d, name)
-    thetas = random_thetas(rng, 1, d)
-    result = Query(loss, tol=TOL[name])(support, query, thetas, None)
-    rows = *task(support, 0), *task(query, 0)
-    E = symmetric_direction(rng, d)
-    slope = central(lambda h: ref.query_risk(thetas[0] + h * E, *rows, reference), 1e-4)
-    assert abs(slope) > 1e-3
-    assert slope == pytest.approx(np.sum(result.theta(0, support.X) * E), rel=1e-5, abs=1e-6)
-
-
-def test_query_without_query_rows_is_refused():
-    loss, _, _ = CASES["absolute"]
-    rows = random_rows(np.random.default_rng(0), [3], 2, "absolute")
-    with pytest.raises(ValueError, match="query rows"):
-        Query(loss)(rows, None, np.eye(2)[None], None)
-
-
-# --- all objectives -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@with_and_without_bias
-def test_tasks_do_not_know_of_each_other(objective, biased):
+def test_tasks_do_not_know_of_each_other(biased):
     """A batch is the same as its tasks one by one, also when θ is shared memory."""
     name = "absolute"
     loss, _, L = CASES[name]
     rng = np.random.default_rng(15)
     d, T = 3, len(SIZES)
-    support, query = random_rows(rng, SIZES, d, name), random_rows(rng, QUERY_SIZES, d, name)
+    rows = random_rows(rng, SIZES, d, name)
     thetas = np.broadcast_to(random_thetas(rng, 1, d)[0], (T, d, d))
     biases = rng.normal(size=(T, d)) if biased else None
-    compute = Surrogate(loss, L, tol=TOL[name]) if objective == "surrogate" else Query(loss, tol=TOL[name])
-    assert compute.needs_query == (objective == "query")
-    together = compute(support, query, thetas, biases)
+    surrogate = Surrogate(loss, L, tol=TOL[name])
+    together = surrogate(rows, thetas, biases)
     for t in range(T):
-        alone = [Rows(*task(r, t), np.array([0, len(task(r, t)[1])])) for r in (support, query)]
-        one = compute(*alone, thetas[t][None], None if biases is None else biases[t][None])
-        X = alone[0].X
+        X, y = task(rows, t)
+        alone = Rows(X, y, np.array([0, len(y)]))
+        one = surrogate(alone, thetas[t][None], None if biases is None else biases[t][None])
         np.testing.assert_allclose(together.value[t], one.value[0], rtol=0, atol=1e-9)
         np.testing.assert_allclose(together.theta(t, X), one.theta(0, X), rtol=0, atol=1e-9)
         np.testing.assert_allclose(together.bias[t], one.bias[0], rtol=0, atol=1e-9)

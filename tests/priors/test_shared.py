@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.priors.shared_regressor import FOLDS, SharedRegressor, fit_out_of_fold
+from tailored.priors.shared import FOLDS, SharedRegressor, fit_out_of_fold
 from tailored.tasks.rows import in_content_order
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -234,16 +234,6 @@ def test_predict_takes_tasks_seen_and_unseen(tasks, new, learner):
     own = alone.adapt(seen.X, seen.y - shared, side_info=seen.side_info).predict(seen.X) + shared
     prior = learner.adapt(side_info=other.side_info).predict(other.X)
     np.testing.assert_allclose(found, np.concatenate([own, prior]), atol=1e-10)
-
-
-def test_calibration_uses_whole_predictions(new, learner):
-    again = with_prior(learner)
-    again.calibrate_intervals(new)
-    assert again.calibration_ is not learner.calibration_
-    task = curved(1, 8, 5)[0][0]
-    # Widths are of the order of the residuals, not of the targets.
-    widths = [np.diff(adapt(each, task).predict_interval(task.X, 0.8)).mean() for each in (again, learner)]
-    assert 0.5 < widths[0] / widths[1] < 2.0
 
 
 def test_the_sum_is_clipped(tasks, tree, learner):

@@ -1,21 +1,26 @@
-"""Displays of the coefficients of tasks: with their intervals, next to own fits, and by mixture component."""
+"""Displays of tasks: their coefficients with intervals, next to own fits, by mixture component, and the fit of one task."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..gaussian.errors import as_one
 from ..gaussian.mixture import Want
-from ..tasks.rows import batches, dense_rows
+from ..tasks.encoding import ROW_VALUES
+from ..tasks.rows import batches, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from .base import (
     LEGEND,
+    NOTE,
     PALETTE,
     Array,
+    AxesLike,
+    ColumnLike,
     ModelDisplay,
     coefficient_label,
     draw_points,
@@ -28,10 +33,15 @@ from .base import (
     shortened,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 #: Maximum number of tasks in a caterpillar plot, so that all names are readable.
 MAX_NAMED = 45
 #: Tasks whose most likely component has a smaller probability than this have hollow markers.
 CERTAIN = 0.8
+#: Number of grid points of a line.  A column with at most MAX_VALUES distinct values has these as its grid, with markers.
+N_GRID, MAX_VALUES = 101, 6
 #: Radius of an ellipse in standard deviations; it contains 86 % of a two-dimensional Gaussian.
 ELLIPSE_STD = 2.0
 
@@ -68,7 +78,13 @@ class EffectsDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: Any = None, *, coverage: float = 0.9, ax: Any = None
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        column: ColumnLike | None = None,
+        *,
+        coverage: float = 0.9,
+        ax: AxesLike = None,
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or position).
 
@@ -87,7 +103,7 @@ class EffectsDisplay(ModelDisplay):
     def figure_size(self) -> tuple[float, float]:
         return 4.8, max(0.17 * min(len(self.labels), MAX_NAMED) + 0.9, 2.0)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         ranks = np.unique(np.linspace(0, len(self.effects) - 1, MAX_NAMED).round().astype(int))
         origin, fixed, line = np.zeros(len(self.effects)), self.fixed_effect, "fixed effect"
         if self.prior is not None:
@@ -143,7 +159,9 @@ class ShrinkageDisplay(ModelDisplay):
     n_rows: NDArray[np.int64]
 
     @classmethod
-    def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, learner: Any, tasks: TaskSet, columns: Sequence[ColumnLike] | None = None, *, ax: AxesLike = None
+    ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
         By default they are the columns whose scaled coefficients vary most between tasks, among columns that the rows of
@@ -159,12 +177,12 @@ class ShrinkageDisplay(ModelDisplay):
         means = None if means is None else means[chosen]
         return cls(names, tasks.labels, own[:, chosen], tailored[:, chosen], means, tasks.sizes).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         kept = ~np.isnan(self.own).any(axis=1)
         own, tailored, mean = self.own[kept], self.tailored[kept], self.fixed_effects
         alpha = float(np.clip(25.0 / max(len(own), 1), 0.15, 0.8))
         # Widths are relative to the axes, because arrow heads of a fixed size would hide short arrows.
-        arrows = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
+        arrows: Any = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
         ax.quiver(*own.T, *(tailored - own).T, color="0.45", alpha=alpha, minlength=0.0, zorder=2, **arrows)
         size = 4.0 if len(own) <= 60 else 2.5
         draw_points(ax, own.T, "o", "0.45", filled=False, markersize=size, label="own fit", zorder=3)
@@ -176,7 +194,7 @@ class ShrinkageDisplay(ModelDisplay):
         ax.legend(loc="best", **LEGEND)
         if not kept.all():
             left_out = f"left out: {(~kept).sum():,} of {len(self.labels):,} tasks"
-            ax.set_title(f"{left_out} with too few rows for an own fit", fontsize=8, color="0.35")
+            ax.set_title(f"{left_out} with too few rows for an own fit", **NOTE)
 
 
 @dataclass
@@ -207,7 +225,9 @@ class ComponentsDisplay(ModelDisplay):
     labels: NDArray[Any]
 
     @classmethod
-    def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, learner: Any, tasks: TaskSet, columns: Sequence[ColumnLike] | None = None, *, ax: AxesLike = None
+    ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
         By default they are the columns whose scaled coefficients vary most between tasks.
@@ -246,7 +266,7 @@ class ComponentsDisplay(ModelDisplay):
         """Return the most likely component of each task, (T,)."""
         return self.responsibilities.argmax(axis=1)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self, ax: Axes) -> None:
         from matplotlib.patches import Ellipse
 
         certain = self.responsibilities.max(axis=1) >= CERTAIN
@@ -272,7 +292,117 @@ class ComponentsDisplay(ModelDisplay):
         ax.legend(title="component", loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _find_pair(columns: Any, names: list[str]) -> list[int]:
+@dataclass
+class TaskFitDisplay(ModelDisplay):
+    """Rows of one task against one column, with the tailored fit, the prediction interval and the prior prediction.
+
+    Other columns are fixed at the task's means, and their fitted contribution is subtracted from numeric targets.  Classes
+    (0 and 1) and counts (per unit of exposure) are drawn without this adjustment.
+
+    Attributes
+    ----------
+    task, column, target : str
+    x, y : arrays (n,)
+        Rows of the task; ``y`` is adjusted for the other columns.
+    grid : array (m,)
+        Values of the column.
+    prediction, prior : arrays (m,)
+        Predictions after adapting to the rows, and without any rows.
+    lower, upper : arrays (m,)
+        Bounds of the prediction interval; NaN if the learner has no calibration.
+    coverage : float
+    adjusted : bool
+        Whether there are other columns.
+    """
+
+    task: str
+    column: str
+    target: str
+    x: Array
+    y: Array
+    grid: Array
+    prediction: Array
+    prior: Array
+    lower: Array
+    upper: Array
+    coverage: float
+    adjusted: bool
+
+    @classmethod
+    def from_estimator(
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        task: Any = None,
+        column: ColumnLike | None = None,
+        *,
+        coverage: float = 0.9,
+        ax: AxesLike = None,
+    ) -> Self:
+        """Adapt ``learner`` to the task with the label ``task`` and draw it against ``column``.
+
+        By default, the first task is drawn against the column with the largest effect on its predictions.
+        """
+        names = names_of(learner)[: learner.n_features_in_]
+        position = 0 if task is None else int(tasks.index_of(task)[0])
+        one = tasks[[position]]
+        X, y = dense(one.X), one.y
+        if not len(y):
+            raise ValueError(f"task: {tasks.labels[position]!r} has no rows to draw. Choose another task.")
+        side = None if one.side_info is None else one.side_info[0]
+        values = {name: getattr(one, name) for name in ROW_VALUES if getattr(one, name) is not None}
+        model, prior = learner.adapt(X, y, side_info=side, **values), learner.adapt(side_info=side)
+        sizes = np.abs(model.coef_) * X.std(axis=0)
+        j = int(np.argmax(sizes)) if column is None else find_column(column, names)
+        grid = np.unique(X[:, j])
+        if len(grid) > MAX_VALUES:
+            margin = 0.04 * (grid[-1] - grid[0])
+            grid = np.linspace(grid[0] - margin, grid[-1] + margin, N_GRID)
+
+        def at(values: Array) -> Array:
+            """Return rows with these values of the column, and the other columns at their means."""
+            rows = np.tile(X.mean(axis=0), (len(values), 1))
+            rows[:, j] = values
+            return rows
+
+        target, task_name = (str(learner.columns_in_.get(role) or role) for role in ("target", "task"))
+        bounds = np.full((len(grid), 2), np.nan)
+        if learner.prior_.has_intervals:
+            bounds = model.predict_interval(at(grid), coverage)
+        if learner.prior_.response.is_gaussian:
+            y = y - model.predict(X) + model.predict(at(X[:, j]))
+        elif one.exposure is not None:
+            y = y / one.exposure
+        if learner.encoding_ is not None and learner.encoding_.classes:
+            target = f"probability of {learner.encoding_.classes[1]}"
+        label = f"{task_name} {tasks.labels[position]}"
+        lines = grid, model.predict(at(grid)), prior.predict(at(grid)), bounds[:, 0], bounds[:, 1]
+        return cls(label, names[j], target, X[:, j], y, *lines, coverage, X.shape[1] > 1).plot(ax)
+
+    def _draw(self, ax: Axes) -> None:
+        few = len(self.grid) <= MAX_VALUES
+        if np.isfinite(self.lower).all():
+            interval = f"{100.0 * self.coverage:g} % prediction interval"
+            ax.fill_between(self.grid, self.lower, self.upper, color="0.88", linewidth=0, label=interval)
+        lines: Any = {
+            "prior, without rows": (self.prior, "^", "--"),
+            "tailored fit": (self.prediction, "s", "-"),
+        }
+        for color, (label, (values, marker, dashes)) in zip(PALETTE[1::-1], lines.items(), strict=True):
+            style = {"color": color, "linestyle": dashes, "marker": marker if few else ""}
+            ax.plot(self.grid, values, linewidth=1.6, label=label, **style)
+        size = 4.5 if len(self.x) <= 100 else 2.5
+        draw_points(ax, (self.x, self.y), "o", "0.25", filled=False, markersize=size, label="rows")
+        if few:
+            ax.set_xticks(self.grid)
+        ax.set_xlabel(shortened(self.column, 40))
+        adjusted = ", other columns at their means" if self.adjusted else ""
+        ax.set_ylabel(shortened(self.target, 40) + adjusted)
+        ax.set_title(f"{shortened(self.task, 40)}: {len(self.x):,} rows")
+        ax.legend(loc="best", **LEGEND)
+
+
+def _find_pair(columns: Sequence[ColumnLike], names: list[str]) -> list[int]:
     """Return the positions of two columns that are given by their names or positions."""
     chosen = [find_column(column, names, "columns") for column in columns]
     if len(chosen) != 2:
@@ -280,7 +410,7 @@ def _find_pair(columns: Any, names: list[str]) -> list[int]:
     return chosen
 
 
-def _frame_plane(ax: Any, points: Array, columns: list[str], fraction: float = 0.98) -> None:
+def _frame_plane(ax: Axes, points: Array, columns: list[str], fraction: float = 0.98) -> None:
     """Set the labels of a plot of two coefficients, and limits that exclude outliers: a fraction of the points."""
     ax.set(xlabel=coefficient_label(columns[0]), ylabel=coefficient_label(columns[1]))
     points = points[np.isfinite(points).all(axis=1)]

@@ -1,4 +1,4 @@
-"""The command `demo`, which compares learners on synthetic clusters of tasks."""
+"""The command `demo` compares learners on synthetic clusters of tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from .console import note, report_errors, say
+from tailored._utils.tables import Table
+from tailored.cli.console import note, report_errors, say
 
 #: Number of validation tasks, of new tasks, and of observed rows per task.  As many rows again are to be predicted.
 N_VALIDATION, N_TEST, N_ROWS = 100, 200, 10
@@ -49,12 +50,10 @@ def demo(
 ) -> None:
     """Learn a representation for each of three clusters of synthetic tasks; write a table and a figure.
 
-    Example: tailored demo --out demo
+    Example: python -m studies demo --out demo
     """
     with report_errors():
         out.mkdir(parents=True, exist_ok=True)
-        from .._utils.tables import Table
-
         result = run_demo(n_train=tasks, seed=seed, n_jobs=jobs)
         title = f"{tasks} training and {N_TEST} new tasks of {N_ROWS} rows, seed {seed}"
         rows = [(name, f"{mean:.4f}", f"{error:.4f}") for name, mean, error in result.rows()]
@@ -82,11 +81,11 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     """
     import numpy as np
 
-    from ..baselines import MixedModel
-    from ..learners.empirical_bayes import EmpiricalBayesLearner
-    from ..learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
-    from ..tasks.task_set import TaskSet
-    from ..theory import oracle_representation
+    from tailored.baselines import MixedModel
+    from tailored.learners.empirical_bayes import EmpiricalBayesLearner
+    from tailored.learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
+    from tailored.tasks.task_set import TaskSet
+    from tailored.theory import oracle_representation
 
     rng, d, n_known = np.random.default_rng(seed), len(COEFFICIENTS), n_train + N_VALIDATION
     clusters = np.eye(d)[rng.integers(d, size=n_known + N_TEST)]  # one-hot encoded
@@ -135,7 +134,7 @@ def draw_demo(result: DemoResult) -> Any:
     """Draw a new task of each cluster, τ(s) as learned and of the oracle, and the errors; return the figure."""
     import numpy as np
 
-    from ..displays.base import PALETTE, RC, draw_points, pyplot
+    from tailored.displays.base import PALETTE, RC, draw_points, pyplot
 
     with pyplot().rc_context(RC):
         from matplotlib.colors import LinearSegmentedColormap

@@ -1,4 +1,4 @@
-"""The sums that EM asks of tasks: against Gaussian algebra on the rows, and added up over parts of the tasks."""
+"""Sums over parts of the tasks, and the updates of a model from them: EM on all tasks, and blends of two models."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tailored import TaskSet
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.structures import MixedModel, MixtureModel, refine
+from tailored.gaussian.structures import MixedModel, MixtureModel, blend, refine
 from tailored.tasks.rows import Scaling
 
 
@@ -59,3 +59,17 @@ def test_refining_on_all_tasks_explains_them_better(form):
     assert after > before + 1.0
     if diagonal:
         assert np.count_nonzero(found.covariances[0] - np.diag(np.diag(found.covariances[0]))) == 0
+
+
+def uncentred(model):
+    p, m = model.proportions, model.means
+    second = model.covariances + m[:, :, None] * m[:, None, :]
+    return p, p[:, None] * m, p[:, None, None] * second
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_moments_of_a_blend_are_those_of_both(share):
+    one, other = (draw(1, seed=seed)[2] for seed in (0, 1))
+    found = blend(one, other, share)
+    for ours, a, b in zip(uncentred(found), uncentred(one), uncentred(other), strict=True):
+        np.testing.assert_allclose(ours, (1.0 - share) * a + share * b, rtol=1e-12, atol=1e-14)

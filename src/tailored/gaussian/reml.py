@@ -1,0 +1,155 @@
+"""Restricted maximum likelihood (REML) of one Gaussian, ``w ~ N(b + Γ v(s), W)`` and ``y ~ N(Xw, σ²I)``.
+
+The fixed effects, b and the parameters z of Γ, are integrated out: b with a flat prior, z with its standard normal prior.  With
+``V = XWXᵀ + σ²I``, ``A = XᵀV⁻¹X`` and D, which maps (b, z) to the prior mean of a task, the criterion is
+
+    Σ log|V| + Σ rᵀV⁻¹r + zᵀz + log|Σ DᵀAD + diag(0, I)| ,    r = y − XD(b, z) ,
+
+with (b, z) at its minimum.  It is minimised over the Cholesky factor of W, in units that make its entries about one, and log σ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from ..tasks.rows import Array
+from .em import BATCH_FLOATS, noise_floor
+from .mixture import Mixture
+from .moments import Moments
+from .side import Term, design, information_of, prior_precision, roots_of, side_effects
+
+#: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
+EVALUATIONS, GRADIENT = 200, 1e-7
+#: Columns with smaller sums of squares, relative to the largest, are rounding errors.
+ROUNDING = 1e-20
+#: Standard deviation of a random effect at the start, relative to the one that rows of a task can show.
+LEAST_START = 0.03
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """−2 log (restricted) likelihood, and its gradient with respect to W (of the varying coefficients) and log σ²."""
+
+    tasks: Moments
+    varying: NDArray[np.intp]
+    terms: Sequence[Term] = ()
+    is_restricted: bool = True
+
+    def __call__(self, W: Array, noise: float) -> tuple[float, Array, float, Array]:
+        """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
+        v, d = self.varying, self.tasks.n_features
+        u, roots = design(self.tasks, self.terms), roots_of(self.terms, d)
+        left, right, square, log_determinant = (
+            np.zeros((u.shape[1] * d,) * 2),
+            np.zeros((u.shape[1], d)),
+            0.0,
+            0.0,
+        )
+        parts = []
+        for part in self._blocks():
+            some = self.tasks.take(part)
+            columns = some.gram[:, :, v]
+            # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, also for singular W.
+            system = np.eye(len(v)) + W @ columns[:, v] / noise
+            P = np.linalg.solve(system, np.broadcast_to(W, system.shape))
+            log_determinant += float(np.linalg.slogdet(system)[1].sum())
+            shrunk = columns @ P / noise
+            A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
+            a = (some.cross - (shrunk @ some.cross[:, v, None])[:, :, 0]) / noise
+            square += (
+                float(
+                    some.square.sum()
+                    - np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise
+                )
+                / noise
+            )
+            left += information_of(u[part], u[part], A)
+            right += u[part].T @ a
+            parts.append((u[part], A[:, v], a[:, v]))
+        left, right = roots.T @ left @ roots, roots.T @ right.ravel()
+        prior = prior_precision(left, d)
+        covariance = np.linalg.inv(left + np.diag(prior))
+        fixed = covariance @ right
+        N = self.tasks.n_rows
+        quadratic = square - float(right @ fixed)
+        value = N * np.log(noise) + log_determinant + quadratic
+        effects, spread = (roots @ fixed).reshape(-1, d), roots @ covariance @ roots.T
+        spread = spread.reshape(u.shape[1], d, u.shape[1], d)
+        gradient, used = np.zeros((len(v), len(v))), 0.0
+        for some_u, A, a in parts:
+            a = a - np.einsum("tvd,td->tv", A, some_u @ effects)
+            gradient += A[:, :, v].sum(axis=0) - a.T @ a
+            if self.is_restricted:
+                D = (
+                    spread[0, :, 0]
+                    if not self.terms
+                    else np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
+                )
+                gradient -= np.einsum("tvd,tde,twe->vw", A, np.broadcast_to(D, (len(A), d, d)), A)
+        if self.is_restricted:
+            value += float(np.linalg.slogdet(left + np.diag(prior))[1])
+            used = float(np.sum(covariance * left))
+        # V and the information are homogeneous in (W, σ²), so the derivative along this ray is known.
+        residual = quadratic - float(prior @ fixed**2)
+        along_noise = N - residual - used - float(np.sum(gradient * W))
+        return value, gradient, along_noise, fixed
+
+    def _blocks(self) -> list[slice]:
+        size = max(1, BATCH_FLOATS // self.tasks.n_features**2)
+        return [slice(start, start + size) for start in range(0, len(self.tasks), size)]
+
+
+def maximise_restricted(
+    tasks: Moments,
+    start: Mixture,
+    pattern: NDArray[np.bool_],
+    terms: Sequence[Term] = (),
+    is_restricted: bool = True,
+) -> tuple[Mixture, float]:
+    """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d)."""
+    totals = tasks.totals()
+    # The rows carry no information about the variance of a column of zeros or rounding errors; it stays zero.
+    squares = totals.gram.diagonal()
+    v = np.flatnonzero(pattern.diagonal() & (squares > ROUNDING * squares.max(initial=0.0)))
+    d, q = tasks.n_features, len(v)
+    criterion = Criterion(tasks, v, terms, is_restricted)
+    # The standard deviation that a task's rows can show, or the present one.
+    visible = start.noise * len(tasks) / squares[v]
+    present = start.covariances[0].diagonal()[v]
+    unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))
+    entries = np.nonzero(np.tril(pattern[np.ix_(v, v)]))
+    relative = start.covariances[0][np.ix_(v, v)] / np.outer(unit, unit) * pattern[np.ix_(v, v)]
+    root = np.linalg.cholesky(relative + np.eye(q) * np.maximum(1e-4, 1.0 - relative.diagonal()))
+    floor = np.log(noise_floor(totals))
+
+    def covariance(parameters: Array) -> tuple[Array, Array]:
+        factor = np.zeros((q, q))
+        factor[entries] = parameters[:-1]
+        factor *= unit[:, None]
+        return factor, factor @ factor.T
+
+    def objective(parameters: Array) -> tuple[float, Array]:
+        factor, W = covariance(parameters)
+        value, gradient, along_noise, _ = criterion(W, float(np.exp(parameters[-1])))
+        of_factor = 2.0 * (gradient @ factor) * unit[:, None]
+        return value / len(tasks), np.append(of_factor[entries], along_noise) / len(tasks)
+
+    first = np.append(root[entries], np.log(start.noise))
+    bounds = [(None, None)] * len(entries[0]) + [(floor, None)]
+    options = {"maxfun": EVALUATIONS, "maxiter": EVALUATIONS, "gtol": GRADIENT, "ftol": 1e-13}
+    found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    W, noise = np.zeros((d, d)), float(np.exp(found.x[-1]))
+    W[np.ix_(v, v)] = covariance(found.x)[1]
+    value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)
+    value += float(np.sum(tasks.log_determinants))
+    n_fixed = len(fixed) if is_restricted else 0
+    log_likelihood = -0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi))
+    model = replace(start, means=fixed[None, :d], covariances=W[None], noise=noise)
+    if terms:
+        model = replace(model, side=side_effects(tasks, terms, fixed[d:]))
+    return model, log_likelihood

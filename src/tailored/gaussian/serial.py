@@ -1,0 +1,160 @@
+"""Rows in time: noise that is correlated in time, ``σ² (I + ρ K)`` with ``K = exp(−|t − t'| / ℓ)``.
+
+With R = I + ρK = CCᵀ, the rows ``C⁻¹X`` and targets ``C⁻¹y`` have independent noise, so everything that is computed from the second
+moments of a task also holds for the *whitened* rows.  K is the covariance of an Ornstein-Uhlenbeck process, so C⁻¹ is applied by
+a Kalman filter, in a time proportional to the number of rows.  Query rows are predicted given the residuals of the support rows:
+with ``A = ρ K_qs R_ss⁻¹``,
+
+    E(y_q | y_s, w) = X_q w + A (y_s − X_s w) ,    Var(y_q | y_s, w) = σ² diag(1 + ρ − A ρ K_sq) .
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from .._utils.validation import check_real
+from ..tasks.rows import Array, Matrix, Scaling, dense, segment_sums
+from ..tasks.task_set import TaskSet
+from .em import fit_mixed_model
+from .mixture import EVIDENCE, Mixture, Want
+from .moments import Expected, Moments
+from .responses import Gaussian
+
+#: Bounds of ρ; ℓ is between a quarter of the median gap and ten times the longest series.
+SHARES = (1e-3, 1e3)
+SHORTEST, LONGEST = 0.25, 10.0
+#: Maximum number of evaluations of the likelihood, and number of EM steps in each.
+EVALUATIONS, STEPS = 60, 20
+
+
+@dataclass(frozen=True)
+class SerialMoments(Moments):
+    """Second moments of whitened rows; their evidence is that of the targets."""
+
+    log_determinants: Array = field(kw_only=True)  # (T,) log|R|
+    rows: Array = field(kw_only=True)  # (N, 2 + d) time, target and scaled row, before they are whitened
+    starts: NDArray[np.int64] = field(kw_only=True)  # (T + 1,) first row of each task, and N
+
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        found = super().posterior(model, want, among)
+        log_evidence = found.log_evidence - 0.5 * self.log_determinants
+        sums = replace(found.sums, log_evidence=float(log_evidence.sum())) if want.sums else found.sums
+        return found._replace(log_evidence=log_evidence, sums=sums)
+
+    def take(self, index: NDArray[np.intp] | slice) -> SerialMoments:
+        chosen = np.arange(len(self))[index]
+        sizes = np.diff(self.starts)[chosen]
+        rows = [self.rows[self.starts[t] : self.starts[t + 1]] for t in chosen]
+        own = {"rows": np.concatenate([self.rows[:0], *rows]), "starts": np.append(0, np.cumsum(sizes))}
+        some = super().take(index)
+        return SerialMoments(**vars(some), **own, log_determinants=self.log_determinants[index])
+
+    @property
+    def row_moment(self) -> Array:
+        return self.rows[:, 2:].T @ self.rows[:, 2:] / self.n_rows
+
+    def history(self, weights: Array) -> Array:
+        """Return time, residual and scaled row of each row, (N, 2 + d), for the scaled weights (T, d) of the tasks."""
+        task = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        time, y, X = self.rows[:, :1], self.rows[:, 1], self.rows[:, 2:]
+        residuals = y - np.einsum("nd,nd->n", X, weights[task])
+        return np.hstack([time, residuals[:, None], X])
+
+
+@dataclass(frozen=True)
+class SerialGaussian(Gaussian):
+    """Numbers whose noise is correlated in time; tasks need times."""
+
+    column: int = 0  # position of the time among the columns of X
+    share: float = 1.0  # ρ
+    length: float = 1.0  # ℓ, in the user's units of time
+
+    def restore(self) -> None:
+        check_real("share", self.share, 0.0)
+        check_real("length", self.length, 0.0)
+
+    def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> SerialMoments:
+        X, y = scaling.weighted_rows(tasks)
+        white, log_determinants = self.whiten(np.column_stack([X, y]), tasks)
+        T, D = len(tasks), white.shape[1]
+        products = segment_sums((white[:, :, None] * white[:, None, :]).reshape(-1, D * D), tasks.offsets)
+        both = products.reshape(T, D, D)
+        parts = both[:, :-1, :-1], both[:, :-1, -1], both[:, -1, -1]
+        return SerialMoments(
+            *map(np.ascontiguousarray, parts),
+            tasks.n_observed,
+            side,
+            log_determinants=log_determinants,
+            rows=np.column_stack([self.times(tasks.X), y, X]),
+            starts=tasks.offsets,
+        )
+
+    def times(self, X: Matrix) -> Array:
+        """Return the times (n,) of rows."""
+        return dense(X[:, [self.column]])[:, 0]
+
+    def whiten(self, rows: Array, tasks: TaskSet) -> tuple[Array, Array]:
+        """Return C⁻¹ times the rows (n, m) of each task, in the order of time, and log|R| (T,)."""
+        task, time = np.repeat(np.arange(len(tasks)), tasks.sizes), self.times(tasks.X)
+        order = np.lexsort((time, task))
+        rows, time, out = rows[order], time[order], np.empty_like(rows)
+        state, variance = np.zeros((len(tasks), rows.shape[1])), np.full(len(tasks), self.share)
+        log_determinants = np.zeros(len(tasks))
+        for position in range(int(tasks.sizes.max(initial=0))):
+            open_ = np.flatnonzero(tasks.sizes > position)
+            at = tasks.offsets[open_] + position
+            if position:
+                decay = np.exp((time[at - 1] - time[at]) / self.length)
+                state[open_] *= decay[:, None]
+                variance[open_] = self.share + decay**2 * (variance[open_] - self.share)
+            total = 1.0 + variance[open_]
+            innovation = rows[at] - state[open_]
+            out[at] = innovation / np.sqrt(total)[:, None]
+            log_determinants[open_] += np.log(total)
+            state[open_] += (variance[open_] / total)[:, None] * innovation
+            variance[open_] /= total
+        return out, log_determinants
+
+    def conditional(self, query: Array, support: Array) -> tuple[Array, Array]:
+        """Return A (n, m) and the variances (n,), in units of σ², of query rows at times given support rows at others."""
+        if not len(support):
+            return np.zeros((len(query), 0)), np.full(len(query), 1.0 + self.share)
+        across = self._kernel(query, support)
+        A = np.linalg.solve(np.eye(len(support)) + self._kernel(support, support), across.T).T
+        return A, 1.0 + self.share - np.einsum("ij,ij->i", A, across)
+
+    def _kernel(self, one: Array, other: Array) -> Array:
+        return self.share * np.exp(-np.abs(one[:, None] - other) / self.length)
+
+
+def fit_serial(
+    tasks: TaskSet, scaling: Scaling, column: int, varying: Sequence[int] | None = None
+) -> SerialGaussian:
+    """Return the response with the maximum likelihood ρ and ℓ, with uncorrelated random effects."""
+    time = np.split(SerialGaussian(column).times(tasks.X), tasks.offsets[1:-1])
+    gaps = np.concatenate([np.diff(np.sort(each)) for each in time])
+    gap = float(np.median(gaps[gaps > 0.0])) if (gaps > 0.0).any() else 1.0
+    longest = max(float(np.ptp(each)) for each in time if len(each))
+    low, high = np.log([[SHARES[0], SHORTEST * gap], [SHARES[1], max(LONGEST * longest, gap)]])
+    known: list[Mixture] = []
+
+    def objective(parameters: Array) -> float:
+        response = SerialGaussian(column, *np.exp(np.clip(parameters, low, high)).tolist())
+        statistics = response.statistics(tasks, scaling)
+        start = known[-1] if known else None
+        options = {"covariance": "diagonal", "varying": varying, "max_iter": STEPS}
+        known.append(fit_mixed_model(statistics, start=start, **options))
+        return -statistics.sums(known[-1]).sums.log_evidence
+
+    first = np.log([1.0, 2.0 * gap])
+    corners = np.vstack([first, first + np.eye(2)])
+    options = {"maxfev": EVALUATIONS, "xatol": 0.02, "fatol": 0.02, "initial_simplex": corners}
+    found = minimize(objective, first, method="Nelder-Mead", options=options)
+    return SerialGaussian(column, *np.exp(np.clip(found.x, low, high)).tolist())

@@ -1,0 +1,102 @@
+"""REML against the restricted likelihood of all rows, written with dense matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.gaussian.reml import Criterion
+from tailored.gaussian.rows import statistics_of
+from tailored.gaussian.side import Effect, Term
+from tailored.tasks.rows import Scaling
+
+
+def panel(seed: int, n_tasks: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return X (n, 2), y and labels of unbalanced tasks with a random intercept and a random slope of the first column."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 8, size=n_tasks)
+    groups = np.repeat(np.arange(n_tasks), sizes)
+    X = rng.normal(size=(len(groups), 2)) * [1.0, 5.0] + [3.0, -20.0]
+    effects = rng.normal(size=(n_tasks, 2)) @ np.array([[0.8, 0.3], [0.0, 1.5]])
+    noise = rng.normal(size=len(groups))
+    return X, 10.0 + X @ [2.0, 0.1] + effects[groups, 0] * X[:, 0] + effects[groups, 1] + 0.7 * noise, groups
+
+
+def dense_log_likelihood(X, y, groups, slopes, W, noise, restricted=True):
+    """Return the log likelihood of y ~ N(Xβ, ZWZᵀ + σ²I) at the best β; restricted: with β integrated out, as in lme4."""
+    design = np.column_stack([X, np.ones(len(y))])
+    Z = np.column_stack([X[:, slopes], np.ones(len(y))])
+    V = (Z @ W @ Z.T) * (groups[:, None] == groups) + noise * np.eye(len(y))
+    inverse = np.linalg.inv(V)
+    information = design.T @ inverse @ design
+    beta = np.linalg.solve(information, design.T @ inverse @ y)
+    r, p = y - design @ beta, design.shape[1] if restricted else 0
+    value = np.linalg.slogdet(V)[1] + r @ inverse @ r + (len(y) - p) * np.log(2 * np.pi)
+    return -0.5 * (value + (np.linalg.slogdet(information)[1] if restricted else 0.0)), beta, information
+
+
+@pytest.mark.parametrize("reml", [True, False])
+@pytest.mark.parametrize(("slopes", "covariance"), [([], "full"), ([0], "full"), ([0], "diagonal")])
+def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, reml):
+    X, y, groups = panel(seed=4)
+    q = len(slopes) + 1
+    at = np.diag_indices(q) if covariance == "diagonal" else np.tril_indices(q)
+
+    def objective(parameters):
+        root = np.zeros((q, q))
+        root[at] = parameters[:-1]
+        return -dense_log_likelihood(X, y, groups, slopes, root @ root.T, np.exp(parameters[-1]), reml)[0]
+
+    start = np.append(np.eye(q)[at], 0.0)
+    expected = minimize(objective, start, method="BFGS", options={"gtol": 1e-6})
+    learner = EmpiricalBayesLearner(varying=slopes, covariance=covariance, common="linear", reml=reml)
+    learner.fit(X, y, groups=groups)
+    found = learner.training_summary_.log_likelihood
+    assert found == pytest.approx(-expected.fun, abs=1e-5)
+    frame = learner.summary().to_frame("effects").set_index("column")
+    root = np.zeros((q, q))
+    root[at] = expected.x[:-1]
+    _, beta, information = dense_log_likelihood(
+        X, y, groups, slopes, root @ root.T, np.exp(expected.x[-1]), reml
+    )
+    deviations = np.sqrt(np.diag(root @ root.T))
+    np.testing.assert_allclose(frame["fixed effect"], beta, rtol=1e-4)
+    np.testing.assert_allclose(frame["std. error"], np.sqrt(np.diag(np.linalg.inv(information))), rtol=1e-3)
+    np.testing.assert_allclose(frame["random-effect std"].iloc[-1], deviations[-1], rtol=2e-3)
+
+
+@pytest.mark.parametrize("with_side", [False, True])
+@pytest.mark.parametrize("restricted", [False, True])
+def test_gradient_is_the_derivative_of_the_criterion(with_side, restricted):
+    X, y, groups = panel(seed=5)
+    side = np.random.default_rng(0).normal(size=(12, 2))
+    tasks = TaskSet(X, y, groups)
+    statistics = statistics_of(tasks, Scaling.of(tasks, fit_intercept=True, centre=True), side)
+    terms = [Term(Effect(0), np.arange(2), np.eye(3)[:, :2], np.eye(2))] if with_side else []
+    criterion = Criterion(statistics, np.array([0, 2]), terms, restricted)
+    W, direction, h = np.array([[0.4, 0.1], [0.1, 0.8]]), np.array([[1.0, 0.3], [0.3, -0.5]]), 1e-6
+    _, gradient, along_noise, _ = criterion(W, 0.6)
+    along = (criterion(W + h * direction, 0.6)[0] - criterion(W - h * direction, 0.6)[0]) / (2 * h)
+    assert np.sum(gradient * direction) == pytest.approx(along, rel=1e-5)
+    along = (criterion(W, 0.6 * np.exp(h))[0] - criterion(W, 0.6 * np.exp(-h))[0]) / (2 * h)
+    assert along_noise == pytest.approx(along, rel=1e-5)
+
+
+def test_effects_of_side_information_are_integrated_out():
+    """The criterion of tasks with an effect of side information is that of a model with an additional random effect."""
+    rng = np.random.default_rng(2)
+    groups = np.repeat(np.arange(8), 3)
+    side, y = rng.normal(size=(8, 1)), rng.normal(size=24)
+    y += 2.0 * side[groups, 0]
+    tasks = TaskSet(np.empty((24, 0)), y, groups)
+    statistics = statistics_of(tasks, Scaling.raw(0, True), side)
+    term = Term(Effect(0, relevance=0.7), np.arange(1), np.ones((1, 1)), np.ones((1, 1)))
+    value = Criterion(statistics, np.array([0]), [term])(np.array([[0.5]]), 0.9)[0]
+    same, v = groups[:, None] == groups, side[groups, 0]
+    V = 0.5 * same + 0.9 * np.eye(24) + 0.7 * np.outer(v, v)
+    inverse = np.linalg.inv(V)
+    r = y - inverse.sum(axis=0) @ y / inverse.sum()
+    expected = np.linalg.slogdet(V)[1] + r @ inverse @ r + np.log(inverse.sum())
+    assert value == pytest.approx(expected, rel=1e-7)

@@ -1,0 +1,134 @@
+"""Noise that is correlated in time, against dense Gaussian vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import multivariate_normal
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.serial import SerialGaussian
+from tailored.tasks.rows import Scaling
+
+
+def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
+    """Return rows in random order at irregular times; the noise has a white part and one with correlation exp(−|Δt| / 2)."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for g in range(n_tasks):
+        t = np.cumsum(rng.choice([0.0, 0.5, 1.0, 2.0], size=n_rows))
+        K = np.exp(-np.abs(t[:, None] - t) / 2.0)
+        noise = serial * rng.multivariate_normal(np.zeros(n_rows), K) + 0.5 * rng.normal(size=n_rows)
+        x = rng.normal(size=n_rows)
+        y = 3.0 + rng.normal() + x * (1.0 + 0.5 * rng.normal()) + noise
+        parts.append(pd.DataFrame({"g": 1000 * seed + g, "t": t, "x": x, "y": y}))
+    return pd.concat(parts).sample(frac=1.0, random_state=seed).reset_index(drop=True)
+
+
+def fit(frame, **options):
+    return EmpiricalBayesLearner(common="linear", **options).fit(
+        TaskSet.from_frame(frame, task="g", target="y", time="t")
+    )
+
+
+def covariance(times, response):
+    return np.eye(len(times)) + response.share * np.exp(-np.abs(times[:, None] - times) / response.length)
+
+
+def test_evidence_of_whitened_rows_is_that_of_the_targets():
+    tasks = TaskSet.from_frame(panel(0, n_tasks=7), task="g", target="y")
+    response, scaling = SerialGaussian(0, 1.7, 0.8), Scaling.of(tasks, True, centre=True)
+    model = Mixture(np.ones(1), np.array([[0.1, 0.5, -0.2]]), np.diag([0.1, 0.3, 0.7])[None], 0.4)
+    found = response.statistics(tasks, scaling).posterior(model).log_evidence
+    X, y = scaling.weighted_rows(tasks)
+    for t in range(len(tasks)):
+        at = slice(tasks.offsets[t], tasks.offsets[t + 1])
+        V = X[at] @ model.covariances[0] @ X[at].T + 0.4 * covariance(tasks.X[at, 0], response)
+        assert found[t] == pytest.approx(
+            multivariate_normal(X[at] @ model.means[0], V).logpdf(y[at]), rel=1e-10
+        )
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(panel(1))
+
+
+def test_correlated_noise_is_found_and_improves_forecasts(fitted):
+    response = fitted.prior_.response
+    assert isinstance(response, SerialGaussian)
+    assert 1.0 < response.length < 4.0
+    new = panel(2, n_tasks=300)
+    last = new.sort_values("t", kind="stable").groupby("g").tail(1).index
+    support, query = new.drop(last), new.loc[last]
+    errors = [
+        np.mean((learner.predict_tasks(query, support=support)["prediction"] - query["y"]) ** 2)
+        for learner in (
+            fitted,
+            EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(panel(1), task="g", target="y")),
+        )
+    ]
+    assert errors[0] < 0.97 * errors[1]
+
+
+def test_predictions_and_intervals_are_those_of_a_dense_gaussian(fitted):
+    prior, model = fitted.prior_, fitted.prior_.model
+    assert model.n_components == 1
+    task = panel(3, n_tasks=1)
+    support, query = task.iloc[:5], task.iloc[5:]
+    X = prior.scaling.dense(task[["t", "x"]].to_numpy())
+    V = X @ model.covariances[0] @ X.T + model.noise * covariance(task["t"].to_numpy(), prior.response)
+    mean = X @ model.means[0]
+    gain = np.linalg.solve(V[:5, :5], V[:5, 5:]).T
+    expected = mean[5:] + gain @ (prior.scaling.targets(support["y"].to_numpy()) - mean[:5])
+    expected = prior.scaling.target * expected + prior.scaling.target_shift
+    one = fitted.adapt(support[["t", "x"]], support["y"])
+    np.testing.assert_allclose(one.predict(query[["t", "x"]]), expected, rtol=1e-8)
+    found = fitted.predict_tasks(query, support=support, coverage=0.9)
+    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-8)
+    deviations = np.sqrt(np.diag(V[5:, 5:] - gain @ V[:5, 5:]))
+    ratios = (found["upper"] - found["lower"]).to_numpy() / deviations
+    # Rows of one task have the same estimated noise and the same calibration.
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-8)
+    grown = fitted.adapt(support[["t", "x"]][:2], support["y"][:2]).update(
+        support[["t", "x"]][2:], support["y"][2:]
+    )
+    np.testing.assert_allclose(grown.predict(query[["t", "x"]]), expected, rtol=1e-8)
+
+
+def test_log_likelihood_is_that_of_all_rows(fitted):
+    frame, prior = panel(1), fitted.prior_
+    model = prior.model
+    tasks = TaskSet.from_frame(frame, task="g", target="y")
+    X = np.column_stack([tasks.X, np.ones(len(tasks.y))])
+    back = (prior.scaling.raw_weights(np.eye(3)) - prior.scaling.raw_weights(np.zeros((3, 3)))).T
+    W, noise = back @ model.covariances[0] @ back.T, model.noise * prior.scaling.target**2
+    value, information, right = 0.0, np.zeros((3, 3)), np.zeros(3)
+    for t in range(len(tasks)):
+        at = slice(tasks.offsets[t], tasks.offsets[t + 1])
+        V = X[at] @ W @ X[at].T + noise * covariance(tasks.X[at, 0], prior.response)
+        inverse = np.linalg.inv(V)
+        information += X[at].T @ inverse @ X[at]
+        right += X[at].T @ inverse @ tasks.y[at]
+        value += np.linalg.slogdet(V)[1] + tasks.y[at] @ inverse @ tasks.y[at]
+    value += np.linalg.slogdet(information)[1] - right @ np.linalg.solve(information, right)
+    expected = -0.5 * (value + (len(tasks.y) - 3) * np.log(2 * np.pi))
+    assert fitted.training_summary_.log_likelihood == pytest.approx(expected, rel=1e-8)
+
+
+def test_independent_noise_stays_independent():
+    accepted = [isinstance(fit(panel(seed, serial=0.0)).prior_.response, SerialGaussian) for seed in range(4)]
+    assert sum(accepted) <= 1
+
+
+def test_times_need_numbers_in_memory():
+    frame = panel(0, n_tasks=8)
+    with pytest.raises(ValueError, match="time: 'g' is not one of the features"):
+        TaskSet.from_frame(frame, task="g", target="y", time="g")
+    with pytest.raises(ValueError, match="time: there is no column 'year'"):
+        EmpiricalBayesLearner(time="year").fit(TaskSet.from_frame(frame, task="g", target="y"))
+    weighted = TaskSet.from_frame(frame.assign(w=1.0), task="g", target="y", time="t", sample_weight="w")
+    with pytest.raises(ValueError, match="time: needs rows without weights"):
+        EmpiricalBayesLearner().fit(weighted)
