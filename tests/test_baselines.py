@@ -7,9 +7,9 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from studies.rivals import SIMPLE
-from studies.rivals.simple import GlobalMedian, ItemUserBias, TaskMedian
+from studies.rivals.simple import ItemUserBias
 from tailored import TaskSet
-from tailored.baselines import BASELINES, MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
+from tailored.baselines import MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -62,23 +62,12 @@ def test_a_task_without_rows_gets_what_is_shared(name, ratings):
     np.testing.assert_allclose(baseline.adapt_many(empty)[0], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [*SIMPLE, "pooled boosting"])
-def test_clip_to_the_training_targets(name, ratings):
-    baseline = {**SIMPLE, "pooled boosting": PooledBoosting}[name](clip="train").fit(ratings)
+@pytest.mark.parametrize("baseline", [TaskMean(clip="train"), PooledBoosting(clip="train")])
+def test_clip_to_the_training_targets(baseline, ratings):
+    baseline.fit(ratings)
     assert baseline.clip_ == (ratings.y.min(), ratings.y.max())
-    far = TaskSet.from_tasks([(task.X, task.y + 100.0) for task in ratings])
-    prediction = baseline.predict_rows(far, ratings)
-    assert prediction.min() >= ratings.y.min()
-    assert prediction.max() <= ratings.y.max()
-    if name not in ("global median", "pooled boosting"):
-        assert prediction.max() == ratings.y.max()
-
-
-def test_constants(ratings):
-    few = ratings[3:4]
-    assert GlobalMedian().fit(ratings).adapt_many(few)[0, -1] == np.median(ratings.y)
-    assert TaskMean().fit(ratings).adapt_many(few)[0, -1] == pytest.approx(few.y.mean())
-    assert TaskMedian().fit(ratings).adapt_many(few)[0, -1] == np.median(few.y)
+    prediction = baseline.predict_rows(ratings.replace(y=ratings.y + 100.0), ratings)
+    assert ratings.y.min() <= prediction.min() <= prediction.max() <= ratings.y.max()
 
 
 def test_ridge_per_task_is_ridge():
@@ -183,14 +172,8 @@ def test_mixed_model_maximises_the_likelihood_of_the_side_effects():
     entries = []
     for _ in range(60):
         n, s = int(rng.integers(1, 6)), rng.normal(size=2)
-        X = rng.normal(size=(n, 1))
-        entries.append(
-            (
-                X,
-                X @ rng.normal(1.0, 0.5, size=1) + s @ [1.0, -0.5] + rng.normal() + 0.5 * rng.normal(size=n),
-                s,
-            )
-        )
+        X, level = rng.normal(size=(n, 1)), s @ [1.0, -0.5] + rng.normal()
+        entries.append((X, X @ rng.normal(1.0, 0.5, size=1) + level + 0.5 * rng.normal(size=n), s))
     model = MixedModel().fit(TaskSet.from_tasks(entries))
     normal, right = np.zeros((4, 4)), np.zeros(4)
     for X, y, s in entries:
@@ -218,26 +201,9 @@ def test_mixed_model_selects_interactions_with_side_information():
     np.testing.assert_allclose(slopes, 2.0 * none.side_info[:, 0], atol=0.1)
 
 
-def test_order_of_strength(ratings):
-    train, (support, query) = ratings[:30], ratings[30:].support_query(4, random_state=0)
-    error = {name: kind().fit(train).task_errors(support, query).mean() for name, kind in SIMPLE.items()}
-    assert error["item and user bias"] < error["task mean"] < error["global median"]
-    assert error["mixed model"] < error["task mean"]
-
-
 def test_boosting_reads_side_information():
     rng = np.random.default_rng(6)
     sides = rng.normal(size=120)
     tasks = TaskSet.from_tasks([(rng.normal(size=(4, 1)), np.full(4, s), [s]) for s in sides])
     none = TaskSet.from_tasks([(task.X[:0], task.y[:0], task.side_info) for task in tasks[100:]])
     assert PooledBoosting(max_iter=100).fit(tasks[:100]).task_errors(none, tasks[100:]).mean() < 0.2
-
-
-def test_the_names_of_evaluate():
-    assert list(BASELINES) == [
-        "task mean",
-        "ridge per task",
-        "pooled ridge",
-        "pooled boosting",
-        "mixed model",
-    ]

@@ -76,12 +76,6 @@ def test_seeds() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(state, np.random.get_state(), strict=True))  # noqa: NPY002
 
 
-def test_ragged() -> None:
-    sizes = make_clusters(200, n_rows=(3, 6), random_state=0).sizes
-    assert set(sizes.tolist()) == {3, 4, 5, 6}
-    assert set(make_clusters(9, n_rows=1, random_state=0).sizes.tolist()) == {1}
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, TaskSet
 from tailored.baselines import RESPONSE_BASELINES, Constant, PooledRegression, RegressionPerTask, TaskMean
-from tailored.evaluation import Evaluation, evaluate, usual_methods
+from tailored.evaluation import Evaluation, evaluate
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -134,13 +134,6 @@ def test_scores_of_counts():
     np.testing.assert_allclose(found.errors[0, 1, 4], half)
     assert (found.mean[0] < found.mean[1]).all()
     assert np.isfinite(found.covered[0]).all()
-
-
-@pytest.mark.parametrize("loss", ["bernoulli", "poisson", "negative_binomial"])
-def test_methods_of_a_response(loss):
-    methods = usual_methods(loss)
-    assert list(methods) == ["tailored", "constant", "pooled regression", "regression per task"]
-    assert isinstance(methods["tailored"], EmpiricalBayesClassifier) == (loss == "bernoulli")
 
 
 def test_constants_are_smoothed_frequencies_and_rates():

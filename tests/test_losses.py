@@ -159,15 +159,6 @@ def test_fenchel_young(loss):
 
 
 @losses
-def test_biconjugate_is_the_loss(loss):
-    rng = np.random.default_rng(6)
-    for p, y in zip(rng.normal(scale=2.0, size=6), targets(loss, rng, 6), strict=True):
-        ends = loss.subgradient(np.array([-60.0, 60.0]), y)
-        grid = np.linspace(*ends, 200_001)
-        assert abs((grid * p - conjugate(loss, grid, y)).max() - loss.value(p, y)) < 1e-5
-
-
-@losses
 def test_lipschitz_constant(loss):
     rng = np.random.default_rng(7)
     p, y = rng.normal(scale=50.0, size=2000), targets(loss, rng, 2000)
@@ -185,21 +176,6 @@ def test_piecewise_linear_means_constant_slopes(loss):
     p, y = rng.normal(scale=3.0, size=1000), targets(loss, rng, 1000)
     slopes = np.unique(loss.subgradient(p, y))
     assert (len(slopes) <= 3) == loss.piecewise_linear
-
-
-@pytest.mark.parametrize(
-    "loss", [c for c in CASES.values() if c.name != "logistic"], ids=lambda loss: loss.name
-)
-def test_dual_box_is_the_conjugate(loss):
-    rng = np.random.default_rng(9)
-    y = targets(loss, rng, 50)
-    linear, lower, upper, quadratic, kink, _ = loss.dual_box(y)
-    assert (lower <= 0).all()
-    assert (upper >= 0).all()
-    a = np.clip(rng.normal(size=50), lower, upper)
-    np.testing.assert_allclose(conjugate(loss, a, y), a * linear + quadratic * a**2 / 2 + kink * np.abs(a))
-    linear[:] = 0.0  # its own memory
-    np.testing.assert_array_equal(loss.dual_box(y).linear, y)
 
 
 def test_a_tube_of_no_width_is_the_absolute_loss():

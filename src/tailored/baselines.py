@@ -12,6 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -118,7 +119,7 @@ class Baseline(BaseEstimator):
         with single_threaded_blas(), single_threaded_openmp():
             return clipped(self._predict(tasks, query), self.clip_)
 
-    def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
+    def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: str | Loss = "absolute") -> Array:
         """Return the mean loss of each task on its ``query`` rows, given its rows in ``tasks``."""
         by_name = scores(self.predict_rows(tasks, query), query.y, get_loss(loss))
         return task_means(next(iter(by_name.values())), query.offsets, query.frequency_weight)
@@ -147,7 +148,7 @@ class Baseline(BaseEstimator):
         return np.hstack([dense(tasks.X), np.repeat(self._side(tasks), tasks.sizes, axis=0)])
 
 
-def _with_indicators(tasks: Any, name: str) -> TaskSet:
+def _with_indicators(tasks: TaskSet, name: str) -> TaskSet:
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
     return tasks.with_indicators()
@@ -251,7 +252,7 @@ def _ridge_path(X: Array, y: Array, alphas: Array) -> Array:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MixedModel(LinearBaseline):
-    """The linear mixed model with random slopes of full covariance and effects of the side information.
+    """The linear mixed model with random slopes of full covariance and fixed effects of the side information.
 
     ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are effects on the
     intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The coefficients of a task are
@@ -322,7 +323,7 @@ class PooledBoosting(Baseline):
     """
 
     max_iter: int = 300
-    random_state: Any = 0
+    random_state: int = 0
 
     def _fit(self, tasks: TaskSet) -> None:
         self._fit_side(tasks)
@@ -347,7 +348,7 @@ class PooledBoosting(Baseline):
         # A column with only missing values cannot be binned.
         columns[:, np.isnan(columns).all(axis=0)] = 0.0
         # No early stopping: it holds out rows, but here the same row occurs several times.
-        options: Any = {"max_iter": self.n_iter_, "early_stopping": False, "random_state": 0}
+        options: dict[str, Any] = {"max_iter": self.n_iter_, "early_stopping": False, "random_state": 0}
         return HistGradientBoostingRegressor(learning_rate=LEARNING_RATE, **options).fit(columns, targets)
 
     def _training_rows(
@@ -381,7 +382,7 @@ class PooledRegression(Baseline):
         Otherwise targets are counts, and predictions are their means.
     """
 
-    def __init__(self, loss: Any = "bernoulli") -> None:
+    def __init__(self, loss: str = "bernoulli") -> None:
         self.loss = loss
 
     def _fit(self, tasks: TaskSet) -> None:
@@ -464,14 +465,14 @@ class RegressionPerTask(PooledRegression):
         return np.concatenate([self._means(None, query[:0]), *parts])
 
 
-def find_loss(loss: Any) -> Loss:
+def find_loss(loss: str | Loss) -> Loss:
     """Return the loss with this name, including the losses for classes and counts."""
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 
-def class_probabilities(table: Any) -> Array:
+def class_probabilities(table: NDArray[np.void]) -> Array:
     """Return the probability of each class, (n, K), from the structured array of a classifier's ``predict_tasks``."""
-    columns = [table[name] for name in table.dtype.names[1:]]
+    columns = [table[name] for name in (table.dtype.names or ())[1:]]
     return np.column_stack(columns if len(columns) > 1 else [1.0 - columns[0], columns[0]])
 
 

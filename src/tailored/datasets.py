@@ -105,9 +105,7 @@ def make_clusters(
     bases = orthogonal_bases(for_bases, n_clusters, d, rank)
     clusters = for_tasks.integers(n_clusters, size=n_tasks)
     weights = np.einsum("tdr,tr->td", bases[clusters], on_sphere(for_tasks, n_tasks, rank))
-    sizes = row_counts(for_tasks, n_rows, n_tasks)
-
-    groups = np.repeat(np.arange(n_tasks), sizes)
+    groups = np.repeat(np.arange(n_tasks), row_counts(for_tasks, n_rows, n_tasks))
     X = on_sphere(for_rows, len(groups), d)
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
     hints = side = None
@@ -220,9 +218,7 @@ def make_circle(
     plane = orthogonal_bases(for_plane, 1, d, 2)[0].T
     s = for_tasks.random(n_tasks)
     weights = radius * _point(curve, s, plane) + spread * for_tasks.standard_normal((n_tasks, d))
-    sizes = row_counts(for_tasks, n_rows, n_tasks)
-
-    groups = np.repeat(np.arange(n_tasks), sizes)
+    groups = np.repeat(np.arange(n_tasks), row_counts(for_tasks, n_rows, n_tasks))
     X = for_rows.standard_normal((len(groups), d))
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
 

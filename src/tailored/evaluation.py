@@ -6,7 +6,7 @@ rows and every method, so that all errors are comparable.  `task_scorer` makes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
 ENOUGH = 0.5
 
 
-def usual_methods(loss: Any = "squared") -> dict[str, Any]:
+def usual_methods(loss: str | Loss = "squared") -> dict[str, Any]:
     """Return `EmpiricalBayesLearner` with this loss, and the baselines, by their names in tables.
 
     With the loss "bernoulli", the learner is an `EmpiricalBayesClassifier`.
@@ -168,8 +168,10 @@ class Evaluation:
         """
         targets: Any = self.targets
         targets = np.array(self.classes)[targets.astype(np.intp)] if self.classes else targets
-        by_row: Any = {"task": self.labels[self.groups], "row": self.rows, "target": targets}
-        columns: Any = {name: np.tile(column, len(self.supports)) for name, column in by_row.items()}
+        by_row: dict[str, Any] = {"task": self.labels[self.groups], "row": self.rows, "target": targets}
+        columns: dict[str, Any] = {
+            name: np.tile(column, len(self.supports)) for name, column in by_row.items()
+        }
         columns["support"] = np.repeat(self.supports, len(targets))
         names = [f"probability_{name}" for name in self.classes] or ["prediction"]
         values = np.reshape(np.asarray(self.predictions), (len(columns["support"]), -1))
@@ -203,7 +205,7 @@ def evaluate(
     supports: Sequence[int] | None = None,
     n_folds: int = 5,
     order: str = "random",
-    loss: Any = "squared",
+    loss: str | Loss = "squared",
     coverage: float = 0.9,
     random_state: int = 0,
     progress: bool = False,
@@ -251,22 +253,8 @@ def evaluate(
     sizes = _supports(tasks.single_rows(), supports)
     draws: dict[str, Any] = {"random_state": random_state, "shuffle": order == "random"}
     folds = _folds(tasks, by_label, sizes, min(n_folds, len(tasks)), draws)
-    by_name: dict[str, Array] = {}
-    predictions = []
     with progress_bar("evaluate", len(folds) * len(methods), enabled=progress) as advance:
-        for k, fold in enumerate(folds):
-            train, own = tasks[fold.train], list[Array]()
-            for i, (name, method) in enumerate(methods.items()):
-                LOG.info("evaluate: part %d of %d, %s", k + 1, len(folds), name)
-                fitted = clone(method).fit(train)
-                for j, support in enumerate(fold.supports):
-                    prediction, scores = _score(fitted, support, fold.query, measure, coverage)
-                    own += [prediction] if i == 0 else []
-                    for score, values in scores.items():
-                        unknown = np.full((len(methods), len(sizes), len(tasks)), np.nan)
-                        by_name.setdefault(score, unknown)[i, j, fold.tasks] = values
-                advance(1)
-            predictions.append(np.array(own))
+        by_name, predictions = _score_folds(tasks, folds, methods, measure, coverage, advance)
     evaluated = np.sort(np.concatenate([fold.tasks for fold in folds]))
     groups = np.concatenate([np.repeat(fold.tasks, fold.query.sizes) for fold in folds])
     scores = {score: values[:, :, evaluated] for score, values in by_name.items()}
@@ -282,7 +270,7 @@ def evaluate(
         loss=measure.name,
         coverage=float(coverage),
         scores=scores,
-        predictions=np.concatenate(predictions, axis=1),
+        predictions=predictions,
         targets=np.concatenate([fold.query.y for fold in folds]),
         groups=np.searchsorted(evaluated, groups),
         classes=classes,
@@ -332,6 +320,33 @@ def _folds(
     return folds
 
 
+def _score_folds(
+    tasks: TaskSet,
+    folds: Sequence[_Fold],
+    methods: Mapping[str, Any],
+    loss: Loss,
+    coverage: float,
+    advance: Callable[[int], object],
+) -> tuple[dict[str, Array], Array]:
+    """Return the scores by name, (n_methods, n_supports, n_tasks), and the predictions of the first method."""
+    by_name: dict[str, Array] = {}
+    predictions = []
+    for k, fold in enumerate(folds):
+        train, own = tasks[fold.train], list[Array]()
+        for i, (name, method) in enumerate(methods.items()):
+            LOG.info("evaluate: part %d of %d, %s", k + 1, len(folds), name)
+            fitted = clone(method).fit(train)
+            for j, support in enumerate(fold.supports):
+                prediction, scores = _score(fitted, support, fold.query, loss, coverage)
+                own += [prediction] if i == 0 else []
+                for score, values in scores.items():
+                    unknown = np.full((len(methods), len(fold.supports), len(tasks)), np.nan)
+                    by_name.setdefault(score, unknown)[i, j, fold.tasks] = values
+            advance(1)
+        predictions.append(np.array(own))
+    return by_name, np.concatenate(predictions, axis=1)
+
+
 def _score(
     fitted: Any, support: TaskSet, query: TaskSet, loss: Loss, coverage: float
 ) -> tuple[Array, dict[str, Array]]:
@@ -363,26 +378,23 @@ def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> 
 
 
 class _Predicted(RegressorMixin, BaseEstimator):
-    """An estimator with fixed predictions, for scikit-learn's scorers."""
+    """An estimator whose rows are predictions, for scikit-learn's scorers."""
 
-    def __init__(self, predictions: Array) -> None:
-        self.predictions = predictions
-
-    def predict(self, X: Any) -> Array:
-        return self.predictions
+    def predict(self, X: Array) -> Array:
+        return X
 
 
 class _Classified(ClassifierMixin, BaseEstimator):
-    """A classifier with fixed probabilities, for scikit-learn's scorers."""
+    """A classifier whose rows are probabilities, for scikit-learn's scorers."""
 
-    def __init__(self, classes_: NDArray[Any], probabilities: Array) -> None:
-        self.classes_, self.probabilities = classes_, probabilities
+    def __init__(self, classes_: NDArray[Any]) -> None:
+        self.classes_ = classes_
 
-    def predict_proba(self, X: Any) -> Array:
-        return self.probabilities
+    def predict_proba(self, X: Array) -> Array:
+        return X
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        return np.asarray(self.classes_[self.probabilities.argmax(axis=1)])
+    def predict(self, X: Array) -> NDArray[Any]:
+        return np.asarray(self.classes_[X.argmax(axis=1)])
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -392,7 +404,7 @@ class TaskScorer:
     scoring: str
     n_support: float | int
     order: str
-    random_state: Any
+    random_state: int
 
     def __call__(
         self, estimator: Any, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
@@ -412,15 +424,15 @@ class TaskScorer:
                 "enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
         tasks = tasks_to_score(estimator, X, y, groups, side_info)
-        draws: Any = {"random_state": self.random_state, "shuffle": self.order == "random"}
+        draws: dict[str, Any] = {"random_state": self.random_state, "shuffle": self.order == "random"}
         support, query = tasks.support_query(self.n_support, **draws)
         score = get_scorer(self.scoring)
         if not is_classifier(estimator):
-            predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
-            return float(score(predicted, query.X, query.y))
+            predicted = estimator.predict_tasks(query, support, coverage=None)["prediction"]
+            return float(score(_Predicted(), predicted, query.y))
         P = task_probabilities(estimator.learners_, query, support)
         labels = estimator.classes_[query.y.astype(np.intp)]
-        return float(score(_Classified(estimator.classes_, P), query.X, labels))
+        return float(score(_Classified(estimator.classes_), P, labels))
 
     def get_metadata_routing(self) -> MetadataRequest:
         """Request ``groups`` and ``side_info``."""
@@ -439,7 +451,7 @@ def task_scorer(
     *,
     n_support: float | int = 0.5,
     order: str = "random",
-    random_state: Any = 0,
+    random_state: int = 0,
 ) -> TaskScorer:
     """Make a scorer for `GridSearchCV` and `cross_val_score` over whole tasks.
 

@@ -85,13 +85,14 @@ class BoxLoss(Loss):
     l(p, y) is the maximum over lower <= a <= upper of a (p - linear) - quadratic/2 a^2 - kink |a|.
     """
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         """Return the bounds of the domain of l*(., y), which are the extreme slopes of the loss."""
         return -1.0, 1.0
 
     @property
     def lipschitz(self) -> float:
-        return float(np.abs(self._interval(np.ones(()))).max())
+        lower, upper = self._interval(np.ones(()))
+        return float(np.maximum(-lower, upper))
 
     def dual_box(self, y: ArrayLike) -> DualBox:
         linear = np.array(y, dtype=np.float64)
@@ -99,12 +100,13 @@ class BoxLoss(Loss):
         return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        slope, (linear, _, _, quadratic, kink, _) = self.subgradient(p, y), self.dual_box(y)
-        return np.asarray(slope * (p - linear - 0.5 * quadratic * slope) - kink * np.abs(slope))
+        slope, box = self.subgradient(p, y), self.dual_box(y)
+        residual = np.subtract(p, box.linear, dtype=np.float64)
+        return np.asarray(slope * (residual - 0.5 * box.quadratic * slope) - box.kink * np.abs(slope))
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         linear, lower, upper, quadratic, kink, _ = self.dual_box(y)
-        residual = p - linear
+        residual = np.subtract(p, linear, dtype=np.float64)
         beyond = np.maximum(np.abs(residual) - kink, 0.0)
         if quadratic:
             return np.clip(np.copysign(beyond, residual) / quadratic, lower, upper)
@@ -144,7 +146,7 @@ class Pinball(BoxLoss):
         if not 0.0 < self.quantile < 1.0:
             raise ValueError(f"quantile must be strictly between 0 and 1, got {self.quantile!r}.")
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         return -self.quantile, 1.0 - self.quantile
 
 
@@ -175,7 +177,7 @@ class Huber(BoxLoss):
         if not 0.0 < self.delta < np.inf:
             raise ValueError(f"delta must be a finite number above 0, got {self.delta!r}.")
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         return -self.delta, self.delta
 
 
@@ -185,7 +187,7 @@ class Squared(BoxLoss):
 
     name: ClassVar[str] = "squared"
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         return -np.inf, np.inf
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
@@ -224,7 +226,7 @@ class Hinge(MarginLoss, BoxLoss):
     name: ClassVar[str] = "hinge"
     piecewise_linear: ClassVar[bool] = True
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         return np.minimum(-y, 0.0), np.maximum(-y, 0.0)
 
 

@@ -295,14 +295,9 @@ def estimate_quantities(
         "C": f"mean of x xᵀ over {sum(map(len, rows))} rows",
         "R": "largest ‖x‖ seen: at most the true bound",
     }
-    if weights is None:
-        targets = (tasks[int(t)].y for t in filled)
-        used = np.array([_ridge_weights(X, y) for X, y in zip(rows, targets, strict=True)])
-    else:
-        weights = np.asarray(weights, dtype=float)
-        check_shape("weights", weights, len(tasks), tasks.n_features)
-        check_finite(weights, "weights")
-        used = weights[filled]
+    used = _ridge_weights(tasks) if weights is None else np.asarray(weights, dtype=float)
+    check_shape("weights", used, len(tasks), tasks.n_features)
+    check_finite(used, "weights")
     contexts = np.zeros(len(tasks)) if contexts is None else np.asarray(contexts)
     check_shape("contexts", contexts, len(tasks))
     values, groups, counts = np.unique(contexts[filled], return_inverse=True, return_counts=True)
@@ -311,7 +306,7 @@ def estimate_quantities(
         X = np.concatenate([rows[t] for t in np.flatnonzero(groups == j)])
         C[j] = X.T @ X / len(X)
         # Lemma ortoghonal_w_task: components outside of the range of the inputs do not change predictions.
-        w = used[groups == j] @ power(C[j], 0.0)
+        w = used[filled[groups == j]] @ power(C[j], 0.0)
         W[j] = w.T @ w / counts[j]
     if len(values) > 1:
         how["probabilities"] = f"shares of the {len(values)} contexts"
@@ -332,8 +327,10 @@ def estimate_quantities(
     )
 
 
-def _ridge_weights(X: Array, y: Array) -> Array:
-    return ridge(X, y, RIDGE * max(float((X * X).sum()) / X.shape[1], 1e-12))
+def _ridge_weights(tasks: TaskSet) -> Array:
+    """Return least-squares weights of each task with a small ridge penalty, (T, d)."""
+    rows = [(dense(task.X), task.y) for task in tasks]
+    return np.array([ridge(X, y, RIDGE * max(float((X * X).sum()) / X.shape[1], 1e-12)) for X, y in rows])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tailored.representation.bias import Bias
+from tailored.representation.conditioning import Bias
 from tailored.solvers.algorithm_1 import StepSizes, Trajectory
 from tailored.tasks.rows import Rows
 

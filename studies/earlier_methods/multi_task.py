@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailored._utils.validation import check_int, check_positive
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant
+from tailored.representation.conditioning import Bias, Constant
 from tailored.tasks.rows import Rows
 from tailored.within import solving
 

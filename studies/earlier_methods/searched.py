@@ -19,8 +19,7 @@ from tailored.learners.paper import PaperLearner
 from tailored.learners.reading import read
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Conditioning, Constant
+from tailored.representation.conditioning import Bias, Conditioning, Constant
 from tailored.solvers.algorithm_1 import StreamBatch, Trajectory, run
 from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows, mean_error

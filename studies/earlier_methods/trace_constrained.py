@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant
+from tailored.representation.conditioning import Bias, Constant
 from tailored.solvers import StepSizes
 from tailored.solvers.algorithm_1 import RunningMean, Trajectory
 from tailored.tasks.rows import Rows

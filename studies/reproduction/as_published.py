@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.representation.bias import Bias
+from tailored.representation.conditioning import Bias
 from tailored.solvers.algorithm_1 import StepSizes, StreamBatch, Trajectory
 from tailored.solvers.algorithm_1 import run as run_solver
 from tailored.solvers.surrogate import Surrogate

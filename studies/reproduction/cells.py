@@ -14,8 +14,7 @@ from scipy import sparse
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Conditioning
+from tailored.representation.conditioning import Bias, Conditioning
 from tailored.solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
 from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows

@@ -48,8 +48,7 @@ def test_draws_on_given_axes_and_on_its_own(display, schools):
     found.figure_.canvas.draw()
 
 
-@pytest.mark.parametrize("display", CALLS)
-def test_missing_matplotlib_is_an_error(display, schools, monkeypatch):
+def test_missing_matplotlib_is_an_error(schools, monkeypatch):
     real = builtins.__import__
 
     def without(name, *rest, **others):
@@ -59,7 +58,7 @@ def test_missing_matplotlib_is_an_error(display, schools, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"pip install '.\[all\]'"):
-        display.from_estimator(*schools, **CALLS[display])
+        EffectsDisplay.from_estimator(*schools)
 
 
 def test_series_differ_in_more_than_colour():
@@ -111,24 +110,17 @@ def test_at_most_45_tasks_are_drawn_with_their_names(schools):
     ends = many.effects.argmin(), many.effects.argmax()
     assert [many.effects[int(name)] for name in (names[0], names[-1])] == [many.effects[end] for end in ends]
     assert many.ax_.get_ylabel() == "45 of 540 tasks, from the lowest to the highest"
-    long = TaskSet.from_arrays(
-        tasks.X[: tasks.offsets[2]],
-        tasks.y[: tasks.offsets[2]],
-        tasks.offsets[:3],
-        np.array(["a" * 90, "b" * 90]),
-        tasks.side_info[:2],
-    )
-    assert (
-        max(len(t.get_text()) for t in EffectsDisplay.from_estimator(learner, long).ax_.get_yticklabels())
-        <= 22
-    )
+    long = tasks[:2].replace(labels=np.array(["a" * 90, "b" * 90]))
+    labels = EffectsDisplay.from_estimator(learner, long).ax_.get_yticklabels()
+    assert max(len(label.get_text()) for label in labels) <= 22
 
 
-def test_unknown_column(schools):
-    with pytest.raises(
-        ValueError, match=r"column: there is no column 'age'. The columns are 'x0', 'x1', '\(intercept\)'."
-    ):
+def test_columns_and_tasks_that_do_not_exist(schools):
+    columns = r"column: there is no column 'age'. The columns are 'x0', 'x1', '\(intercept\)'."
+    with pytest.raises(ValueError, match=columns):
         EffectsDisplay.from_estimator(*schools, "age")
+    with pytest.raises(ValueError, match="labels holds 'nobody', which are not labels of this set"):
+        TaskFitDisplay.from_estimator(*schools, "nobody")
 
 
 def test_own_fits_are_least_squares(schools):
@@ -179,14 +171,6 @@ def test_task_fit(schools):
     assert "school 3" in found.ax_.get_title()
     few = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x1")
     np.testing.assert_array_equal(few.grid, [0.0, 1.0])
-
-
-def test_unknown_task(schools):
-    with pytest.raises(
-        ValueError,
-        match=r"labels holds 'nobody', which are not labels of this set; it has labels such as 'school 0'",
-    ):
-        TaskFitDisplay.from_estimator(*schools, "nobody")
 
 
 # ---------------------------------------------------------------- error and coverage by rows
@@ -242,7 +226,7 @@ def test_path_is_the_prior_along_side_information(schools):
     assert slope == pytest.approx(1.5, rel=0.25)
     fixed = PriorPathDisplay.from_estimator(learner, tasks, 0, kind="std")
     assert "does not depend on the side information" in fixed.ax_.get_title()
-    plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
+    plain = tasks.replace(side_info=None)
     with pytest.raises(ValueError, match="tasks: these tasks have no side information"):
         PriorPathDisplay.from_estimator(learner, plain, 0)
 
@@ -359,6 +343,6 @@ def test_components_in_a_plane(clusters):
 
 def test_a_prior_without_components_is_an_error(schools):
     tasks = schools[1]
-    plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
+    plain = tasks.replace(side_info=None)
     with pytest.raises(ValueError, match="the prior of IndependentLearner has no components"):
         ComponentsDisplay.from_estimator(IndependentLearner().fit(plain), plain)

@@ -100,12 +100,12 @@ ALONE = {"loss": "logistic", "tau": 1e4, "fit_intercept": False}
 def test_convergence_warnings_name_tasks_by_their_labels(hard):
     """Through adapt_many, and through fit, which adapts the tasks that it was given."""
     hasty = IndependentLearner(max_iter=1, **ALONE)
-    with pytest.warns(ConvergenceWarning, match=r"3 of 3 tasks \(spoon, fork, knife\)"):
+    with pytest.warns(ConvergenceWarning, match=r"3 of 3 tasks \('spoon', 'fork', 'knife'\)"):
         hasty.fit(hard)
-    with pytest.warns(ConvergenceWarning, match=r"2 of 2 tasks \(fork, knife\)"):
+    with pytest.warns(ConvergenceWarning, match=r"2 of 2 tasks \('fork', 'knife'\)"):
         hasty.adapt_many(hard[1:])
     strict = IndependentLearner(tol=1e-300, max_iter=3, **ALONE)
-    with pytest.warns(ConvergenceWarning, match=r"tasks \(spoon, fork, knife\)"):
+    with pytest.warns(ConvergenceWarning, match=r"tasks \('spoon', 'fork', 'knife'\)"):
         strict.fit(hard)
     IndependentLearner(**ALONE).fit(hard).adapt_many(hard)  # no warning, which would be an error here
 
@@ -117,7 +117,7 @@ def test_convergence_warnings_of_a_fit_name_the_tasks_it_adapts(hard, kind):
         warnings.simplefilter("always")
         learner.fit(hard)
     messages = [str(w.message) for w in caught if issubclass(w.category, ConvergenceWarning)]
-    assert any("(spoon, fork, knife)" in message for message in messages)
+    assert any("('spoon', 'fork', 'knife')" in message for message in messages)
 
 
 def test_predict_serves_the_tasks_of_fit(clusters):

@@ -79,24 +79,6 @@ def test_sets_of_tasks_keep_them(kind):
     np.testing.assert_array_equal(table["prediction"], learner.predict_tasks(query, support)["prediction"])
 
 
-def test_columns_of_labels_in_other_libraries():
-    words = [f"user {c}" for c in CODES]
-    learner = fit(words)
-    expected = learner.predict(X, groups=words)
-    for column in (
-        pl.Series(words),
-        pa.chunked_array([words]),
-        pd.Series(words, dtype="category"),
-        pd.Index(words),
-    ):
-        np.testing.assert_array_equal(learner.predict(X, groups=column), expected)
-        np.testing.assert_array_equal(fit(column).predict(X, groups=words), expected)
-    days = np.datetime64("2024-05-01") + CODES
-    np.testing.assert_array_equal(fit(days).predict(X, groups=days), expected)
-    stamps = pd.Series(days)
-    np.testing.assert_array_equal(fit(stamps).predict(X, groups=stamps), expected)
-
-
 @pytest.mark.parametrize("label", [None, float("nan"), ("school", float("nan")), pd.NaT])
 def test_a_missing_label_is_no_task(label):
     labels = [*CODES[:-1].tolist(), label]
@@ -106,11 +88,6 @@ def test_a_missing_label_is_no_task(label):
         fit(CODES).predict(X, groups=labels)
     with pytest.raises(ValueError, match="missing label"):
         TaskSet.from_tasks([(X, Y)], labels=[label])
-
-
-def test_unhashable_labels():
-    with pytest.raises(TypeError, match="groups must hold hashable labels"):
-        fit([[c] for c in CODES])
 
 
 @pytest.mark.parametrize("names", [[*MIXED[:-1], 3], KINDS["tuples"], KINDS["numpy scalars"], list("abcdef")])

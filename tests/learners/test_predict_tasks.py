@@ -250,13 +250,6 @@ def test_few_tasks_warn_here():
     assert np.isfinite(found[COLUMNS]).all(axis=None)
 
 
-def test_it_is_saved_with_the_learner(tmp_path):
-    query, support = halves()
-    fitted().save(tmp_path / "learner")
-    found = load(tmp_path / "learner").predict_tasks(query, support, coverage=0.8)
-    pd.testing.assert_frame_equal(found, fitted().predict_tasks(query, support, coverage=0.8))
-
-
 @pytest.mark.parametrize("n_support", [0, 1, 3, 6])
 def test_intervals_of_many_are_those_of_each(n_support):
     """More rows than columns and fewer, dense and sparse, clipped, several batches."""

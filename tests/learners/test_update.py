@@ -104,8 +104,8 @@ def test_frames_and_sparse_rows(learners):
     learner = EmpiricalBayesLearner().fit(TaskSet(frame, y, groups))
     model = learner.adapt(frame[:4], y[:4]).update(frame[4:8][["a", "b", "c"]], pd.Series(y[4:8]))
     same(model, learner.adapt(frame[:8], y[:8]), frame[8:10])
-    with pytest.raises(ValueError, match="feature names"):
-        model.update(frame[8:10][["b", "a", "c"]], y[8:10])
+    model.update(frame[8:10][["b", "a", "c"]], y[8:10])  # columns are found by their names
+    same(model, learner.adapt(frame[:10], y[:10]), frame[10:12])
     model = learners["plain"].adapt(X[:4], y[:4]).update(sparse.csr_array(X[4:8]), y[4:8])
     same(model, learners["plain"].adapt(X[:8], y[:8]), X[8:10])
 

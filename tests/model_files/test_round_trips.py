@@ -13,7 +13,6 @@ from tailored import (
     IndependentLearner,
     TaskRegressor,
     TaskSet,
-    UnconditionalLearner,
     load,
 )
 from tailored._utils.records import STORED
@@ -118,26 +117,6 @@ def test_descriptions_with_gaps_are_filled_as_before(tmp_path):
     np.testing.assert_array_equal(
         again.adapt(X[:1], y[:1], side_info=gap).coef_, learner.adapt(X[:1], y[:1], side_info=gap).coef_
     )
-
-
-def test_labels_and_feature_names_are_kept(tmp_path):
-    tasks = small_models.clusters()
-    frame = pd.DataFrame(tasks.X, columns=list("abc"))
-    groups = np.array([f"task {t}" for t in np.repeat(tasks.labels, tasks.sizes)])
-    learner = UnconditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(
-        frame, tasks.y, groups=groups
-    )
-    learner.save(tmp_path / "a")
-    again = load(tmp_path / "a")
-    assert list(again.feature_names_in_) == list("abc")
-    assert again.n_features_in_ == 3
-    np.testing.assert_array_equal(again.predict(frame, groups=groups), learner.predict(frame, groups=groups))
-    with pytest.raises(ValueError, match="feature names"):
-        again.predict(frame[list("cba")], groups=groups)
-    # a task that was not seen is predicted by the prior, here and there
-    rows = frame[:2]
-    expected = learner.adapt().predict(rows)
-    np.testing.assert_allclose(again.predict(rows, groups=["new", "newer"]), expected)
 
 
 def test_categories_are_kept(tmp_path):

@@ -31,7 +31,6 @@ PACKAGES = {
     "representation": Package(
         (f"{_HERE}/representation/*.py",),
         (
-            "tests/representation/test_bias.py",
             "tests/representation/test_conditioning.py",
             "tests/representation/test_factored.py",
         ),

@@ -10,8 +10,7 @@ from tailored.datasets import make_clusters
 from tailored.losses import Squared
 from tailored.priors.intervals import Calibration, Errors, calibration_of
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant
+from tailored.representation.conditioning import Bias, Constant
 from tailored.solvers import ProjectedSGD
 from tailored.tasks.rows import Scaling
 

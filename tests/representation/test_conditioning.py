@@ -1,4 +1,4 @@
-"""τ(s) of every class against the Kronecker product of the paper, and the projection onto the cone."""
+"""τ(s) of every class against the Kronecker product of the paper, the projection onto the cone, and b(s)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import reference as ref
 from representations import all_kinds, close, from_tensor, random_gradient, random_pair, random_psd, shapes
-from tailored.representation.conditioning import Constant, Dense, in_cone, project_psd
+from tailored.representation.conditioning import Bias, Constant, Dense, in_cone, project_psd
 from tailored.representation.factored import Factored
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -154,3 +154,26 @@ def test_a_matrix_in_the_cone_is_not_changed_and_others_are_projected():
     np.testing.assert_allclose(in_cone(outside), ref.project_psd(outside), atol=1e-12)
     assert not in_cone(np.zeros((2, 2))).any()
     assert in_cone(np.zeros((0, 0))).shape == (0, 0)
+
+
+# --- the prior mean -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["shared", "conditional"])
+def test_a_running_mean_of_b_is_the_mean(kind):
+    rng = np.random.default_rng(1)
+    k = 2 if kind == "conditional" else 0
+    given = [Bias(kind, rng.normal(size=3), rng.normal(size=(3, k))) for _ in range(4)]
+    mean = given[0].copy()
+    for n, other in enumerate(given[1:], start=2):
+        mean.accumulate(other, 1.0 / n)
+    close(mean.constant, np.mean([b.constant for b in given], axis=0), 1e-14)
+    close(mean.linear, np.mean([b.linear for b in given], axis=0), 1e-14)
+
+
+@pytest.mark.parametrize("steps", [(1e200, 0.0), (1.0, 1e200)])
+def test_a_step_of_b_that_overflows(steps):
+    """One of b₀ and B is enough."""
+    bias = Bias.zero("conditional", 2, 1)
+    with np.errstate(over="ignore"), pytest.raises(OverflowError, match="b is no longer finite"):
+        bias.step(np.full(2, 1e200), np.ones(1), *steps)

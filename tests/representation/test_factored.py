@@ -14,7 +14,6 @@ from representations import (
     close,
     from_tensor,
     random_gradient,
-    random_pair,
     random_psd,
     reference_step,
     shapes,
@@ -69,25 +68,6 @@ def test_steps_are_those_of_the_paper(d, k, phis, step_C, step_H):
             orthonormal(conditioning, 1e-9)
 
 
-@shapes
-@pytest.mark.parametrize("repeats", [1, 3])
-def test_steps_from_a_given_tensor(d, k, repeats):
-    """Also when M has duplicated slices, so that H has a smaller rank than M has slices."""
-    rng = np.random.default_rng([d, k, repeats])
-    M, C = random_pair(rng, d, k, 2)
-    M = np.concatenate([M] * repeats)
-    H = ref.H_from_tensor(M)
-    kinds = [from_tensor(M, C), from_tensor(M, C, MANY)]
-    for phi in rng.normal(size=(15, k)):
-        left, right = rng.normal(size=(2, d))  # gradients of the query risk have any signs
-        gradient = random_gradient(rng, d, lipschitz=0.3) + np.outer(left, right) + np.outer(right, left)
-        H, C = reference_step(H, C, gradient, phi, 0.1, 0.4)
-        for conditioning in kinds:
-            conditioning.step(gradient, phi, 0.1, 0.4)
-            close(conditioning.dense_H(), H, scale=step_size(gradient, phi, 0.4))
-            close(conditioning.C, C)
-
-
 def some_steps(rng, d, k, n_steps):
     """Gradients as the surrogate gives them, of tasks with all inputs, with some (one-hot), and with none."""
     for t in range(n_steps):
@@ -132,29 +112,6 @@ def test_the_change_of_a_step_is_the_difference(n_steps, d, k):
             np.testing.assert_allclose(exact.basis.T @ exact.change.removed, 0.0, atol=1e-12)
             assert (exact.change.values <= 1e-12 * scale * max(phi @ phi, 1.0)).all()
     assert len(exact.P) == np.linalg.matrix_rank(H, tol=1e-10 * np.abs(H).max())
-
-
-@pytest.mark.parametrize("used", [1, 3])
-def test_steps_beyond_full_rank(used):
-    """r + m > dk: the basis becomes the whole space, whether the step uses one input or all of them."""
-    rng = np.random.default_rng(used)
-    d, k = 3, 2
-    exact, H, C = Factored(np.eye(d), k), np.zeros((d * k, d * k)), np.eye(d)
-    full = []
-    for t in range(40):
-        columns = np.sort(rng.permutation(d)[: used if t > 15 else d])
-        u, gradient = rng.normal(size=len(columns)), np.zeros((d, d))
-        # hardly anything that shrinks, so that H reaches full rank
-        gradient[np.ix_(columns, columns)] = -np.outer(u, u) + 1e-3 * np.eye(len(columns))
-        phi = rng.normal(size=k)
-        full.append(len(exact.P) + len(columns) > d * k)
-        exact.step(gradient, phi, 0.1, 0.2)
-        H, C = reference_step(H, C, gradient, phi, 0.1, 0.2)
-        close(exact.dense_H(), H, 1e-11)
-    assert full.count(True) > 10
-    assert not full[0]
-    assert len(exact.P) == d * k
-    orthonormal(exact)
 
 
 @pytest.mark.parametrize("rank", [None, MANY])

@@ -9,8 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 import reference as ref
 from tailored import losses
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Constant
+from tailored.representation.conditioning import Bias, Constant
 from tailored.solvers.algorithm_1 import StreamBatch, Trajectory
 from tailored.solvers.search import Problem
 from tailored.solvers.surrogate import Surrogate

@@ -100,19 +100,6 @@ def on(client, parts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("K", [1, 3])
-def test_em_has_the_bits_of_one_process(client, K):
-    parts = shards()
-    options = {"max_iter": 12, "tol": 0.0, "accelerate": True}
-    # Here first: the workers find what was compiled.
-    here = em(Blocks(parts), mixture(K, 4), **options)
-    there = em(on(client, parts), mixture(K, 4), **options)
-    assert same(there.mixture, here.mixture)
-    assert there.log_evidence == here.log_evidence
-    assert there.n_iter == here.n_iter
-
-
-@pytest.mark.slow
 def test_a_worker_that_dies_half_way_changes_nothing(client, tmp_path):
     parts = shards()
     start = mixture(3, 4)

@@ -69,11 +69,6 @@ def test_threads_do_not_change_a_bit(disk, n_threads):
     same_moments(there.sums(mixture(3)).sums, many.sums(mixture(3)).sums, rtol=0)
 
 
-def test_sums_of_blocks_are_those_of_all_tasks(disk):
-    memory, there = disk
-    same_moments(there.sums(mixture(3)).sums, memory.sums(mixture(3)).sums, rtol=1e-9)
-
-
 # --- the learner
 
 

@@ -62,12 +62,6 @@ def test_a_missing_value_of_a_description_agrees_with_any_other():
         TaskSet.merge([unknown, known, other])
 
 
-def test_numbers_and_words_stay_apart():
-    X, y = np.ones((1, 1)), np.zeros(1)
-    with pytest.raises(ValueError, match="1 and '1' are different tasks"):
-        TaskSet.merge([TaskSet(X, y, [1]), TaskSet(X, y, ["1"]), TaskSet(X, y, [1])])
-
-
 def test_keys_depend_on_the_label_alone():
     labels = np.array([3, 7, 10**12, -1])
     np.testing.assert_array_equal(label_keys(labels[1:]), label_keys(labels)[1:])
@@ -133,16 +127,3 @@ def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words
     together = TaskSet.concat(found)
     same_tasks(whole, together)
     assert all(path.is_file() for path in (tmp_path / "rows").iterdir())  # finer partitions are deleted
-
-
-def test_words_of_descriptions_survive_the_disk(tmp_path):
-    side = {0: {"town": "a", "age": 3.0}, 1: {"town": None, "age": np.nan}}
-    tasks = TaskSet(np.ones((3, 1)), np.arange(3.0), [0, 1, 1], side)
-    parted = PartitionedRows(tmp_path)
-    parted.add(tasks)
-    found = TaskSet.concat(part for i in range(N_PARTITIONS) for part in parted.tasks(i, tasks))
-    assert found[found.index_of(0)].side_info.tolist() == [["a", 3.0]]
-    town, age = found[found.index_of(1)].side_info[0]
-    assert town is None
-    assert np.isnan(age)
-    assert found.side_names == ["town", "age"]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import tailored
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes.training_summary import ComparedStructure
 from tailored.summaries.sentences import describe_selection, describe_structure, lme4_formula
@@ -68,13 +67,6 @@ def test_a_rejected_structure_with_a_higher_density_is_explained():
         "The log predictive density of the runner-up (mixture of 2; error 1.1) is higher by 0.3 ± 0.2" in text
     )
     assert "because the gain is below two standard errors" in text
-
-
-def test_comparison_is_stored_in_model_files(learner, tmp_path):
-    learner.save(tmp_path / "model")
-    loaded = tailored.load(tmp_path / "model")
-    assert loaded.training_summary_.compared == learner.training_summary_.compared
-    assert loaded.summary().text == learner.summary().text
 
 
 MODEL, COLUMNS = "Formula of lme4: score ~ ", "`hours spent` + `track=b` + `track=c`"

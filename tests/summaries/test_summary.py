@@ -20,7 +20,6 @@ from tailored import (
 )
 from tailored._utils.tables import Table
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.training_summary import TrainingSummary
 from tailored.summaries.summary import Summary
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -169,14 +168,6 @@ def test_summary_after_save_and_load(fitted, tmp_path):
     again = tailored.load(tmp_path / "model.tailored")
     assert str(again.summary()) == str(learner.summary())
     np.testing.assert_array_equal(again.effects(tasks)["std"], learner.effects(tasks)["std"])
-
-
-def test_training_summary_has_no_rows(fitted):
-    learner, tasks, _ = fitted
-    stored = learner.training_summary_
-    assert isinstance(stored, TrainingSummary)
-    assert (stored.n_tasks, stored.n_rows) == (140, len(tasks.y))
-    assert all(len(errors) == 140 for errors in stored.errors.values())
 
 
 def test_components_and_gates(monkeypatch):

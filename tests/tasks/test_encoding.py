@@ -436,15 +436,15 @@ def test_text_among_numbers_is_an_error(change, found):
     [
         (
             {"score": ["1,5", "2", "-,5", "12,25"]},
-            "The target column 'score' holds numbers with a comma",
+            "The target column 'score': most values are numbers, but '1,5' in row 0 is not read as one",
         ),
         (
             {"hours": ["1,5", "2", "+3,5", "1,5"]},
-            "Feature column 'hours' holds numbers with a comma ('1,5' in row 0). Remove commas that separate thousands",
+            "Feature column 'hours': most values are numbers, but '1,5' in row 0 is not read as one",
         ),
         (
             {"size": ["1,5", "1,5", "2,5", "2,5"]},
-            "side_info: column 'size' holds numbers with a comma",
+            "side_info: column 'size': most values are numbers, but '1,5' in row 0 is not read as one",
         ),
     ],
 )

@@ -45,16 +45,6 @@ def test_a_missing_word_is_named(library):
         group_rows(COLUMNS[library](WORDS), 9)
 
 
-@pytest.mark.parametrize("missing", [np.nan, np.datetime64("NaT", "D"), None])
-def test_a_missing_label_of_another_type_is_named(missing):
-    others = {float: 1.5, np.datetime64: np.datetime64("2020-01-01")}.get(type(missing), "a")
-    with pytest.raises(ValueError, match="missing label"):
-        group_rows([others, missing], 2)
-    if missing is not None:
-        with pytest.raises(ValueError, match="missing label"):
-            group_rows(np.array([others, missing]), 2)
-
-
 def some_tasks(labels, seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 4, size=len(labels))

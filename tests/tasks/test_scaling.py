@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import tailored
 from folds import few_folds
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel
@@ -299,46 +298,6 @@ def test_adapted_weights_minimise_the_raw_objective(n):
     assert excess >= -1e-9 * objective(b)
     assert model.dual_gap_ >= excess - 1e-9 * objective(b)
     assert model.dual_gap_ <= 1e-8 * objective(b) * (1 + 1e-6) + 1e-12
-
-
-def test_the_prior_mean_is_raw():
-    learner, _, _ = measured()
-    model = learner.adapt()
-    np.testing.assert_allclose(model.bias_, np.append(model.coef_, model.intercept_))
-    # no rows: what most tasks have in common, near the mean of y at the mean of the rows
-    centre = ((X + np.array([3.0, -2.0, 0.5])) * [0.05, 1.0, 40.0]).mean(axis=0, keepdims=True)
-    assert abs(model.predict(centre)[0] - (30.0 * Y + 400.0).mean()) < 30.0 * 0.5 * SPREAD
-
-
-def test_adapting_to_many_is_adapting_to_each():
-    learner, _, _ = measured()
-    rng = np.random.default_rng(8)
-    entries = [
-        (rng.normal(size=(n, 3)) * [0.05, 1.0, 40.0], 400.0 + 30.0 * rng.normal(size=n)) for n in (0, 1, 3, 9)
-    ]
-    tasks = TaskSet.from_tasks(entries)
-    many, thetas = learner.adapt_many(tasks).weights_, learner.representation(tasks)
-    assert many.shape == (4, 4)
-    for t, (x, y) in enumerate(entries):
-        model = learner.adapt(x, y) if len(y) else learner.adapt()
-        np.testing.assert_allclose(many[t], np.append(model.coef_, model.intercept_), rtol=1e-7, atol=1e-7)
-        np.testing.assert_allclose(thetas[t], model.representation_, rtol=1e-9, atol=1e-12)
-    sparse = TaskSet(sp.csr_array(tasks.X), tasks.y, np.repeat(np.arange(4), tasks.sizes)[: len(tasks.y)])
-    np.testing.assert_allclose(learner.adapt_many(sparse).weights_, many[1:], rtol=1e-6, atol=1e-6)
-
-
-def test_a_saved_learner_gives_the_same_bits(tmp_path):
-    learner, x, y = measured()
-    learner.save(tmp_path / "learner.zip")
-    again = tailored.load(tmp_path / "learner.zip")
-    raw = (X + np.array([3.0, -2.0, 0.5])) * [0.05, 1.0, 40.0]
-    for a, b in zip(
-        outputs(learner, raw, GROUPS, x, y, x), outputs(again, raw, GROUPS, x, y, x), strict=True
-    ):
-        for one, other in zip(a, b, strict=True):
-            np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(learner.representation(x, y), again.representation(x, y))
-    assert learner.prior_.scaling.target_shift == again.prior_.scaling.target_shift
 
 
 def test_the_mixed_model_of_the_baselines_is_in_raw_units():

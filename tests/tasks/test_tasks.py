@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from tailored.tasks.task_set import Task, TaskSet
+from tailored.tasks.task_set import TaskSet
 from task_samples import assert_same, ragged
 
 # --- the flat layout
@@ -42,15 +42,6 @@ def test_flat_to_tasks_and_back(groups, names, sparse):
     assert_same(TaskSet(tasks.X, tasks.y, np.repeat(tasks.labels, tasks.sizes)), tasks)
 
 
-def test_relabelling_changes_only_labels(rng):
-    groups = rng.integers(0, 6, size=50)
-    X, y = rng.normal(size=(50, 2)), rng.normal(size=50)
-    a = TaskSet(X, y, groups)
-    b = TaskSet(X, y, [f"name {9 - g}" for g in groups])
-    assert_same(a, b, ("X", "y", "offsets"))
-    assert b.labels.tolist() == [f"name {9 - g}" for g in a.labels]
-
-
 @pytest.mark.parametrize(
     ("groups", "labels"),
     [
@@ -76,14 +67,6 @@ def test_labels_of_many_kinds(groups, labels):
     assert_array_equal(tasks.y, [0, 2, 1, 3])
     assert_array_equal(tasks.index_of(labels[::-1]), [1, 0])
     assert_array_equal(tasks.index_of(groups), [0, 1, 0, 1])
-
-
-def test_datetime_labels():
-    days = np.array(["2024-05-02", "2024-05-01", "2024-05-02"], dtype="datetime64[ns]")
-    tasks = TaskSet(np.eye(3), np.arange(3.0), days, {days[0]: 1.0, days[1]: 2.0})
-    assert_array_equal(tasks.labels, days[:2])
-    assert_array_equal(tasks.side_info, [[1], [2]])
-    assert tasks[1].label == days[1]
 
 
 def test_no_groups_is_one_task():
@@ -213,16 +196,6 @@ def test_indexing_like_a_list(data):
         assert_array_equal(task.X, parts[t][0])
         assert_array_equal(task.y, parts[t][1])
         assert_array_equal(task.side_info, [t])
-
-
-def test_one_task_is_a_record(tasks):
-    task = tasks[-1]
-    assert isinstance(task, Task)
-    X, y, _side, label = task
-    assert label == tasks.labels[-1]
-    assert X.shape == (tasks.sizes[-1], 3)
-    assert_array_equal(tasks[np.int64(4)].y, y)
-    assert_array_equal(tasks[[-1, 0]].labels, [label, tasks.labels[0]])
 
 
 def test_indexing_errors(tasks):

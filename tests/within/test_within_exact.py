@@ -112,17 +112,6 @@ def test_degenerate_rows_and_columns(loss):
         assert_allclose(solution.alpha[9:12], loss.subgradient(offset[9:12], y[9:12]), rtol=1e-9)
 
 
-@losses
-def test_one_hot_rows_with_tied_targets(loss):
-    rng = np.random.default_rng(7)
-    X = np.eye(6)[rng.integers(0, 6, 60)]
-    y = rng.choice([-1.0, 1.0], 60) if loss.name in ("logistic", "hinge") else rng.integers(1, 6, 60) * 1.0
-    for scale in (1e-2, 1.0, 1e3, 1e6):
-        solution = solve(X, y, scale * random_theta(rng, 6), loss, tol=1e-9)
-        assert solution.converged
-        check_optimality(solution, X, y, loss, np.zeros(60), slack=1e-4)
-
-
 @pytest.mark.parametrize(
     "loss", [c for c in CASES.values() if c.name != "logistic"], ids=lambda loss: loss.name
 )

@@ -35,26 +35,26 @@ DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+", re.ASCII)
 DECIMAL_ADVICE = "If commas are decimal marks, read the file with decimal=',' (--decimal ,)."
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Return whether `read_frame` accepts `data`: a dataframe in memory, or a Dask dataframe."""
     return not isinstance(data, _PLAIN) and (
         isinstance(data, nw.DataFrame) or nw.dependencies.is_into_dataframe(data) or is_dask(data)
     )
 
 
-def is_series(data: Any) -> bool:
+def is_series(data: object) -> bool:
     """Return whether narwhals can read `data` as a column in memory."""
     return not isinstance(data, _PLAIN) and (
         isinstance(data, nw.Series) or nw.dependencies.is_into_series(data)
     )
 
 
-def is_dask(data: Any) -> bool:
+def is_dask(data: object) -> bool:
     """Return whether `data` is a Dask dataframe."""
     return bool(nw.dependencies.is_dask_dataframe(data))
 
 
-def is_tensor(data: Any) -> bool:
+def is_tensor(data: object) -> bool:
     """Return whether `data` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(data, torch.Tensor)
@@ -82,7 +82,7 @@ def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list
     return [name for name in names if name not in excluded and not _INDEX.fullmatch(str(name))]
 
 
-def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = ()) -> list[str]:
+def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str] = ()) -> list[str]:
     """Return an argument's column names as a list; each must exist, occur once and have no other role."""
     columns = list_names(name, columns)
     for i, column in enumerate(columns):
@@ -94,7 +94,7 @@ def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = 
     return columns
 
 
-def list_names(name: str, columns: Any) -> list[str]:
+def list_names(name: str, columns: object) -> list[str]:
     """Return an argument with column names as a list; a single string is an error."""
     if isinstance(columns, str):
         raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
@@ -172,7 +172,7 @@ def factorize(data: Any) -> tuple[np.ndarray, list[str]] | None:
     return None
 
 
-def read_target(y: Any) -> Any:
+def read_target(y: ValuesLike) -> ValuesLike:
     """Return `y` in a form that NumPy reads; missing values of a dataframe column become NaN."""
     return numeric_column(nw.from_native(y, series_only=True), "y") if is_series(y) else y
 
@@ -195,7 +195,7 @@ def as_records(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     return table
 
 
-def with_columns(data: Any, names: Sequence[str], columns: Mapping[str, np.ndarray]) -> Any:
+def with_columns(data: Frame, names: Sequence[str], columns: Mapping[str, np.ndarray]) -> Any:
     """Return these columns of a dataframe with new columns appended, as a dataframe of the same library."""
     frame = read_frame(data, "query")
     native = nw.get_native_namespace(frame)

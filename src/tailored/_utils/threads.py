@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -40,49 +39,38 @@ class _OneThread:
 
     The first context sets the limit of the process, and the last one restores the earlier number of threads. If each
     context restored the number it found, the second of two overlapping contexts would restore the limit of the first.
+    A process that is forked meanwhile keeps the limit until its own contexts end, or forever if it has none.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders: Counter[int] = Counter()  # number of open contexts of each thread
+        self._n_open = 0
         self._before: list[int] = []
         self._own = threading.local()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(
-                before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._after_fork
-            )
+            release = self._lock.release
+            os.register_at_fork(before=self._lock.acquire, after_in_parent=release, after_in_child=release)
 
     def __enter__(self) -> None:
-        me, (shared, own) = threading.get_ident(), _libraries()
+        shared, own = _libraries()
         with self._lock:
-            if own and not self._holders[me]:
-                self._own.before = [one.get_num_threads() for one in own]
+            if own:
+                before = [one.get_num_threads() for one in own]
+                self._own.before = [*getattr(self._own, "before", ()), before]
                 _set(own, [1] * len(own))
-            if not self._holders:
+            if not self._n_open:
                 self._before = [one.get_num_threads() for one in shared]
                 _set(shared, [1] * len(shared))
-            self._holders[me] += 1
+            self._n_open += 1
 
     def __exit__(self, *error: object) -> None:
-        me, (_, own) = threading.get_ident(), _libraries()
+        shared, own = _libraries()
         with self._lock:
-            self._go(me, 1)
-            if own and not self._holders[me]:
-                _set(own, self._own.before)
-
-    def _go(self, holder: int, times: int) -> None:
-        self._holders[holder] -= times
-        if not self._holders[holder]:
-            del self._holders[holder]
-        if not self._holders:
-            _set(_libraries()[0], self._before)
-
-    def _after_fork(self) -> None:
-        # The child process only has the current thread, so contexts of other threads would never end.
-        for holder, times in list(self._holders.items()):
-            if holder != threading.get_ident():
-                self._go(holder, times)
-        self._lock.release()
+            self._n_open -= 1
+            if not self._n_open:
+                _set(shared, self._before)
+            if own:
+                _set(own, self._own.before.pop())
 
 
 _one_thread = _OneThread()

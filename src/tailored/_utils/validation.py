@@ -11,17 +11,20 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
+#: A seed or a random generator, as scikit-learn takes them, or a generator of NumPy.
+RandomState = int | np.random.RandomState | np.random.Generator | None
 #: Largest accepted number of labels with the same hash.
 MOST_COLLISIONS = 1_000
 
 
-def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
+def check_choice(name: str, value: object, registry: Iterable[str]) -> str:
     """Return `value` if it is a name in `registry`; otherwise raise ValueError with the names and the closest match."""
     valid = list(registry)
     if isinstance(value, str) and value in valid:
@@ -33,7 +36,7 @@ def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
 
 
 def check_real(
-    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, strict: bool = False
+    name: str, value: object, low: float = -math.inf, high: float = math.inf, *, strict: bool = False
 ) -> float:
     """Return `value` as a finite float between `low` and `high`, both excluded when `strict`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
@@ -48,27 +51,27 @@ def check_real(
     return number
 
 
-def check_positive(name: str, value: Any) -> float:
+def check_positive(name: str, value: object) -> float:
     """Return `value` as a finite float above zero."""
     return check_real(name, value, 0.0, strict=True)
 
 
-def check_nonnegative(name: str, value: Any) -> float:
+def check_nonnegative(name: str, value: object) -> float:
     """Return `value` as a finite float that is zero or more."""
     return check_real(name, value, 0.0)
 
 
-def check_fraction(name: str, value: Any) -> float:
+def check_fraction(name: str, value: object) -> float:
     """Return `value` as a float strictly between 0 and 1."""
     return check_real(name, value, 0.0, 1.0 - 1e-15, strict=True)  # (1 + value) / 2 must be below 1, too
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Return whether `value` is a Python or NumPy integer; booleans do not count."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
 
 
-def check_int(name: str, value: Any, minimum: int = 1) -> int:
+def check_int(name: str, value: object, minimum: int = 1) -> int:
     """Return `value` as an int of at least `minimum`."""
     if not is_integer(value):
         raise TypeError(f"{name} must be an integer; got {value!r} of type {type(value).__name__}.")
@@ -77,7 +80,7 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
     return int(value)
 
 
-def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
+def check_rng(random_state: RandomState) -> np.random.RandomState | np.random.Generator:
     """Return a random generator like scikit-learn's `check_random_state`; a NumPy Generator is also accepted."""
     if isinstance(random_state, np.random.Generator):
         return random_state
@@ -155,7 +158,7 @@ def check_cone(name: str, matrices: np.ndarray, smallest: float = 0.0) -> None:
         raise ValueError(f"{name}: must be positive semidefinite") from None
 
 
-def check_divisor(name: str, values: Any) -> None:
+def check_divisor(name: str, values: ArrayLike) -> None:
     """Raise a ValueError unless values are positive and neither they nor their inverses can overflow."""
     if not np.all((np.asarray(values) >= 1e-300) & (np.asarray(values) <= 1e300)):
         raise ValueError(f"{name}: must be between 1e-300 and 1e300")
@@ -175,7 +178,7 @@ def numbers_of(name: str) -> Iterator[None]:
         raise ValueError(f"{name}: {error}") from error
 
 
-def refuse_masked(name: str, values: Any) -> None:
+def refuse_masked(name: str, values: object) -> None:
     """Raise ValueError if a masked array has masked values, because NumPy would ignore the mask."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         count = int(np.ma.count_masked(values))
@@ -312,7 +315,7 @@ def name_some(labels: Iterable[Any], limit: int = 5) -> str:
     return ", ".join(repr(v) for v in labels[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Return whether `value` is None, NaN, NaT or pandas' NA (whose comparison raises)."""
     try:
         return value is None or bool(value != value)

@@ -129,7 +129,8 @@ def fit(
     """
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
-        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
+        side, names, slopes = map(_names, (side_columns, features, varying))
+        columns = Columns(task.split(","), target, side, names, slopes, exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
@@ -144,8 +145,8 @@ def fit(
         learner.save(out)
         for summary in _summaries(learner).values():
             say("\n".join([summary.title, *(f"  {sentence}" for sentence in summary.text)]))
-        side = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
-        following = f"tailored predict {shlex.quote(str(out))} NEW.csv{side} -o predictions.csv"
+        option = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
+        following = f"tailored predict {shlex.quote(str(out))} NEW.csv{option} -o predictions.csv"
         say("\n".join([*_read_as(learner.encoding_), f"model: {out}", f"next: {following}"]))
 
 
@@ -246,7 +247,8 @@ def evaluate(
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
-        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
+        side, names, slopes = map(_names, (side_columns, features, varying))
+        columns = Columns(task.split(","), target, side, names, slopes, exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
         import pyarrow as pa
 
@@ -312,7 +314,9 @@ def report(
         learner = _load(model, trust_regressor)
         names = learner.columns_in_
         side = names["side_info"] if side_info is None else None
-        columns = Columns(learner.encoding_.task_columns, names["target"], side, _feature_columns(learner))
+        columns = Columns(
+            list(learner.encoding_.task_columns), names["target"], side, _feature_columns(learner)
+        )
         missing = "impute" if missing == "error" and learner.encoding_.imputes else missing
         tasks = read_tasks(data, columns, side_info, missing, learner)
         note("cross-validating the model and baselines over tasks; this takes longer than fit")
@@ -324,23 +328,12 @@ def report(
 class Columns(NamedTuple):
     """Column names by role.  None uses the default of the library."""
 
-    task: str | tuple[str, ...]
+    task: list[str]
     target: str
     side: list[str] | None = None
     features: list[str] | None = None
     varying: list[str] | None = None
     exposure: str | None = None
-
-    @property
-    def labels(self) -> list[str]:
-        return self.task.split(",") if isinstance(self.task, str) else list(self.task)
-
-    def check(self, table: pa.Table, path: str) -> None:
-        """Raise an error for columns that the table does not have."""
-        options = ("--task", "--target", "--side-columns", "--features", "--varying", "--exposure")
-        roles = (self.labels, [self.target], *self[2:5], [self.exposure] if self.exposure else None)
-        for option, names in zip(options, roles, strict=True):
-            check_columns(table, names or (), option, path)
 
 
 def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> TaskSet:
@@ -349,12 +342,10 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
 
     if side_info is not None and columns.side is not None:
         raise UsageError("--side-columns: side information also comes from --side-info. Give only one.")
-    labels, known = columns.labels, getattr(like, "task_labels_", None)
-    table = read_table(data, "data", labels)
-    columns.check(table, data)
-    if len(labels) == 1:
-        table = convert_labels(table, labels[0], "data", known)
-        known = table[labels[0]].unique().to_numpy(zero_copy_only=False) if known is None else known
+    labels, known = columns.task, getattr(like, "task_labels_", None)
+    table = _read_by_task(data, labels, "data", known)
+    if known is None:
+        known = table[labels[0]].unique().to_numpy(zero_copy_only=False)
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
@@ -373,13 +364,13 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
     if side_info is not None:
         advice = "Join the side information to its rows, and name the columns with --side-columns."
         raise UsageError(f"--side-info: {batches}. {advice}")
-    if len(columns.labels) > 1:
+    if len(columns.task) > 1:
         raise UsageError(f"--task: {batches}, with one column of tasks. Join the labels in one column.")
     if missing != "error":
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.exposure is not None:
         raise UsageError(f"--exposure: {batches}, which counts do not support. Fit to a sample of the tasks.")
-    source, task, target = open_large(data, columns.labels), columns.labels[0], columns.target
+    source, task, target = open_large(data, columns.task), columns.task[0], columns.target
     return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
 
 

@@ -34,11 +34,6 @@ LARGE = 1 << 30
 
 def set_csv_option(option: typer.CallbackParam, value: str | None) -> str | None:
     """Store ``--decimal`` or ``--encoding``.  typer calls this for both options, also when they are not given."""
-    try:
-        codecs.lookup(value or "utf8" if option.name == "encoding" else "utf8")
-    except LookupError:
-        known = "Use a name such as utf-8, latin-1 or cp1252."
-        raise typer.BadParameter(f"{value!r} is not a known encoding. {known}") from None
     CSV[str(option.name)] = value
     return value
 
@@ -58,7 +53,12 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> pa.Table:
             is_parquet = content[:4] == b"PAR1"
             source = io.BytesIO(content)
             table = parquet.read_table(source) if is_parquet else _read_csv(content, name, option, labels)
-    except (ArrowException, OSError, UnicodeDecodeError) as error:
+    except (
+        ArrowException,
+        LookupError,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:  # LookupError: unknown encoding
         # Arrow appends the content of a row with a wrong number of columns; remove it from the message.
         reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
         wrong = f"{option}: {name} cannot be read ({reason})"

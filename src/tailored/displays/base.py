@@ -26,7 +26,7 @@ ColumnLike: TypeAlias = str | int
 #: Maximum length of a name on an axis.
 NAME_WIDTH = 22
 #: Settings of all figures; the salt makes SVG files reproducible.
-RC: Any = {
+RC: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10,
@@ -43,9 +43,9 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 #: Small title below which a figure is drawn.
-NOTE: Any = {"fontsize": 8, "color": "0.35"}
+NOTE: dict[str, Any] = {"fontsize": 8, "color": "0.35"}
 #: Legend with a background, so that it stays readable over markers.
-LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
+LEGEND: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
 
 class ModelDisplay:
@@ -102,7 +102,9 @@ def line_style(i: int) -> dict[str, Any]:
     }
 
 
-def draw_points(ax: Axes, xy: Any, marker: str, color: str, *, filled: bool = True, **style: Any) -> None:
+def draw_points(
+    ax: Axes, xy: Sequence[Array] | Array, marker: str, color: str, *, filled: bool = True, **style: Any
+) -> None:
     """Draw markers at ``xy``, a pair of arrays, without lines."""
     face = color if filled else "white"
     ax.plot(*xy, linestyle="none", marker=marker, color=color, markerfacecolor=face, **style)
@@ -143,7 +145,7 @@ def find_column(column: ColumnLike, names: list[str], argument: str = "column") 
     raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
 
 
-def shortened(name: Any, longest: int = NAME_WIDTH) -> str:
+def shortened(name: object, longest: int = NAME_WIDTH) -> str:
     """Return a name that fits on an axis, without control characters and with "$" escaped (matplotlib's math mode)."""
     return printable(shorten(str(name), longest)).replace("\n", "�").replace("$", r"\$")
 

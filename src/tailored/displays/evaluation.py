@@ -66,7 +66,7 @@ class RowsDisplay(ModelDisplay):
 
     def _draw_coverage(self, ax: Axes) -> None:
         ax.axhline(self.evaluation.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
-        style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
+        style: dict[str, Any] = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
         style["label"] = "empirical, ± 2 standard errors"
         ax.errorbar(self._x, self.evaluation.covered[0], 2.0 * self.evaluation.covered_error[0], **style)
         ticks = np.linspace(0.0, 1.0, 6)
@@ -196,7 +196,7 @@ class CalibrationDisplay(ModelDisplay):
         ax.plot([0, 1], [0, 1], color="0.35", linestyle="--", linewidth=1.0, label="perfectly calibrated")
         low, high = (np.clip(self.prob_true + side * self.standard_errors, 0, 1) for side in (-2.0, 2.0))
         bars = [self.prob_true - low, high - self.prob_true]
-        style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 2}
+        style: dict[str, Any] = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 2}
         ax.errorbar(self.prob_pred, self.prob_true, bars, label="observed, ± 2 standard errors", **style)
         ends = np.concatenate([self.prob_pred, low, high])
         limits = max(float(ends.min()) - 0.03, -0.02), min(float(ends.max()) + 0.03, 1.02)

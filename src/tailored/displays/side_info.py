@@ -152,7 +152,7 @@ class RepresentationDisplay(_SideInfoDisplay):
         few, d = self.has_few_values, len(self.names)
         x = np.arange(len(self.grid)) if few else self.grid
         half = 0.5 * (x[1] - x[0] if len(x) > 1 else 1.0)
-        style: Any = {"extent": (x[0] - half, x[-1] + half, d - 0.5, -0.5), "aspect": "auto"}
+        style: dict[str, Any] = {"extent": (x[0] - half, x[-1] + half, d - 0.5, -0.5), "aspect": "auto"}
         limit, label = float(np.abs(self.values).max()), "diagonal of τ(s)"
         if self.kind == "direction":
             label, bounds = "leading eigenvector of τ(s)", 100.0 * np.quantile(self.shares, [0.0, 1.0])
@@ -168,7 +168,7 @@ class RepresentationDisplay(_SideInfoDisplay):
         ax.set_xlabel(shortened(self.column, 40))
 
 
-def along_side_info(tasks: TaskSet, column: Any) -> tuple[str, Array, TaskSet]:
+def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, TaskSet]:
     """Return a column's name, a grid over its range among the tasks, and a task without rows for each grid point.
 
     The other columns of the side information are fixed at their medians, or at their most frequent categories.
@@ -185,8 +185,8 @@ def along_side_info(tasks: TaskSet, column: Any) -> tuple[str, Array, TaskSet]:
     grid = np.unique(varied)
     grid = grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], N_GRID)
     table = np.empty((len(grid), len(names)), dtype=tasks.side_info.dtype)
-    for i, (values, column) in enumerate(zip(known, numbers, strict=True)):
-        table[:, i] = Counter(values).most_common(1)[0][0] if column is None else np.median(column)
+    for i, (values, numeric) in enumerate(zip(known, numbers, strict=True)):
+        table[:, i] = Counter(values).most_common(1)[0][0] if numeric is None else np.median(numeric)
     table[:, j] = grid
     n, X = len(grid), dense(tasks.X[:0])
     empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)

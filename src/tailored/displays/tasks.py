@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..gaussian.errors import as_one
 from ..gaussian.mixture import Want
 from ..tasks.encoding import ROW_VALUES
-from ..tasks.rows import batches, dense, dense_rows
+from ..tasks.rows import dense, dense_rows
 from ..tasks.task_set import TaskSet
 from .base import (
     LEGEND,
@@ -110,7 +110,7 @@ class EffectsDisplay(ModelDisplay):
             origin, fixed, line = self.prior, 0.0, "prior mean of the task"
         order = np.argsort(self.effects - origin, kind="stable")[ranks]
         effects, lower, upper = ((each - origin)[order] for each in (self.effects, self.lower, self.upper))
-        y = np.arange(len(order))
+        y = np.arange(float(len(order)))
         interval = f", with {100 * self.coverage:g} % interval" if np.isfinite(lower).all() else ""
         if interval:
             ax.hlines(y, lower, upper, color="0.55", linewidth=1.0, zorder=2)
@@ -119,7 +119,12 @@ class EffectsDisplay(ModelDisplay):
             ax.axvline(fixed, color="0.35", linestyle="--", linewidth=1.0, label=line, zorder=1)
             outside = (lower > fixed) | (upper < fixed)
         for chosen, name in ((~outside, "interval contains it"), (outside, "interval excludes it")):
-            style: Any = {"markersize": 4.5, "markeredgewidth": 0.8, "zorder": 3, "filled": chosen is outside}
+            style: dict[str, Any] = {
+                "markersize": 4.5,
+                "markeredgewidth": 0.8,
+                "zorder": 3,
+                "filled": chosen is outside,
+            }
             if interval and fixed is not None and chosen.any():
                 style["label"] = name
             draw_points(ax, (effects[chosen], y[chosen]), "o", PALETTE[0], **style)
@@ -182,13 +187,19 @@ class ShrinkageDisplay(ModelDisplay):
         own, tailored, mean = self.own[kept], self.tailored[kept], self.fixed_effects
         alpha = float(np.clip(25.0 / max(len(own), 1), 0.15, 0.8))
         # Widths are relative to the axes, because arrow heads of a fixed size would hide short arrows.
-        arrows: Any = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
+        arrows: dict[str, Any] = {
+            "angles": "xy",
+            "scale_units": "xy",
+            "scale": 1.0,
+            "width": 0.0022,
+            "headwidth": 5.0,
+        }
         ax.quiver(*own.T, *(tailored - own).T, color="0.45", alpha=alpha, minlength=0.0, zorder=2, **arrows)
         size = 4.0 if len(own) <= 60 else 2.5
         draw_points(ax, own.T, "o", "0.45", filled=False, markersize=size, label="own fit", zorder=3)
         draw_points(ax, tailored.T, "s", PALETTE[0], markersize=size, label="tailored fit", zorder=4)
         if mean is not None:
-            style: Any = {"markeredgecolor": "white", "markersize": 11, "zorder": 5}
+            style: dict[str, Any] = {"markeredgecolor": "white", "markersize": 11, "zorder": 5}
             draw_points(ax, mean, "X", "black", label="fixed effects", **style)
         _frame_plane(ax, np.concatenate([own, tailored]), self.columns)
         ax.legend(loc="best", **LEGEND)
@@ -239,20 +250,13 @@ class ComponentsDisplay(ModelDisplay):
                 f"learner: the prior of {type(learner).__name__} has no components. This display needs an "
                 "EmpiricalBayesLearner without the low-rank plus diagonal prior for many columns."
             )
-        responsibilities, weights = [], []
-        for batch in batches(prior.residual_tasks(tasks)):
-            statistics = prior.statistics(batch)
-            expected, shift = (
-                statistics.posterior(mixture, Want(means=True)),
-                mixture.effects(statistics.side),
-            )
-            responsibilities.append(expected.shares)
-            weights.append(expected.mean if shift is None else expected.mean - shift)
-        coefficients = scaling.raw_weights(np.concatenate(weights))
+        statistics = prior.statistics(prior.residual_tasks(tasks))
+        posterior, shift = statistics.posterior(mixture, Want(means=True)), mixture.effects(statistics.side)
+        coefficients = scaling.raw_weights(posterior.mean if shift is None else posterior.mean - shift)
+        shares = posterior.shares
         if columns is None:
             columns = most_varying(learner, coefficients)[:2]
         chosen = _find_pair(columns, names)
-        shares = np.concatenate(responsibilities)
         if mixture.has_atoms:
             # Draw one ellipse for the whole mixture; hundreds of ellipses would hide the tasks.
             mixture, shares = as_one(mixture), np.ones((len(shares), 1))
@@ -384,7 +388,7 @@ class TaskFitDisplay(ModelDisplay):
         if np.isfinite(self.lower).all():
             interval = f"{100.0 * self.coverage:g} % prediction interval"
             ax.fill_between(self.grid, self.lower, self.upper, color="0.88", linewidth=0, label=interval)
-        lines: Any = {
+        lines: dict[str, Any] = {
             "prior, without rows": (self.prior, "^", "--"),
             "tailored fit": (self.prediction, "s", "-"),
         }

@@ -70,6 +70,17 @@ class MeanCovariance(Record):
         D[:, self.row, np.arange(len(self.row))] = u[:, self.column]
         return np.asarray(D @ np.nan_to_num(self.covariance) @ D.transpose(0, 2, 1))
 
+    def deviations(self, change: Array, side: Array | None, n_tasks: int) -> Array:
+        """Return standard errors (T, c) of ``change`` (c, d) times the prior means of tasks; unknown entries count as zero."""
+        u = np.ones((n_tasks, 1)) if side is None else np.hstack([np.ones((n_tasks, 1)), side])
+        out = np.empty((n_tasks, len(change)))
+        for j, weights in enumerate(change[:, self.row]):
+            at = np.flatnonzero(weights)
+            entries = u[:, self.column[at]] * weights[at]
+            known = np.nan_to_num(self.covariance[np.ix_(at, at)])
+            out[:, j] = np.einsum("tp,tp->t", entries @ known, entries)
+        return np.sqrt(np.maximum(out, 0.0))
+
 
 def as_one(model: Mixture) -> Mixture:
     """Return a model with one Gaussian that has the mean and covariance of the mixture."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from os import PathLike
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -43,17 +44,20 @@ from ..priors.base import (
 from ..priors.draws import JointRows
 from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.model import effects_frame
+from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
-from ..tasks.rows import Array, column_range, task_means
+from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading, totals
 from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 
+#: Number, fraction or range of support rows; None for the learner's own.
+SupportLike = float | tuple[float, float] | None
+RandomLike = int | np.random.RandomState | np.random.Generator | None
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
@@ -90,7 +94,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     clip: Any = None
     n_jobs: int | None
     fit_intercept: bool
-    random_state: Any
+    random_state: RandomLike
     device: Any = None
     feature_map: Any = None
     rank: int | None = None
@@ -124,7 +128,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _feature_names(self) -> NDArray[Any] | None:
         return getattr(self, "feature_names_in_", None)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
         The file contains all that `adapt`, `predict` and `score` need, but no training rows.  It cannot contain a feature map
@@ -218,7 +222,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             return clip
         return min(before[0], clip[0]), max(before[1], clip[1])
 
-    def _feature_range(self, X: Any) -> Array:
+    def _feature_range(self, X: Matrix) -> Array:
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
         The bounds are rounded outwards by up to 1/32 of the range, so that model files contain no values of training rows.
@@ -233,9 +237,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return np.where(high > low, rounded, (low, high))
 
     def _seed(self) -> int:
-        rng: Any = check_rng(self.random_state)
-        draw = rng.integers if isinstance(rng, np.random.Generator) else rng.randint
-        return int(draw(np.iinfo(np.int32).max))
+        rng, stop = check_rng(self.random_state), np.iinfo(np.int32).max
+        return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
     def _is_new_stream(self) -> bool:
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
@@ -286,7 +289,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def adapt_many(
         self,
-        tasks: Any,
+        tasks: RowsLike | None = None,
         y: ValuesLike = None,
         *,
         groups: ValuesLike = None,
@@ -297,8 +300,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
-            Torch tensors on the ``device`` of the learner are also accepted, if it has one.
+        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``, optional
+            Torch tensors on the ``device`` of the learner are also accepted, if it has one.  Without rows, the models are those
+            of the prior for each row of ``side_info``; see `coefficients`.
         **row_values : arrays (n,)
             ``sample_weight``, ``frequency_weight`` and ``exposure``, see `TaskSet`.
         """
@@ -306,7 +310,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
-        tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
+        if tasks is None:
+            reading.refuse_other_arguments(
+                "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
+            )
+            tasks = reading.read_contexts(self, side_info)
+        else:
+            tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = self.prior_.weights_on_device(tensors).cpu().numpy()
@@ -314,13 +324,35 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
         return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
 
+    def coefficients(self, side_info: SideInfoLike, *, return_std: bool = False) -> Any:
+        """Return the expected coefficients of tasks with this side information, before any of their rows is observed.
+
+        They are ``coef_`` and ``intercept_`` of ``adapt(side_info=s)``, for many s in one call.
+
+        Parameters
+        ----------
+        side_info : array or dataframe with a row per task, or mapping from label to row
+        return_std : bool, default=False
+            Also return standard errors: of the estimated mean of the coefficients, not of the differences between tasks with the
+            same side information.  The covariances and the relevance of the side information are treated as known.
+
+        Returns
+        -------
+        array (T, d), or (T, d + 1) with an intercept, which is last; with ``return_std`` a pair of such arrays
+            In the user's units.  Effects that all tasks share are not included; see `TaskRegressor.shared_effect`.
+        """
+        check_is_fitted(self, "prior_")
+        tasks = reading.read_contexts(self, side_info)
+        weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
+        return (weights, errors_of_means(self, tasks)) if return_std else weights
+
     def representation(
         self,
         X: RowsLike | None = None,
         y: ValuesLike = None,
         *,
         side_info: SideInfoLike = None,
-        columns: Any = None,
+        columns: list[int] | None = None,
     ) -> Array:
         """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
@@ -381,7 +413,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             labels = read_labels(groups, "groups")
         if len(labels) != X.shape[0]:
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
-        positions = positions_of(labels, self.task_labels_)
+        positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
@@ -389,7 +421,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 missing = "new tasks are predicted without side information, which `fit` had. Pass it."
                 warn(f"side_info: {missing}")
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(self, X, labels, new, side_info, like)
+            empty, task = reading.tasks_without_rows(self, labels, new, side_info, like)
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
@@ -400,8 +432,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def predict_tasks(
         self,
-        query: Any,
-        support: Any = None,
+        query: RowsLike,
+        support: RowsLike | None = None,
         *,
         coverage: float | None = 0.9,
         task: str | None = None,
@@ -462,7 +494,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return reading.prediction_table(found._asdict(), query, order, labels)
 
     def _read_query(
-        self, query: Any, support: Any, task: Any, target: Any, side_info: SideInfoLike, exposure: Any
+        self,
+        query: RowsLike,
+        support: RowsLike | None,
+        task: str | None,
+        target: str | None,
+        side_info: SideInfoLike,
+        exposure: str | None,
     ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
         """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
         if side_info is not None:
@@ -486,7 +524,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
         if not hasattr(self, "task_posterior_"):
             return np.full(len(tasks), -1, dtype=np.intp)
-        positions = positions_of(tasks.labels, self.task_labels_)
+        positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
         if support is not None:
             positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         numbered = all(
@@ -501,26 +539,26 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def sample(
         self,
-        query: Any,
-        support: Any = None,
+        query: RowsLike,
+        support: RowsLike | None = None,
         *,
         n_draws: int = 1000,
         task: str | None = None,
         target: str | None = None,
         side_info: SideInfoLike = None,
         exposure: str | None = None,
-        random_state: Any = None,
+        random_state: RandomLike = None,
     ) -> Array:
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
         The draws include the posterior of the coefficients, which the rows of a task share, the errors of the fixed effects,
-        which all tasks share, and the noise, or the distribution of classes or counts.  Variances are taken as known.
-        Draws are not calibrated.
+        which all tasks share, and the noise, or the distribution of classes or counts.  Variances are treated as known.  The
+        draws are those of the model: unlike intervals, they are not calibrated.
 
         Parameters
         ----------
         query, support, task, target, side_info, exposure
-            See `predict_tasks`.
+            See `predict_tasks`.  Training tasks need their rows as support.
         n_draws : int, default=1000
         random_state : int, RandomState, Generator or None, default=None
             Seed of the draws.
@@ -539,11 +577,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def predict_totals(
         self,
-        query: Any,
-        support: Any = None,
+        query: RowsLike,
+        support: RowsLike | None = None,
         *,
-        by: Any = None,
-        weights: Any = None,
+        by: str | ValuesLike = None,
+        weights: str | ValuesLike = None,
         statistic: str = "total",
         coverage: float = 0.9,
         task: str | None = None,
@@ -551,14 +589,18 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         side_info: SideInfoLike = None,
         exposure: str | None = None,
         n_draws: int = 1000,
-        random_state: Any = 0,
+        random_state: RandomLike = 0,
     ) -> Any:
         """Predict totals or means of the targets of many rows, with intervals, and return one table.
+
+        The distribution of a total is that of the model, see `sample`.  For numbers, the variances of coefficients and noise are
+        multiplied by a calibrated factor: the mean ratio of actual to implied variances of held-out rows, given as many support
+        rows.  With fewer than about 100 training tasks, intervals of totals are too narrow, because variances are treated as known.
 
         Parameters
         ----------
         query, support, task, target, side_info, exposure
-            See `predict_tasks`.
+            See `predict_tasks`.  Training tasks need their rows as support.
         by : str, array (n,) or None, default=None
             Column of the query, or labels of its rows, whose values get a total each; "task" for the tasks of a TaskSet.  None
             is one total of all rows.
@@ -595,7 +637,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError("query: it has no rows; pass at least one")
         return totals.joint_rows(self, method, tasks, observed), order
 
-    def _predict_known(self, tasks: TaskSet, positions: Any, coverage: float | None) -> Predicted:
+    def _predict_known(
+        self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
+    ) -> Predicted:
         """Predict rows of training tasks at these positions."""
         if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
             reason = "their posterior covariances were not stored. Pass their rows as support."
@@ -615,13 +659,15 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return how many, and which, rows of new tasks the user expects to observe."""
         return SupportSampling()
 
-    def _sampling(self, n_support: Any, order: str | None) -> SupportSampling:
+    def _sampling(self, n_support: SupportLike, order: str | None) -> SupportSampling:
         """Return the sampling for these arguments; the default for None is `_support_sampling`."""
         expected = self._support_sampling()
         n_support = expected.support if n_support is None else n_support
         return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
 
-    def _split(self, tasks: TaskSet, n_support: Any, order: str | None, rng: Any) -> tuple[TaskSet, TaskSet]:
+    def _split(
+        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomLike
+    ) -> tuple[TaskSet, TaskSet]:
         """Split tasks into support and query rows."""
         sampling = self._sampling(n_support, order)
         return tasks.support_query(sampling.typical, random_state=rng, shuffle=not sampling.in_order)
@@ -633,7 +679,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         *,
         n_support: float | int | None = None,
         order: str | None = None,
-        loss: Any = None,
+        loss: str | Loss | None = None,
     ) -> Array:
         """Return the error of each task on rows that were not used to adapt its model.
 
@@ -708,7 +754,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
-        n_support: Any = None,
+        n_support: SupportLike = None,
         order: str | None = None,
     ) -> Self:
         """Calibrate prediction intervals on held-out tasks.

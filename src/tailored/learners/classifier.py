@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -21,11 +22,11 @@ from ..files.format import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
 from ..summaries.summary import Summary
-from ..tasks.encoding import class_positions, target_positions
+from ..tasks.encoding import TaskColumns, class_positions, target_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-from .base import ROUTED
+from .base import ROUTED, SupportLike
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments, tasks_to_score
 from .task_regressor import TaskRegressor
@@ -45,7 +46,7 @@ def _probabilities(columns: Sequence[Array]) -> Array:
     return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
-def _targets(codes: Any, n_classes: int) -> list[Array]:
+def _targets(codes: NDArray[Any], n_classes: int) -> list[Array]:
     """Return the binary targets of each model: one model for the second class, or one per class if there are more than two."""
     return [(codes == k).astype(float) for k in ((1,) if n_classes == 2 else range(n_classes))]
 
@@ -81,7 +82,7 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
     def _codes(self, y: ValuesLike) -> Array:
         return class_positions(native(self.classes_), native(np.asarray(y)))
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file without pickle; `tailored.load` reads it back."""
         check_is_fitted(self, "classes_")
         save(path, self)
@@ -282,11 +283,11 @@ class EmpiricalBayesClassifier(_Classifier):
 
     def predict_tasks(
         self,
-        query: Any,
-        support: Any = None,
+        query: RowsLike,
+        support: RowsLike | None = None,
         *,
-        task: Any = None,
-        target: Any = None,
+        task: TaskColumns | None = None,
+        target: str | None = None,
         side_info: SideInfoLike = None,
     ) -> Any:
         """Predict probabilities for rows of many tasks, and return one table.
@@ -333,7 +334,7 @@ class EmpiricalBayesClassifier(_Classifier):
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
-        n_support: Any = None,
+        n_support: SupportLike = None,
         order: str | None = None,
     ) -> float:
         """Return the accuracy on the query rows after adapting to the support rows of each task.

@@ -24,7 +24,7 @@ from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
-from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
+from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import OutOfFold, SharedEffects, check_regressor, default_regressors
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
@@ -252,7 +252,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 self._fit_tasks(tasks, seed, validation)
         return self
 
-    def _warn_about(self, tasks: TaskSet, names: Any = None) -> None:
+    def _warn_about(self, tasks: TaskSet, names: NDArray[Any] | None = None) -> None:
         for text in data_notes(tasks, names, may_vary=self.varying is None):
             warn(f"fit: {text}")
 
@@ -393,23 +393,7 @@ class EmpiricalBayesLearner(MetaLearner):
             together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
         # A quantile is the median plus a calibrated multiple of the standard deviation.
         loss = self.loss_ if quantile is None else Absolute()
-        sampling, varying = self._support_sampling(), self._varying_positions(together)
-        settings = Settings(
-            loss,
-            bool(self.fit_intercept),
-            clip,
-            seed,
-            self.n_jobs,
-            sampling,
-            self.device,
-            varying,
-            self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
-            {} if self.encoding_ is None else self.encoding_.levels,
-            self._n_folds,
-            self.covariance,
-            bool(self.reml),
-            self._time_position(together),
-        )
+        settings = self._settings(loss, clip, together)
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.prior.side
         scaling = None if running is None else running.prior.scaling
@@ -438,6 +422,24 @@ class EmpiricalBayesLearner(MetaLearner):
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
         return learned, ordered
+
+    def _settings(self, loss: Loss, clip: tuple[float, float] | None, tasks: TaskSet) -> Settings:
+        return Settings(
+            loss,
+            bool(self.fit_intercept),
+            clip,
+            self._stream.seed,
+            self.n_jobs,
+            self._support_sampling(),
+            self.device,
+            self._varying_positions(tasks),
+            self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
+            {} if self.encoding_ is None else self.encoding_.levels,
+            self._n_folds,
+            self.covariance,
+            bool(self.reml),
+            self._time_position(tasks),
+        )
 
     def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
         """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
@@ -561,7 +563,7 @@ def _statistics(
     source: TaskSource,
     labels: NDArray[Any],
     scaling: Scaling,
-    side: Any,
+    side: SideFeatures | None,
     response: Response,
     shared: OutOfFold | None = None,
     effects: SharedEffects | None = None,

@@ -10,7 +10,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -31,8 +30,7 @@ from ..exceptions import ConstantRepresentationWarning
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.maps import GivenMap, check_features
 from ..priors.representation import RepresentationPrior
-from ..representation.bias import BIASES, Bias
-from ..representation.conditioning import Conditioning, Constant, Given
+from ..representation.conditioning import BIASES, Bias, Conditioning, Constant, Given
 from ..representation.factored import Factored
 from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
 from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
@@ -107,7 +105,7 @@ class PaperLearner(MetaLearner):
     def _n_weights(self) -> int:
         return self.n_features_in_ + bool(self.fit_intercept)
 
-    def _constant(self, theta: ArrayLike | None, name: str) -> Array:
+    def _constant(self, theta: float | Array | None, name: str) -> Array:
         """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
         theta, d = 1.0 if theta is None else theta, self._n_weights
         if np.ndim(theta) == 0:

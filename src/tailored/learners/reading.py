@@ -11,6 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .._utils.frames import (
+    Frame,
     RowsLike,
     SideInfoLike,
     ValuesLike,
@@ -45,7 +46,9 @@ from ..tasks.reading import (
     group_labels,
     group_rows,
     group_tasks,
+    label_array,
     positions_of,
+    read_side_info,
     side_by_rows,
 )
 from ..tasks.rows import LIMIT, Scaling
@@ -107,7 +110,7 @@ def feature_names(model: Model) -> NDArray[Any] | None:
     return getattr(model, "feature_names_in_", None)
 
 
-def refuse_other_arguments(has_them: str, **arguments: Any) -> None:
+def refuse_other_arguments(has_them: str, **arguments: object) -> None:
     """Raise TypeError if an argument is not None; ``has_them`` is the reason."""
     for name, value in arguments.items():
         if value is not None:
@@ -164,6 +167,24 @@ def _check_names_of_rows(
         validate_data(model, X, reset=reset, skip_check_array=True)
 
 
+def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
+    """Return a task without rows for each row of side information: of an array, of a frame, or of a mapping by label."""
+    values = side_info
+    if isinstance(side_info, Mapping):
+        labels = list(side_info)
+    elif hasattr(side_info, "index") and not callable(side_info.index):
+        labels = list(side_info.index)  # of pandas
+    else:
+        values = side_info if is_frame(side_info) else np.asarray(side_info)
+        labels = list(range(len(values)))
+    if not labels:
+        raise ValueError("side_info: there are no rows; pass a row for each task")
+    names = feature_names(learner)
+    rows = np.zeros((len(labels), learner.n_features_in_))
+    tasks = TaskSet(rows, np.zeros(len(labels)), label_array(labels), values).without_rows()
+    return _align_side_info(learner, tasks.replace(feature_names=names))
+
+
 def check_tasks(
     learner: Learner, tasks: TaskSet, *, reset: bool = False, has_targets: bool = True
 ) -> TaskSet:
@@ -203,7 +224,7 @@ def check_tasks(
     return tasks
 
 
-def _as_signs(learner: Learner, labels: Any, *, reset: bool) -> Any:
+def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLike:
     """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as classes."""
     if not isinstance(learner.loss_, MarginLoss) or labels is None:
         return labels
@@ -218,15 +239,6 @@ def _as_signs(learner: Learner, labels: Any, *, reset: bool) -> Any:
     if not hasattr(learner, "classes_"):
         return labels
     return 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
-
-
-def side_by_label(learner: Learner, side_info: SideInfoLike) -> Any:
-    """Return side information as a mapping from label to row, if it is a frame with the task column of `fit`."""
-    task = learner.columns_in_["task"]
-    frame = read_frame(side_info, "side_info") if is_frame(side_info) and isinstance(task, str) else None
-    if frame is None or task not in frame.columns or frame[task].is_duplicated().any():
-        return side_info
-    return dict(zip(frame[task].to_list(), frame.drop(task).rows(named=True), strict=True))
 
 
 def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
@@ -373,22 +385,29 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
 
 def tasks_without_rows(
     learner: Learner,
-    X: Any,
     labels: NDArray[Any],
     chosen: NDArray[np.bool_],
     side_info: SideInfoLike,
     like: Sequence[Any],
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows as tasks without rows, and the position of each chosen row's task."""
-    side_info = side_by_rows(side_by_label(learner, side_info), group_labels(labels), like)
+    task = () if learner.encoding_ is None else learner.encoding_.task_columns
+    side_info = side_by_rows(side_info, group_labels(labels), like, task)
     if isinstance(side_info, SideInfo) and side_info.values is not None:
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
         # An array has a row for each row of X; frames and mappings are searched by label.
         table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
         side_info = table[chosen]
-    tasks = TaskSet(X[chosen], np.zeros(int(chosen.sum())), labels[chosen], side_info)
-    return _align_side_info(learner, tasks.without_rows()), positions_of(labels[chosen], tasks.labels)
+    grouping = group_labels(labels[chosen])
+    side = read_side_info(side_info, grouping, task=task)
+    tasks = no_tasks(learner.n_features_in_).replace(
+        offsets=np.zeros(len(grouping.labels) + 1, dtype=np.int64),
+        labels=grouping.labels,
+        side_info=side.values,
+        side_names=side.names,
+    )
+    return _align_side_info(learner, tasks), grouping.codes
 
 
 def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
@@ -496,13 +515,11 @@ def read_table(
     if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
-    side, features = learner.columns_in_["side_info"], feature_names(learner)
+    side = learner.columns_in_["side_info"]
     if side is None or encoding is not None or side_info is not None or not set(side) <= set(frame.columns):
         side = []  # `LongTable` finds the side information columns of an encoding
     if encoding is not None:
         columns = [column.name for column in encoding.features]
-    elif features is not None:
-        columns = list(features)
     else:
         columns = other_columns(frame.columns, (*as_columns(task), target, exposure, *side))
         if len(columns) != n_features:
@@ -532,7 +549,10 @@ def read_table(
 
 
 def prediction_table(
-    columns: Mapping[str, NDArray[np.float64]], query: Any, order: NDArray[np.intp], task: Any
+    columns: Mapping[str, NDArray[np.float64]],
+    query: Frame | TaskSet,
+    order: NDArray[np.intp],
+    task: TaskColumns,
 ) -> Any:
     """Return columns of predictions next to the task labels: a frame like the query, or a structured array.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, field
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -31,13 +32,12 @@ from .._utils.validation import (
 )
 from ..files.format import save
 from ..losses import get_loss
-from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict
+from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, products
 from ..priors.representation import RepresentationPrior
-from ..representation.bias import Bias
-from ..representation.conditioning import Constant
+from ..representation.conditioning import Bias, Constant
 from ..tasks.encoding import Encoding, missing_exposure
 from ..tasks.reading import positions_of
-from ..tasks.rows import Array, Scaling, dense, dense_rows
+from ..tasks.rows import Array, Matrix, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .reading import check_exposure, read_rows
@@ -80,8 +80,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     ----------
     coef_ : array (d,)
     intercept_ : float
-        Coefficients and intercept.  Predictions also contain the shared effects of the learner (curves,
-        products, a shared regressor), if it has any.
+        Coefficients and intercept.  Predictions also contain `shared_effect`.
     representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
         θ and b, computed on access.
     dual_gap_ : float
@@ -127,7 +126,11 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @classmethod
     def adapted(
-        cls, prior: Prior, task: TaskSet, feature_names: Any = None, encoding: Encoding | None = None
+        cls,
+        prior: Prior,
+        task: TaskSet,
+        feature_names: NDArray[Any] | None = None,
+        encoding: Encoding | None = None,
     ) -> Self:
         """Return the model of one task under a learned prior; the task may have no rows.
 
@@ -274,7 +277,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             return self._support
         return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
-    def _inputs(self, X: RowsLike, exposure: ValuesLike) -> tuple[Any, Array | None]:
+    def _inputs(self, X: RowsLike, exposure: ValuesLike) -> tuple[Matrix, Array | None]:
         """Return validated rows and exposures; columns of tables are found by name."""
         if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
             check_is_fitted(self, "coef_")
@@ -290,6 +293,18 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         predict their mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.
         """
         return self._predicted(*self._inputs(X, exposure), None).prediction
+
+    def shared_effect(self, X: RowsLike) -> Array:
+        """Return the part of the linear predictor that all tasks share, (n,): curves, products, categories and regressors.
+
+        With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless predictions are clipped or
+        noise is correlated in time.  It is zero if there is no such part.
+        """
+        X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
+        task = np.zeros(X.shape[0], dtype=np.intp)
+        rows, part = prior.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
+        own, every = (products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X))
+        return np.asarray(part + own - every)
 
     def predict_interval(self, X: RowsLike, coverage: float = 0.9, exposure: ValuesLike = None) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
@@ -329,7 +344,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         # The standard deviation does not depend on the coverage. The bounds of a small coverage are always finite.
         return self._predicted(*inputs, 0.01).std
 
-    def _predicted(self, X: Any, exposure: Array | None, coverage: float | None) -> Predicted:
+    def _predicted(self, X: Matrix, exposure: Array | None, coverage: float | None) -> Predicted:
         self._prior.warn_far_rows(X, getattr(self, "feature_names_in_", None))
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
@@ -341,7 +356,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             task = np.zeros(X.shape[0], dtype=np.intp)
             return predict(self._prior, self._posterior, X, task, coverage, exposure=exposure)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
         The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model, these are
@@ -393,10 +408,10 @@ class AdaptedTasks:
     def __init__(
         self,
         prior: Prior,
-        labels: Any,
+        labels: NDArray[Any],
         weights: Any,
         tasks: TaskSet | None = None,
-        feature_names: Any = None,
+        feature_names: NDArray[Any] | None = None,
         encoding: Encoding | None = None,
     ) -> None:
         self.labels, self.weights_ = labels, weights

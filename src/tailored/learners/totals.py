@@ -40,7 +40,9 @@ def joint_rows(learner: Learner, method: str, tasks: TaskSet, support: TaskSet |
         found = f"the model predicts the {prior.quantile:g} quantile of rows, and quantiles do not add up"
         raise ValueError(f"{method}: {found}; fit with loss='squared'")
     adapted = tasks.without_rows() if support is None else support.support_of(tasks)
-    known = positions_of(tasks.labels, getattr(learner, "task_labels_", tasks.labels[:0])) >= 0
+    known = (
+        positions_of(tasks.labels, getattr(learner, "task_labels_", tasks.labels[:0]), same_kind=True) >= 0
+    )
     if (missing := known & (adapted.sizes == 0)).any():
         found = f"training task {name_some(native(tasks.labels[missing]))} of query has no rows here"
         raise ValueError(

@@ -15,8 +15,7 @@ from .._utils.validation import check_choice, check_int, check_positive, check_s
 from ..feature_maps import FeatureMap
 from ..feature_maps.maps import check_features
 from ..losses import Absolute, Loss
-from ..representation.bias import Bias
-from ..representation.conditioning import Conditioning
+from ..representation.conditioning import Bias, Conditioning
 from ..tasks.rows import BATCH_FLOATS, Rows, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving

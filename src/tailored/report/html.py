@@ -9,10 +9,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._version import __version__
 from ..displays.base import RC, pyplot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Delimiter, decimal mark and encoding of CSV files.
 CsvFormat: TypeAlias = tuple[str, str, str]
@@ -39,7 +42,7 @@ def figures(axes: Sequence[Any], *alts: str) -> str:
     return f'<figure><div class="pair">{images}</div></figure>'
 
 
-def image(figure: Any, alt: str) -> str:
+def image(figure: Figure, alt: str) -> str:
     """Return a figure as an embedded SVG image, and close it."""
     file, plt = io.BytesIO(), pyplot()
     with plt.rc_context(RC):

@@ -81,15 +81,8 @@ def write_report(
     target, note, has_classes = str(learner.columns_in_["target"] or "the target"), "", is_classifier(learner)
     title = title or f"{len(tasks):,} tailored models of {target}"
     if evaluation is None:
-        sample = _evaluation_sample(tasks, random_state)
-        loss = Bernoulli() if has_classes else learner.loss_
-        methods = {**usual_methods(loss), "tailored": clone(learner)}
-        options: Any = {"coverage": coverage, "random_state": random_state, "progress": progress}
-        evaluation = evaluate(sample, methods, loss=loss, **options)
-        if len(sample) < len(tasks):
-            note = f" A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated."
-        if len(evaluation.labels) < len(sample):
-            note += f" Tasks with at most {evaluation.supports[-1]} rows were only used for fitting."
+        options: dict[str, Any] = {"coverage": coverage, "random_state": random_state, "progress": progress}
+        evaluation, note = _evaluate(learner, tasks, **options)
     sections = EvaluationSections(evaluation, target, csv_format)
     content = {"Predictions": sections.predictions()}
     if evaluation.has_intervals:
@@ -114,12 +107,21 @@ def write_report(
     return Path(out)
 
 
-def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
-    """Return all tasks, or a random sample of them, so that a page takes minutes and not hours."""
-    order = np.random.default_rng(seed).permutation(len(tasks))[:MAX_EVALUATED_TASKS]
+def _evaluate(learner: Any, tasks: TaskSet, random_state: int, **options: Any) -> tuple[Evaluation, str]:
+    """Evaluate all tasks, or a random sample of them, so that a page takes minutes and not hours; return a note."""
+    order = np.random.default_rng(random_state).permutation(len(tasks))[:MAX_EVALUATED_TASKS]
     n = int(np.searchsorted(np.cumsum(tasks.sizes[order]), MAX_EVALUATED_ROWS, "right"))
     n = max(n, min(10, len(order)))
-    return tasks if n >= len(tasks) else tasks[np.sort(order[:n])]
+    sample = tasks if n >= len(tasks) else tasks[np.sort(order[:n])]
+    loss = Bernoulli() if is_classifier(learner) else learner.loss_
+    methods = {**usual_methods(loss), "tailored": clone(learner)}
+    evaluation = evaluate(sample, methods, loss=loss, random_state=random_state, **options)
+    note = ""
+    if len(sample) < len(tasks):
+        note = f" A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated."
+    if len(evaluation.labels) < len(sample):
+        note += f" Tasks with at most {evaluation.supports[-1]} rows were only used for fitting."
+    return evaluation, note
 
 
 def _model(summary: Summary, csv_format: CsvFormat) -> str:
@@ -192,7 +194,11 @@ class EvaluationSections:
         rows = np.asarray(table["support"]) == evaluation.supports[-1]
         columns = {name: np.asarray(table[name])[rows] for name in ("task", "target", "prediction")}
         axes, arrays = new_axes(2), (columns["target"], columns["prediction"])
-        style: Any = {"subsample": 1_000, "random_state": 0, "scatter_kwargs": {"s": 7, "alpha": 0.5}}
+        style: dict[str, Any] = {
+            "subsample": 1_000,
+            "random_state": 0,
+            "scatter_kwargs": {"s": 7, "alpha": 0.5},
+        }
         for ax, kind in zip(axes, ("actual_vs_predicted", "residual_vs_predicted"), strict=True):
             PredictionErrorDisplay.from_predictions(*arrays, kind=kind, ax=ax, **style)
             for axis in (ax.xaxis, ax.yaxis):

@@ -1,4 +1,4 @@
-"""Conditioning functions τ(s), and the projected steps of Algorithm 1 on them.
+"""Conditioning functions τ(s) and prior means b(s), and the steps of Algorithm 1 on them.
 
 Every class stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
 
@@ -6,6 +6,10 @@ Every class stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
 
 in its own way: `Constant` has H = 0, `Dense` stores H, and `factored.Factored` a basis of its range.  The package contains
 linear algebra only.
+
+The prior mean of a task's weights is b(s) = B φ(s) + b₀.  `"none"` keeps it at zero (the paper), `"shared"` learns b₀,
+`"conditional"` learns both (the companion method of biased regularisation).  It is unconstrained, so its gradient
+steps need no projection.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Stored
-from .._utils.validation import check_cone, check_shape
+from .._utils.validation import check_choice, check_cone, check_shape
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -215,3 +219,59 @@ class Dense(Conditioning):
     def depends_on_task(self) -> bool:
         # The mean of the iterates leaves rounding errors in an H that is zero.
         return bool(np.abs(self.H).max(initial=0.0) > RANK_TOLERANCE * np.abs(self.C).max(initial=0.0))
+
+
+#: For each value of a learner's ``bias``: whether the mean is learned, and whether it depends on φ.
+BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}
+
+
+class Bias(Stored):
+    """b(s) = B φ(s) + b₀ with the parts that ``kind`` selects: ``constant`` is b₀ (d,), ``linear`` is B (d, k).
+
+    B is (d, 0) unless the kind is "conditional".
+    """
+
+    def __init__(self, kind: str, constant: Array, linear: Array) -> None:
+        self.kind = kind
+        self.moves, self.conditional = BIASES[check_choice("bias", kind, BIASES)]
+        check_shape("constant", constant, None)
+        check_shape("linear", linear, len(constant), None if self.conditional else 0)
+        if not self.moves and constant.any():
+            raise ValueError("constant: must be zero when kind is 'none'")
+        self.constant = constant
+        self.linear = linear
+
+    @classmethod
+    def zero(cls, kind: str, n_features: int, n_side: int) -> Bias:
+        """Return b = 0, the initial value."""
+        conditional = BIASES[kind][1]
+        return cls(kind, np.zeros(n_features), np.zeros((n_features, n_side if conditional else 0)))
+
+    def __call__(self, phi: Array) -> Array:
+        return self.constant + self.linear @ phi if self.conditional else self.constant
+
+    def evaluate(self, phis: Array) -> Array:
+        """Return b at many feature vectors (T, k): an array (T, d)."""
+        if self.conditional:
+            return self.constant + phis @ self.linear.T
+        return np.broadcast_to(self.constant, (len(phis), len(self.constant)))
+
+    def step(self, gradient: Array, phi: Array, step: float, step_linear: float) -> None:
+        """Take a gradient step of b₀ and one of B, in place."""
+        if not self.moves or step == 0:
+            return
+        self.constant -= step * gradient
+        if self.conditional:
+            self.linear -= step_linear * np.outer(gradient, phi)
+        if not (np.isfinite(self.constant).all() and np.isfinite(self.linear).all()):
+            raise OverflowError("the iterate b is no longer finite")
+
+    def accumulate(self, other: Bias, weight: float) -> None:
+        """Update a running average, in place."""
+        if self.moves:
+            self.constant = (1.0 - weight) * self.constant + weight * other.constant
+            self.linear = (1.0 - weight) * self.linear + weight * other.linear
+
+    def copy(self) -> Bias:
+        """Return an independent copy."""
+        return deepcopy(self)

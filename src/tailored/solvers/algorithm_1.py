@@ -13,8 +13,7 @@ from scipy.linalg.blas import dger, dsyrk
 
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
-from ..representation.bias import Bias
-from ..representation.conditioning import Conditioning, Constant, Dense, Iterate, in_cone
+from ..representation.conditioning import Bias, Conditioning, Constant, Dense, Iterate, in_cone
 from ..representation.factored import Change, Factored, slices
 from ..tasks.rows import Array, Rows, dense
 from .surrogate import Surrogate

@@ -171,6 +171,18 @@ def task_effects(
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
+def errors_of_means(learner: Any, tasks: TaskSet) -> Array:
+    """Return standard errors of the prior means of tasks (T, d), in the user's units."""
+    mean, prior = getattr(getattr(learner, "training_summary_", None), "mean", None), learner.prior_
+    if mean is None or not isinstance(prior, MixturePrior):
+        raise ValueError("return_std: the prior of this learner has no standard errors; use return_std=False")
+    return mean.deviations(
+        prior.scaling.target * prior.scaling.back(np.arange(prior.n_weights)),
+        prior.side_features(tasks),
+        len(tasks),
+    )
+
+
 def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
     """Return a table of the coefficients of each task after adapting to its rows; see `MetaLearner.effects`."""
     training, names = getattr(learner, "training_summary_", None), coefficient_names(learner)

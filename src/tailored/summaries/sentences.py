@@ -164,7 +164,7 @@ def _terms(
     return " + ".join(terms if has_intercept else ["0", *terms])
 
 
-def _quoted(name: Any) -> str:
+def _quoted(name: object) -> str:
     """Return a column name as R writes it."""
     text = str(name)
     is_name = text.replace(".", "_").isidentifier() and not text.startswith("_")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from .._utils.progress import printable
 from .._utils.tables import Table, plural, wrap
@@ -49,8 +50,8 @@ class Description:
             f"columns: {plural(len(features), 'feature')}, {len(side)} of side information",
             f"dropped: {dropped or 'nothing'}",
         ]
-        options = {"n_printed": MAX_LISTED, "sentences": _HEADER[-1]}
-        table = Table.of_rows("", _HEADER, [*features, *side], **options)
+        rows = [*features, *side]
+        table = Table.of_rows("", _HEADER, rows, n_printed=MAX_LISTED, sentences=_HEADER[-1])
         return cls(numbers, table, [*data_notes(tasks), *_notes(tasks)])
 
     def to_frame(self) -> Any:
@@ -103,7 +104,9 @@ def _side_info(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
         yield name, "side info", column.kind, text
 
 
-def data_notes(tasks: TaskSet, names: Any = None, *, may_vary: bool = True) -> list[str]:
+def data_notes(
+    tasks: TaskSet, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
+) -> list[str]:
     """Return notes on few tasks and on columns constant overall or, if slopes ``may_vary``, in tasks; ``names`` are those of X."""
     notes = []
     if len(tasks) < 3:
@@ -146,7 +149,7 @@ def _notes(tasks: TaskSet) -> list[str]:
     return notes
 
 
-def hint_about_target(y: Any) -> str:
+def hint_about_target(y: ArrayLike) -> str:
     """Return a hint for targets 0 and 1, or for targets that may be counts, with many zeros, otherwise ""."""
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import narwhals.stable.v1 as nw
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._utils.frames import (
     DECIMAL_ADVICE,
@@ -43,6 +44,9 @@ from .._utils.validation import (
     warn,
 )
 from ..exceptions import UnknownCategoryWarning
+
+if TYPE_CHECKING:
+    from .task_set import TaskSet
 
 #: Minimum number of missing values for an indicator; with fewer, its coefficient could be anything.
 LEAST_MISSING = 10
@@ -199,7 +203,7 @@ class ColumnEncoding(Record):
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
         return np.column_stack([values, missing]) if self.has_missing else values
 
-    def side_value(self, value: Any) -> tuple[float, bool]:
+    def side_value(self, value: object) -> tuple[float, bool]:
         """Return one value of side information as a number, and whether its category is known."""
         if is_missing(value):
             return np.nan, True
@@ -462,13 +466,13 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     return (task,) if isinstance(task, str) else tuple(task)
 
 
-def class_labels(tasks: Any) -> np.ndarray:
+def class_labels(tasks: TaskSet) -> np.ndarray:
     """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
     classes = () if tasks.encoding is None else tasks.encoding.classes
     return np.array(classes)[tasks.y.astype(np.intp)] if classes else tasks.y
 
 
-def target_positions(tasks: Any, classes: Any) -> np.ndarray:
+def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
     """Return the positions of a task set's targets among the classes of a learner."""
     # The table may lack some of the learner's classes.
     return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
@@ -576,24 +580,23 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
         return
     codes, distinct = _coded(column)
     values = [value.strip() for value in distinct]
-    commas = [value for value in values if DECIMAL_COMMA.fullmatch(value)]
     texts = [value for value in values if not _WRITTEN_NUMBER.fullmatch(value)]
-    few = len(values) < MIN_NUMBERS or len(values) - len(texts) < SHARE_OF_NUMBERS * len(values)
-    if commas and all(value in commas or value.isdecimal() for value in values):
-        row = int(np.argmax(codes == values.index(commas[0])))
-        found = f"{title} holds numbers with a comma ({commas[0]!r} in row {row})"
-        raise ValueError(f"{found}. Remove commas that separate thousands. {DECIMAL_ADVICE}")
     fractions = [value for value in values if not value.removeprefix("-").isdecimal()]
-    if few or not fractions:
+    has_commas = not texts and any(DECIMAL_COMMA.fullmatch(value) for value in values)
+    are_numbers = len(values) >= MIN_NUMBERS and len(values) - len(texts) >= SHARE_OF_NUMBERS * len(values)
+    if not fractions or not (are_numbers or has_commas):
         return
     # The first of these values is the reason why the column was not read as numbers.
-    culprits = texts or [value for value in values if not PLAIN_NUMBER.fullmatch(value)] or fractions
-    row = int(np.argmax(codes == values.index(culprits[0])))
-    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands"
+    reason = (texts or [value for value in fractions if not PLAIN_NUMBER.fullmatch(value)] or fractions)[0]
+    k = values.index(reason)
+    found = f"{distinct[k]!r} in row {int(np.argmax(codes == k))} is not read as one"
+    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands."
     if texts:
-        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
-    found = f"{distinct[values.index(culprits[0])]!r} in row {row} is not read as one"
-    raise ValueError(f"{title}: most values are numbers, but {found}. {advice}.")
+        advice = (
+            "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
+        )
+    advice += f" {DECIMAL_ADVICE}" * has_commas
+    raise ValueError(f"{title}: most values are numbers, but {found}. {advice}")
 
 
 def _days(column: Column, kind: str) -> np.ndarray | None:
@@ -609,7 +612,7 @@ def _days(column: Column, kind: str) -> np.ndarray | None:
     return np.array([*days, np.nan], dtype=float)[codes] if days and None not in days else None
 
 
-def _day_of(value: Any) -> float | None:
+def _day_of(value: object) -> float | None:
     """Return the day of a date, a time or an ISO 8601 string, with a fraction; None for other values."""
     if isinstance(value, str) and _ISO.fullmatch(value.strip()):
         with suppress(ValueError):
@@ -618,7 +621,7 @@ def _day_of(value: Any) -> float | None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     if not isinstance(value, date | np.datetime64):
         return None
-    return float(np.datetime64(value, "us").astype(np.int64)) / _DAY
+    return float(np.array(value, dtype="datetime64[us]").astype(np.int64)) / _DAY
 
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
@@ -633,7 +636,7 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     return np.fromiter(rows, dtype=np.int64, count=len(column)), list(codes)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a category as a string; 2 and 2.0 are the same category."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)

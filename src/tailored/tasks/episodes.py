@@ -19,6 +19,8 @@ ROTATIONS = 4
 LEAST_QUERY = 5
 #: Which rows of a new task are observed: random rows, or the first rows.
 ORDERS = ("random", "first")
+#: A number of rows for each task.
+Sizes = NDArray[np.int64]
 
 
 class Episodes(NamedTuple):
@@ -140,7 +142,9 @@ def split_rows(
     return tasks.with_rows(mask, sizes), tasks.with_rows(~mask, tasks.sizes - sizes)
 
 
-def _draw(tasks: TaskSet, n_support: Any, rng: np.random.Generator | None, n_query: Any = None) -> Episodes:
+def _draw(
+    tasks: TaskSet, n_support: Sizes, rng: np.random.Generator | None, n_query: Sizes | None = None
+) -> Episodes:
     """Return episodes with random or first support rows; see `SupportSampling.draw` for the default of ``n_query``."""
     rank, task = tasks.ranks(None if rng is None else rng.random(len(tasks.y))), tasks.task_of_row
     if n_query is None:

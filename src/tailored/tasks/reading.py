@@ -48,6 +48,8 @@ Keys = NDArray[np.uint64]
 
 # narwhals has 128-bit integers, NumPy does not.
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
+#: Names of the types of labels, by the kind of their NumPy dtype.
+_KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
 #: Matches the names of columns that are likely to contain identifiers.
 _IDENTIFIER = re.compile(r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -61,7 +63,7 @@ class Grouping(NamedTuple):
     first: np.ndarray  # (T,) first row of each task
 
 
-def read_labels(labels: Any, name: str) -> np.ndarray:
+def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
     """Return labels as a 1-D array: integers, floats, strings or dates, else Python objects."""
     refuse_masked(name, labels)
     if is_series(labels):
@@ -78,7 +80,7 @@ def read_labels(labels: Any, name: str) -> np.ndarray:
     return label_array(list(labels))
 
 
-def distinct_labels(labels: Any, n_tasks: int) -> np.ndarray:
+def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
     """Return the labels of `n_tasks` tasks; none may be missing, and no two may be equal."""
     array = read_labels(labels, "labels")
     keys = native(array)
@@ -136,7 +138,7 @@ def _first_rows(codes: np.ndarray, n_tasks: int) -> np.ndarray:
     return first
 
 
-def _is_incomplete(label: Any) -> bool:
+def _is_incomplete(label: object) -> bool:
     """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself."""
     if isinstance(label, tuple):
         return any(value is not None and _is_incomplete(value) for value in label)
@@ -162,10 +164,11 @@ def first_difference(
     return first, (row, int(first[codes[row]]))
 
 
-def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
+def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error. With `same_kind`,
+    labels of another type are errors too, except strings, because "new" may be the name of a new task.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -176,6 +179,9 @@ def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
     position = {label: t for t, label in enumerate(native(known))}
     positions = np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
     refuse_other_spelling(native(labels[positions < 0]), list(position))
+    kinds = [_KINDS.get(array.dtype.kind) for array in (labels, known)]
+    if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
+        raise ValueError(f"labels: they are {kinds[0]} here and {kinds[1]} in fit. Use the same type.")
     return positions
 
 
@@ -191,7 +197,7 @@ def refuse_other_spelling(labels: list[Any], known: list[Any]) -> None:
             raise ValueError(f"labels: {label!r} and {other!r} are different tasks. {advice}")
 
 
-def mix(numbers: Any) -> Keys:
+def mix(numbers: Keys) -> Keys:
     """Apply the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -225,7 +231,7 @@ def _numbers(labels: np.ndarray) -> Keys:
     return np.fromiter((_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels))
 
 
-def _number(label: Any) -> int:
+def _number(label: object) -> int:
     if isinstance(label, int) or (isinstance(label, float) and label.is_integer() and abs(label) < 2.0**63):
         return int(label) % 2**64
     if isinstance(label, float):
@@ -314,9 +320,9 @@ def side_by_rows(
     if index is None or index == list(range(len(index))) or index in map(_row_index, like):
         return rows
     is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
-    if is_integer and all(
-        first_difference(column, grouping.codes, grouping.first)[1] is None for column in rows.values.T
-    ):
+    columns = map(side_column, frame.iter_columns())
+    differences = (first_difference(column, grouping.codes, grouping.first)[1] for column in columns)
+    if is_integer and all(difference is None for difference in differences):
         if not labels <= set(index):
             return rows
         found = f"it has {len(index)} rows, as X has, and its index has all labels"
@@ -496,7 +502,7 @@ MANY_ROWS = 100
 MIN_TASKS = 10
 
 
-def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64] | None:
+def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
     """Return an optional argument as a positive number for each row, or None; frequencies and ``weights`` may be zero."""
     if values is None:
         return None
@@ -507,9 +513,8 @@ def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64]
         raise ValueError(f"{name}: expected a number for each row ({error})") from None
     if array.shape != (n_rows,):
         raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
-    bad = ~(
-        ((array > 0) | (array == 0) & (name in ("frequency_weight", "weights"))) & (array <= MAX_ROW_VALUE)
-    )
+    may_be_zero = name in ("frequency_weight", "weights")
+    bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
         row, allowed = int(np.argmax(bad)), f"all must be positive and at most {MAX_ROW_VALUE:g}"
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}. Drop rows with zero.")
@@ -523,11 +528,11 @@ class LongTable:
     With an `encoding`, the table is read like the table of that encoding. Without a target, the targets are zero.
     """
 
-    frame: Any
+    frame: Frame
     task: TaskColumns
     target: str | None
     features: Sequence[str] | None = None
-    side_info: Any = None
+    side_info: SideInfoLike = None
     side_columns: Sequence[str] | None = None
     encoding: Encoding | None = None
     missing: str = "error"

@@ -8,11 +8,12 @@ from typing import Annotated, Any, NamedTuple, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, read_target
+from .._utils.frames import Frame, RowsLike, SideInfoLike, ValuesLike, read_target
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
+    RandomState,
     canonical_csr,
     check_finite,
     check_fraction,
@@ -28,7 +29,7 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, encode_rows
+from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns, encode_rows
 from .reading import (
     Grouping,
     LongTable,
@@ -159,7 +160,7 @@ class TaskSet(Fitted):
     @classmethod
     def from_frame(
         cls,
-        frame: Any,
+        frame: Frame,
         *,
         task: str | Sequence[str],
         target: str | None,
@@ -232,13 +233,15 @@ class TaskSet(Fitted):
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
         parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides, names, encodings = (list(part) for part in zip(*parts, strict=True))
+        rows, targets, sides, encodings = (list(part) for part in zip(*parts, strict=True))
         first = encodings[0]
-        for key, X, columns, encoding in zip(keys, rows, names, encodings, strict=True):
+        names = None if first is None else first.feature_names
+        for key, X, encoding in zip(keys, rows, encodings, strict=True):
             if X.shape[1] != rows[0].shape[1]:
                 expected = f"and of task {keys[0]!r} {rows[0].shape[1]}. All tasks need the same features."
                 raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
-            if not _equal(columns, names[0]) or (encoding and first and encoding.difference(first)):
+            columns = None if encoding is None else encoding.feature_names
+            if not _equal(columns, names) or (encoding and first and encoding.difference(first)):
                 raise ValueError(f"X of task {key!r} has other columns than X of task {keys[0]!r}.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
@@ -248,7 +251,7 @@ class TaskSet(Fitted):
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
         X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-        columns = {"side_names": side.names, "feature_names": names[0], "encoding": first}
+        columns = {"side_names": side.names, "feature_names": names, "encoding": first}
         return cls.from_arrays(X, y, offsets, unique, side.values, **columns)
 
     @classmethod
@@ -256,8 +259,8 @@ class TaskSet(Fitted):
         cls,
         X: RowsLike,
         y: ValuesLike,
-        offsets: Any,
-        labels: Any,
+        offsets: np.ndarray,
+        labels: np.ndarray,
         side_info: SideInfoLike = None,
         **others: Any,
     ) -> Self:
@@ -300,24 +303,16 @@ class TaskSet(Fitted):
         check_finite(X, "X", where, None if encoding is None else encoding.source_names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
-        values = [row_values.get(name) for name in ROW_VALUES]
-        frequency = values[ROW_VALUES.index("frequency_weight")]
-        if frequency is not None and not frequency.all():
-            observed = frequency > 0
-            X, y, codes = X[observed], y[observed], codes[observed]
-            values = [None if value is None else value[observed] for value in values]
-        if (np.diff(codes) < 0).any():
-            order = np.argsort(codes, kind="stable")
-            X, y = X[order], y[order]
-            values = [None if value is None else value[order] for value in values]
-        else:
-            # The user's arrays must neither become read-only nor be shared; sparse rows are a copy already.
-            X, y = X if sp.issparse(X) else X.copy(), y.copy()
-        offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
+        order = np.argsort(codes, kind="stable")
+        if (frequency := row_values.get("frequency_weight")) is not None:
+            order = order[frequency[order] > 0]
+        # Indexing copies: the user's arrays must neither become read-only nor be shared.
+        values = {"X": X, "y": y, **{name: row_values.get(name) for name in ROW_VALUES}}
+        rows = {name: None if value is None else value[order] for name, value in values.items()}
+        offsets = offsets_of(np.bincount(codes[order], minlength=len(labels)))
         names = None if encoding is None else encoding.feature_names
         columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
-        rows = dict(zip(ROW_VALUES, values, strict=True))
-        self._store(X=X, y=y, offsets=offsets, labels=labels, side_info=side.values, **columns, **rows)
+        self._store(**rows, offsets=offsets, labels=labels, side_info=side.values, **columns)
 
     def _store(self, **values: Any) -> None:
         vars(self).update(dict.fromkeys(FIELDS), **values)
@@ -388,7 +383,7 @@ class TaskSet(Fitted):
             return self.sizes.astype(float)
         return np.asarray(np.bincount(self.task_of_row, self.frequency_weight, len(self)), dtype=float)
 
-    def rows(self, index: Any) -> dict[str, Any]:
+    def rows(self, index: slice | np.ndarray) -> dict[str, Any]:
         """Return the values of the rows at these positions, by attribute."""
         values = {name: getattr(self, name) for name in ("X", "y", *ROW_VALUES)}
         return {name: None if value is None else value[index] for name, value in values.items()}
@@ -484,12 +479,12 @@ class TaskSet(Fitted):
             raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
         return self._with(*rows_of_tasks(self.offsets, index), index)
 
-    def _with(self, rows: Any, offsets: np.ndarray, index: Any) -> Self:
+    def _with(self, rows: slice | np.ndarray, offsets: np.ndarray, index: slice | np.ndarray) -> Self:
         """Return the tasks at the positions `index`; `rows` selects their rows."""
         side = None if self.side_info is None else self.side_info[index]
         return self.replace(**self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side)
 
-    def index_of(self, labels: Any) -> np.ndarray:
+    def index_of(self, labels: ValuesLike) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single label), always as a 1-D array."""
         single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
         # A tuple or frozenset is one label if there is such a task, else several labels.
@@ -553,7 +548,9 @@ class TaskSet(Fitted):
             raise ValueError(f"support: {found}. Leave it out to predict without rows.")
         return at
 
-    def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
+    def split(
+        self, sizes: Sequence[float], random_state: RandomState = None, shuffle: bool = True
+    ) -> list[Self]:
         """Split into sets of whole tasks.
 
         Parameters
@@ -570,7 +567,7 @@ class TaskSet(Fitted):
         return [self._take(order[end - count : end]) for end, count in zip(ends, counts, strict=True)]
 
     def support_query(
-        self, support: float = 0.5, random_state: Any = None, shuffle: bool = True
+        self, support: float = 0.5, random_state: RandomState = None, shuffle: bool = True
     ) -> tuple[Self, Self]:
         """Split the rows of each task into a support and a query set with the same tasks.
 
@@ -591,7 +588,7 @@ class TaskSet(Fitted):
         return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
 
     def support_rows(
-        self, support: float, random_state: Any, shuffle: bool = True
+        self, support: float, random_state: RandomState, shuffle: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a mask of the support rows of `support_query`, for rows without frequencies, and their number per task."""
         n_support, keys = row_counts(check_share("support", support), self.sizes), None
@@ -706,22 +703,23 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarray | None, Encoding | None]:
+def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoLike, Encoding | None]:
     if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
         raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
     try:
         rows, encoding = encode_rows(X, None, min_rows=0)
-        names = getattr(entry, "feature_names", None) if encoding is None else encoding.feature_names
+        if encoding is None and (names := getattr(entry, "feature_names", None)) is not None:
+            encoding = Encoding(None, None, tuple(map(ColumnEncoding, names)))
         target = check_target(read_target(y), rows.shape[0])
-        check_finite(rows, "X", columns=names)
+        check_finite(rows, "X", columns=None if encoding is None else encoding.source_names)
         check_finite(target, "y")
-        return rows, target, side, names, encoding
+        return rows, target, side, encoding
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
 
 
-def offsets_of(sizes: Any) -> np.ndarray:
+def offsets_of(sizes: ArrayLike) -> np.ndarray:
     """Return the offsets (T + 1,) of tasks with these numbers of rows."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
@@ -735,7 +733,7 @@ def rows_of_tasks(
     return np.repeat(offsets[index] - selected[:-1], sizes) + np.arange(selected[-1]), selected
 
 
-def check_share(name: str, value: Any) -> Share:
+def check_share(name: str, value: object) -> Share:
     """Return a number of rows (0 or more) or a fraction strictly between 0 and 1."""
     return check_int(name, value, minimum=0) if is_integer(value) else check_fraction(name, value)
 
@@ -753,7 +751,7 @@ def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.clip(part, np.minimum(1, most), most)
 
 
-def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
+def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; the sums of the first fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:

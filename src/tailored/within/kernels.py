@@ -604,13 +604,13 @@ def _exact_tasks(
 
 
 @njit(**_ENTRY)
-def exact_piecewise(parameters: Parameters, tol: float, max_iter: int, problem: Problem, out: Output) -> None:
+def exact_piecewise(tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output) -> None:
     """Solve tasks with a piecewise-linear loss exactly."""
     _exact_tasks(_active_set, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
-def exact_smooth(parameters: Parameters, tol: float, max_iter: int, problem: Problem, out: Output) -> None:
+def exact_smooth(tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output) -> None:
     """Solve tasks with a smooth loss exactly."""
     _exact_tasks(_newton, parameters, tol, max_iter, problem, out)
 

@@ -19,7 +19,8 @@ the loss. For sparse rows the caller passes the columns that are not zero in the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._utils.validation import check_choice
+from .._utils.validation import check_choice, name_some
 from ..losses import Loss
 from ..tasks.rows import frozen
 from . import kernels
@@ -117,11 +118,10 @@ def solve_many(
     # the kernels interpret an offset of length 0 as "no prior mean"
     shift = frozen(np.empty(0) if offset is None else offset)
     rows, thetas = frozen(X), frozen(thetas)
-    kernel: Any = kernels.online
-    settings: tuple[Any, ...] = ()
+    kernel = kernels.online
     if inner == "exact":
-        kernel = kernels.exact_piecewise if loss.piecewise_linear else kernels.exact_smooth
-        settings = (float(tol), int(max_iter))
+        exact = kernels.exact_piecewise if loss.piecewise_linear else kernels.exact_smooth
+        kernel = partial(exact, float(tol), int(max_iter))
     # Ratios of subnormal numbers overflow, so such targets are set to zero.
     parameters = tuple(loss.dual_box(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y)))
     value, gap = np.zeros((2, n_tasks))
@@ -129,30 +129,33 @@ def solve_many(
     out = np.zeros((n_tasks, d)), np.empty(n), value, gap, n_iter, converged
 
     def solve_part(first: int, stop: int) -> None:
-        part = thetas if len(thetas) == 1 else thetas[first:stop]
+        own = thetas if len(thetas) == 1 else thetas[first:stop]
         target = out[0][first:stop], out[1], *(array[first:stop] for array in out[2:])
-        kernel(parameters, *settings, (rows, shift, starts[first : stop + 1], part), target)
+        kernel(parameters, (rows, shift, starts[first : stop + 1], own), target)
 
-    n_threads = 1 if n_jobs is None and n_tasks == 1 else min(effective_n_jobs(n_jobs), n_tasks)
-    if n_threads > 1:
-        # several parts per thread balance tasks of different sizes
-        edges = np.linspace(0, n_tasks, min(4 * n_threads, n_tasks) + 1).astype(int).tolist()
-        parallel = Parallel(n_jobs=n_threads, require="sharedmem")
-        parallel(delayed(solve_part)(*part) for part in pairwise(edges))
-    else:
-        solve_part(0, n_tasks)
+    _in_parts(solve_part, n_tasks, n_jobs)
     for t in np.flatnonzero(~converged):
         # if the prior mean predicts the targets exactly, P(0) itself is a rounding error
         targets = y[starts[t] : starts[t + 1]]
         zero = float(np.mean(loss.value(np.zeros(len(targets)), targets)))
         converged[t] = gap[t] <= ROUNDING * zero
-    if warn and not converged.all():
-        failed = np.flatnonzero(~converged)
-        names = range(n_tasks) if labels is None else labels
-        named = ", ".join(str(names[t]) for t in failed[:5]) + (", ..." if len(failed) > 5 else "")
-        message = (
-            f"In {len(failed)} of {n_tasks} tasks ({named}) the {inner} within-task algorithm "
-            f"{_FAILURE[inner]} Largest gap: {gap[failed].max():.3g}."
+    if warn and len(failed := np.flatnonzero(~converged)):
+        names = failed if labels is None else np.asarray(labels)[failed]
+        found = (
+            f"In {len(failed)} of {n_tasks} tasks ({name_some(names, 5)}) the {inner} within-task algorithm"
         )
+        message = f"{found} {_FAILURE[inner]} Largest gap: {gap[failed].max():.3g}."
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return WithinSolution(*out)
+
+
+def _in_parts(solve_part: Callable[[int, int], None], n_tasks: int, n_jobs: int | None) -> None:
+    """Call ``solve_part(first, stop)`` for parts of the tasks, in threads."""
+    n_threads = 1 if n_jobs is None and n_tasks == 1 else min(effective_n_jobs(n_jobs), n_tasks)
+    if n_threads <= 1:
+        solve_part(0, n_tasks)
+        return
+    # several parts per thread balance tasks of different sizes
+    edges = np.linspace(0, n_tasks, min(4 * n_threads, n_tasks) + 1).astype(int).tolist()
+    parallel = Parallel(n_jobs=n_threads, require="sharedmem")
+    parallel(delayed(solve_part)(*part) for part in pairwise(edges))
