@@ -142,10 +142,9 @@ def test_task_sets_have_structured_arrays():
     np.testing.assert_allclose(everything["prediction"], found["prediction"].sum())
     # All tasks share the errors of the fixed effects.
     assert everything["std"][0] > np.sqrt((found["std"] ** 2).sum())
-    with pytest.raises(ValueError, match="by"):
-        fitted().predict_totals(query, support, by="region")
-    with pytest.raises(ValueError, match="weights: a TaskSet has no column 'people'; pass an array"):
-        fitted().predict_totals(query, support, weights="people")
+    for name, column in (("by", "region"), ("weights", "people")):
+        with pytest.raises(ValueError, match=f"{name}: a TaskSet has no column '{column}'; pass an array"):
+            fitted().predict_totals(query, support, **{name: column})
 
 
 def test_exposure_multiplies_rates():
@@ -180,8 +179,8 @@ def test_training_tasks_need_their_rows():
         ({"by": "std"}, "by: 'std' is also the name of a column of the result"),
         ({"weights": "persons"}, "weights: the frame has no column 'persons'"),
         ({"weights": np.full(24, -1.0)}, "weights: row 0 has -1"),
-        ({"weights": "region"}, "weights: column 'region' is not numeric"),
-        ({"weights": np.zeros(24), "statistic": "mean"}, "weights: they are all zero"),
+        ({"weights": "region"}, "weights: expected a number for each row"),
+        ({"weights": np.zeros(24), "statistic": "mean"}, "weights: all are zero"),
         ({"statistic": "median"}, "statistic"),
         ({"coverage": 90}, "coverage"),
         ({"n_draws": 1}, "n_draws"),
@@ -198,10 +197,9 @@ def test_learners_without_a_joint_distribution():
     )
     query = tasks.replace(labels=np.arange(8) + 100)
     with pytest.raises(
-        ValueError, match="sample: IndependentLearner has no model of the noise; use Empirical"
+        ValueError, match="sample: not supported for the RepresentationPrior of IndependentLearner; use Emp"
     ):
         IndependentLearner().fit(tasks).sample(query)
-    # Draws of a query without rows have no meaning.
     with pytest.raises(ValueError, match="query: it has no rows"):
         fitted().sample(QUERY[:0], SUPPORT)
 

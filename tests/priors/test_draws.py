@@ -9,7 +9,7 @@ from tailored.feature_maps import SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.errors import MeanCovariance
 from tailored.gaussian.mixture import Mixture
-from tailored.priors.draws import JointRows
+from tailored.priors.draws import JointRows, adding
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MixturePrior
 from tailored.priors.shared import SharedEffects, SharedLevels
@@ -53,11 +53,8 @@ def joint_rows(prior, support, query, errors=None, *, calibrated=False):
     return JointRows.of(prior, support, query, errors, calibrated=calibrated)
 
 
-def drawn(rows, n=N_DRAWS, seed=0):
-    out, rng = np.empty((n, len(rows.mean))), np.random.default_rng(seed)
-    for part in rows.chunks(n):
-        rows.draw(rng, out[part])
-    return out
+def drawn(rows, n=N_DRAWS):
+    return rows.draw(n, np.random.default_rng(0))
 
 
 def dense_moments(prior, component, support, query, errors=None):
@@ -124,7 +121,7 @@ def test_draws_of_one_gaussian_have_the_moments_of_dense_algebra(rank, side, has
     expected = np.diag(A @ covariance @ A.T) + noise * (A - A**2).sum(axis=1)
     assert rows.is_gaussian
     np.testing.assert_allclose(rows.variances(group, 3, units), expected, rtol=1e-9)
-    totals = rows.totals(group, 3, units, N_DRAWS, np.random.default_rng(0))
+    totals = rows.draw(N_DRAWS, np.random.default_rng(0), units, adding(group, 3, np.ones(8)))
     np.testing.assert_allclose(totals.var(axis=0), expected, rtol=5 * np.sqrt(2 / N_DRAWS))
 
 

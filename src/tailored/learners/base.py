@@ -41,7 +41,6 @@ from ..priors.base import (
     predict,
     predict_blocks,
 )
-from ..priors.draws import JointRows
 from ..priors.intervals import Calibration
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.model import effects_frame, errors_of_means
@@ -51,9 +50,10 @@ from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
-from . import reading, totals
+from . import reading
 from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
+from .totals import joint_rows, table_of_totals
 
 #: Number, fraction or range of support rows; None for the learner's own.
 SupportLike = float | tuple[float, float] | None
@@ -62,6 +62,12 @@ RandomLike = int | np.random.RandomState | np.random.Generator | None
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
 ROUTED = {"groups": True, "side_info": True}
+
+
+def seed_of(random_state: RandomLike) -> int:
+    """Return a seed, drawn from a random state."""
+    rng, stop = check_rng(random_state), np.iinfo(np.int32).max
+    return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
 
 class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
@@ -237,8 +243,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return np.where(high > low, rounded, (low, high))
 
     def _seed(self) -> int:
-        rng, stop = check_rng(self.random_state), np.iinfo(np.int32).max
-        return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
+        return seed_of(self.random_state)
 
     def _is_new_stream(self) -> bool:
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
@@ -471,7 +476,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and
             for numbers without calibration (`calibrate_intervals`).
         """
-        check_is_fitted(self, "prior_")
         if coverage is not None:
             check_fraction("coverage", coverage)
         tasks, order, observed, labels = self._read_query(query, support, task, target, side_info, exposure)
@@ -503,6 +507,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         exposure: str | None,
     ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
         """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
+        check_is_fitted(self, "prior_")
         if side_info is not None:
             reading.refuse_side_info(self)
         labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
@@ -568,12 +573,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         array (n_draws, n)
             One column per query row, in the same order.  Draws of numbers are clipped to ``clip``.
         """
-        n_draws = check_int("n_draws", n_draws, 1)
-        rows, order = self._joint_rows("sample", query, support, task, target, side_info, exposure)
-        out, rng = np.empty((n_draws, len(order))), totals.generator(random_state)
-        for part in rows.chunks(n_draws):
-            rows.draw(rng, out[part])
-        return out if (np.diff(order) > 0).all() else out[:, np.argsort(order)]
+        n_draws, rng = check_int("n_draws", n_draws, 1), np.random.default_rng(seed_of(random_state))
+        tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
+        draws = joint_rows(self, "sample", tasks, observed, calibrated=False).draw(n_draws, rng)
+        return draws if (np.diff(order) > 0).all() else draws[:, np.argsort(order)]
 
     def predict_totals(
         self,
@@ -624,18 +627,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
-        n_draws = check_int("n_draws", n_draws, 2)
-        joint = self._joint_rows("predict_totals", query, support, task, target, side_info, exposure)
-        rng = totals.generator(random_state)
-        return totals.table(*joint, query, by, weights, statistic == "mean", coverage, n_draws, rng)
-
-    def _joint_rows(self, method: str, *arguments: Any) -> tuple[JointRows, NDArray[np.intp]]:
-        """Return the joint distribution of query rows, and their positions in the query; for arguments of `_read_query`."""
-        check_is_fitted(self, "prior_")
-        tasks, order, observed, _ = self._read_query(*arguments)
-        if not len(order):
-            raise ValueError("query: it has no rows; pass at least one")
-        return totals.joint_rows(self, method, tasks, observed), order
+        n_draws, rng = check_int("n_draws", n_draws, 2), np.random.default_rng(seed_of(random_state))
+        tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
+        if (quantile := self.prior_.quantile) is not None:
+            found = f"the model predicts the {quantile:g} quantile of rows, and quantiles do not add up"
+            raise ValueError(f"predict_totals: {found}; fit with loss='squared'")
+        rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
+        options = by, weights, statistic == "mean", coverage, n_draws, rng
+        return table_of_totals(rows, order, query, *options)
 
     def _predict_known(
         self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None

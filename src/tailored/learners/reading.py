@@ -90,7 +90,6 @@ class Learner(Model, Protocol):
 
     fit_intercept: bool
     device: Any
-    n_jobs: int | None
     loss_: Loss
     prior_: Prior
     n_side_info_in_: int
