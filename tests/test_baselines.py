@@ -162,7 +162,7 @@ def test_mixed_model_reads_side_information():
     assert told.covariance_[-1, -1] == pytest.approx(0.09, abs=0.03)
     effect = told.model_.side[-1] / told.side_scale_ * told.scaling_.target
     np.testing.assert_allclose(
-        [effect[0] - effect[1], effect[2] / np.std([e[2][1] for e in entries[:200]])], [3.0, 0.2], atol=0.1
+        [effect[1] - effect[2], effect[0] / np.std([e[2][1] for e in entries[:200]])], [3.0, 0.2], atol=0.1
     )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
 from .tasks.task_set import TaskSet
 
 __all__ = ["CircleTruth", "ClusterTruth", "make_circle", "make_clusters"]
 
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 #: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
@@ -42,7 +44,7 @@ def make_clusters(
     rank: int | None = None,
     noise: float = 0.1,
     hint: float | None = None,
-    random_state: Any = None,
+    random_state: Seed = None,
     return_truth: bool = False,
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
@@ -119,7 +121,7 @@ def make_clusters(
     return (tasks, truth) if return_truth else tasks
 
 
-def streams(random_state: Any, n: int) -> list[np.random.Generator]:
+def streams(random_state: Seed | np.ndarray, n: int) -> list[np.random.Generator]:
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(np.iinfo(np.int32).max, size=4)
     return np.random.default_rng(random_state).spawn(n)
@@ -137,7 +139,7 @@ def orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> np.
     return np.ascontiguousarray(Q.reshape(d, m, rank).transpose(1, 0, 2))
 
 
-def row_counts(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarray:
+def row_counts(rng: np.random.Generator, n_rows: int | tuple[int, int], n_tasks: int) -> np.ndarray:
     if is_integer(n_rows):
         return np.full(n_tasks, check_int("n_rows", n_rows))
     if not isinstance(n_rows, tuple | list) or len(n_rows) != 2:
@@ -160,7 +162,7 @@ class CircleTruth:
     noise: float
     curve: str
 
-    def mean(self, side_info: Any) -> np.ndarray:
+    def mean(self, side_info: ArrayLike) -> np.ndarray:
         """Return the expected target vectors (T, d) for side information (T,) or (T, 1)."""
         return self.radius * _point(self.curve, side_info, np.stack([self.u, self.v]))
 
@@ -174,7 +176,7 @@ def make_circle(
     spread: float = 0.3,
     noise: float = 0.5,
     curve: str = "circle",
-    random_state: Any = None,
+    random_state: Seed = None,
     return_truth: bool = False,
 ) -> Any:
     """Draw regression tasks whose target vectors lie around a curve; the side information is the position on it.
@@ -228,6 +230,6 @@ def make_circle(
     return (tasks, truth) if return_truth else tasks
 
 
-def _point(curve: str, s: Any, plane: np.ndarray) -> np.ndarray:
+def _point(curve: str, s: ArrayLike, plane: np.ndarray) -> np.ndarray:
     """Return the points (T, d) at positions s on the curve of radius 1 in the plane (2, d)."""
     return np.stack(CURVES[curve](np.asarray(s, dtype=np.float64).reshape(-1)), axis=1) @ plane

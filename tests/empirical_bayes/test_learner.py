@@ -20,7 +20,6 @@ from tailored import (
 from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.exceptions import UnhelpfulWarning
 from tailored.losses import Absolute
-from tailored.priors.base import predict_blocks
 from tailored.priors.mixture import MeanShift, interpolation
 from tailored.solvers import ProjectedSGD
 
@@ -77,17 +76,6 @@ def test_constant_column_is_the_intercept(few_steps):
     ones = np.hstack([X, np.ones((len(y), 1))])
     again = TaskRegressor(model.representation_, model.bias_, loss="squared", tol=1e-13).fit(ones, y)
     np.testing.assert_allclose(again.coef_, weights_of(model), atol=1e-6)
-
-
-def test_no_row_of_another_task_leaks(clusters, mixture):
-    """Predictions for a query row depend on its task's support rows and on nothing else."""
-    support, query = clusters.support_query(0.5, random_state=0)
-    before = predict_blocks(mixture.prior_, support, query).prediction
-    own = slice(query.offsets[7], query.offsets[8])
-    X, y = -3.0 * query.X, query.y + 100.0
-    X[own], y[own] = query.X[own], query.y[own]
-    other = TaskSet.from_arrays(X, y, query.offsets, query.labels)
-    np.testing.assert_array_equal(predict_blocks(mixture.prior_, support, other).prediction[own], before[own])
 
 
 @pytest.mark.parametrize(("n_tasks", "n_validation"), [(11, 0), (600, 0), (30, 7)])

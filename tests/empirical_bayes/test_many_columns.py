@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tailored import EmpiricalBayesLearner, TaskSet, load
+from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.priors.factors import FactorPrior
 
 D, T = 400, 120
@@ -77,13 +77,6 @@ def test_intervals_cover(fitted):
     table = learner.predict_tasks(query, support, coverage=0.8)
     inside = (table["lower"] <= query.y) & (query.y <= table["upper"])
     assert 0.72 < inside.mean() < 0.88
-
-
-def test_saved_and_loaded_says_the_same(fitted, tmp_path):
-    learner, _, test = fitted
-    learner.save(tmp_path / "a.tailored")
-    again = load(tmp_path / "a.tailored")
-    np.testing.assert_array_equal(again.adapt_many(test).weights_, learner.adapt_many(test).weights_)
 
 
 def test_a_new_user_without_ratings_is_described():

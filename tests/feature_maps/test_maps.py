@@ -227,22 +227,6 @@ def test_transformer_keeps_its_argument():
 
 
 @pytest.mark.parametrize("name", FEATURE_MAPS)
-def test_state_rebuilds_a_fitted_map(name):
-    rng = np.random.default_rng(3)
-    tasks = TaskSet.from_tasks(
-        [(rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=2)) for n in (5, 1, 7, 9)]
-    )
-    feature_map = get_feature_map(name, has_side_info=True).fit(tasks)
-    again = type(feature_map).from_state(feature_map.state())
-    assert type(again) is type(feature_map)
-    np.testing.assert_array_equal(again.transform(tasks), feature_map.transform(tasks))
-    # one that is not fitted comes back as such, and can be
-    fresh = get_feature_map(name, has_side_info=True)
-    fitted = type(fresh).from_state(fresh.state()).fit(tasks)
-    np.testing.assert_array_equal(fitted.transform(tasks), feature_map.transform(tasks))
-
-
-@pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_fitting_a_map_twice_is_fitting_it_once(name):
     rng = np.random.default_rng(4)
     one, two = (

@@ -167,6 +167,8 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
         (lambda X, y, g: evaluate(TaskSet(X, y, g), random_state="a"), "^random_state must be an integer"),
         (lambda X, y, g: EmpiricalBayesLearner(n_jobs="a").fit(X, y, groups=g), "^n_jobs: expected None, .* got 'a'"),
         (lambda X, y, g: IndependentLearner(n_jobs=0).fit(X, y, groups=g), "^n_jobs: expected None, .* got 0"),
+        (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).predict(X, g > 1), "^labels: they are booleans here and"),
+        (lambda X, y, g: IndependentLearner().fit(X, y, groups=list("abcd") * 10).predict(X, g), "^labels: they are numbers here"),
         (lambda X, y, g: TaskSet(X, y, g, sample_weight=1e16 + y), r"^sample_weight: row 0 has 1e\+16; all must be positive"),
         (lambda X, y, g: EmpiricalBayesLearner(loss="mse").fit(X, y, groups=g), LOSS_NAMES),
         (lambda X, y, g: TaskSet.from_tasks(5), "^tasks: expected a list"),

@@ -246,14 +246,6 @@ def test_rows_changed_after_adapting_do_not_matter(learned):
     np.testing.assert_array_equal(model.predict_interval(new[0].X), before)
 
 
-def test_a_coverage_outside_of_zero_and_one_is_refused(learned):
-    learner, new = learned
-    model = learner.adapt(new[0].X[:5], new[0].y[:5])
-    for coverage in (0.0, 1.0, 90):
-        with pytest.raises(ValueError, match="coverage"):
-            model.predict_interval(new[0].X, coverage)
-
-
 def test_standard_deviations_are_those_of_the_errors(learned):
     """Mean squares of errors over deviations are about one at every number of rows, in any unit of the targets."""
     learner, new = learned

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
 
-def solve(matrix: Array, right: Any) -> Array:
+def solve(matrix: Array, right: Array) -> Array:
     """Solve one linear system or a stack of them; return minimum-norm solutions if a matrix is singular.
 
     In this package, matrices have the form ``λI + K`` with K ⪰ 0.  They are singular only if λ is lost to rounding.

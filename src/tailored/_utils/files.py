@@ -8,10 +8,12 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
+
+PathLike: TypeAlias = str | os.PathLike[str]
 
 
-def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(path: PathLike, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
 
     If the process is killed, an existing file is unchanged.  Several processes may write the same file at once.  Symbolic
@@ -44,7 +46,7 @@ def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> 
             os.close(folder)
 
 
-def check_target(path: Any) -> Path:
+def check_target(path: PathLike) -> Path:
     """Return the resolved path; raise an error if a regular file cannot be written there."""
     status = None
     try:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from ..learners.classifier import EmpiricalBayesClassifier
+    from ..learners.empirical_bayes import EmpiricalBayesLearner
     from ..sources.scan import TaskScan
     from ..summaries.summary import Summary
     from ..tasks.encoding import Encoding as TableEncoding
@@ -447,7 +449,7 @@ def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
     return classes or (tuple(sorted(set(tasks.y.tolist()))) if loss == "bernoulli" else ())
 
 
-def _classifier(learner: Any) -> Any:
+def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:
     """Return a classifier with the settings of a learner."""
     from ..learners.classifier import EmpiricalBayesClassifier
 

@@ -377,8 +377,8 @@ class RunningModel:
     def current(self, selected: Prior) -> Prior:
         """Return the ``selected`` prior with the current model."""
         assert isinstance(selected, MixturePrior)
-        parts = {"side": self.prior.side, "shifts": self.prior.shifts}
-        return replace(selected, model=self.model.average, **parts)
+        prior = self.prior
+        return replace(selected, model=self.model.average, side=prior.side, shifts=prior.shifts)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_tensors
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.files import write_atomically
+from .._utils.files import PathLike, write_atomically
 from .._utils.records import Stored
 from .._version import __version__
 from ..exceptions import MissingModelFileError, ModelFileError
@@ -34,7 +34,7 @@ START = b'{"__metadata__":{"sha256":"'
 CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)
 
 
-def save(path: Any, model: Stored) -> None:
+def save(path: PathLike, model: Stored) -> None:
     """Write a fitted learner, or the model of one task, to one file, atomically."""
     encoder = Encoder()
     value = encoder.encode(model, "model")
@@ -47,7 +47,7 @@ def save(path: Any, model: Stored) -> None:
     write_atomically(path, pack(tree.encode(), encoder.arrays))
 
 
-def load(path: Any, *, trust_regressor: bool = False) -> Any:
+def load(path: PathLike, *, trust_regressor: bool = False) -> Any:
     """Read a learner, or the model of one task, from a file written by its ``save``.
 
     A loaded learner adapts, predicts and scores as before, but cannot continue `partial_fit`.  SECURITY.md describes
@@ -77,7 +77,7 @@ def load(path: Any, *, trust_regressor: bool = False) -> Any:
         raise ModelFileError(path, "", f"cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _read(path: Any) -> bytes:
+def _read(path: PathLike) -> bytes:
     """Read the bytes of a regular file."""
     try:
         # Check before opening, because opening a pipe would wait for a writer.

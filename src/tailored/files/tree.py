@@ -22,7 +22,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, NoReturn, Union
+from typing import Annotated, Any, ClassVar, NoReturn, TypeAlias, TypeVar, Union
 
 import numpy as np
 from scipy import sparse
@@ -33,6 +33,8 @@ from .._utils.records import MAY_BE_NAN, STORED, Stored
 MOST_JSON, MOST_VALUES = 2**26, 2**20
 #: Supported array dtypes.
 DTYPES = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"}
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Scalar = TypeVar("Scalar")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 #: Advice for each part of a learner that cannot be saved.
 ADVICE = {
@@ -136,14 +138,14 @@ class Decoder:
     ) -> None:
         self._arrays, self._read_regressor = dict(arrays), read_regressor
 
-    def decode(self, node: Any, place: str) -> Any:
+    def decode(self, node: Json, place: str) -> Any:
         """Build the object that a complete tree encodes."""
         value = self._decode(node, place)
         for name in self._arrays:
             raise Invalid(_short(name), "is a tensor that the tree does not use")
         return value
 
-    def _decode(self, node: Any, place: str) -> Any:
+    def _decode(self, node: Json, place: str) -> Any:
         if isinstance(node, list):
             if not any(isinstance(item, list | dict) for item in node):
                 return [_checked_scalar(item, place) for item in node]
@@ -158,17 +160,17 @@ class Decoder:
             raise Invalid(place, f"has the unknown kind {_short(kind)}")
         return decode(body, place)
 
-    def _decode_tuple(self, body: Any, place: str) -> tuple[Any, ...]:
+    def _decode_tuple(self, body: Json, place: str) -> tuple[Any, ...]:
         return tuple(self._decode(_checked(body, list, place), place))
 
-    def _decode_dict(self, body: Any, place: str) -> dict[str, Any]:
+    def _decode_dict(self, body: Json, place: str) -> dict[str, Any]:
         items = _checked(body, dict, place).items()
         return {
             _checked_scalar(key, place): self._decode(item, f"{place}.{_short(key)[1:-1]}")
             for key, item in items
         }
 
-    def _decode_object(self, body: Any, place: str) -> Stored:
+    def _decode_object(self, body: Json, place: str) -> Stored:
         name, fields = _checked(body, list, place, 2)
         cls = STORED.get(name) if isinstance(name, str) else None
         if cls is None:
@@ -185,7 +187,7 @@ class Decoder:
         except Exception as error:  # constructors check their arguments
             raise Invalid(place, f"is not a valid {cls.__name__}: {error}") from error
 
-    def _decode_objects(self, body: Any, place: str) -> np.ndarray:
+    def _decode_objects(self, body: Json, place: str) -> np.ndarray:
         shape, items = _checked(body, list, place, 2)
         values = self._decode(_checked(items, list, place), place)
         if math.prod(_shape(shape, place)) != len(values):
@@ -193,17 +195,17 @@ class Decoder:
         # np.array would make a second axis from tuples.
         return np.fromiter(values, dtype=object, count=len(values)).reshape(shape)
 
-    def _decode_regressor(self, body: Any, place: str) -> object:
+    def _decode_regressor(self, body: Json, place: str) -> object:
         return self._read_regressor(self._take(body, place, np.uint8).tobytes(), place)
 
-    def _decode_array(self, body: Any, place: str) -> np.ndarray:
+    def _decode_array(self, body: Json, place: str) -> np.ndarray:
         name, order = _checked(body, list, place, 2)
         if order not in ("C", "F"):
             raise Invalid(place, "must have the order 'C' or 'F'")
         array = self._take(name, place)
         return array if order == "C" else array.T
 
-    def _decode_strings(self, body: Any, place: str) -> np.ndarray:
+    def _decode_strings(self, body: Json, place: str) -> np.ndarray:
         codes = self._take(body, place, np.uint32)
         if not codes.ndim or not codes.shape[-1]:
             raise Invalid(place, "must be an array of strings")
@@ -211,7 +213,7 @@ class Decoder:
             raise Invalid(place, "contains an invalid character")
         return codes.view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1])
 
-    def _decode_csr(self, body: Any, place: str) -> sparse.csr_array:
+    def _decode_csr(self, body: Json, place: str) -> sparse.csr_array:
         *parts, shape = _checked(body, list, place, 4)
         arrays = data, *_ = tuple(self._decode(part, place) for part in parts)
         kinds = "".join(array.dtype.kind for array in arrays if isinstance(array, np.ndarray))
@@ -227,7 +229,7 @@ class Decoder:
             raise Invalid(place, "is not a valid sparse matrix in CSR format")
         return matrix
 
-    def _take(self, name: Any, place: str, dtype: type | None = None) -> np.ndarray:
+    def _take(self, name: Json, place: str, dtype: type | None = None) -> np.ndarray:
         """Return the array of this name, which may be used only once."""
         if not isinstance(name, str) or name not in self._arrays:
             raise Invalid(place, f"needs the tensor {_short(name)}, which is missing or used before")
@@ -239,24 +241,27 @@ class Decoder:
         return array
 
 
-def _checked_scalar(value: Any, place: str) -> Any:
+def _checked_scalar(value: Scalar, place: str) -> Scalar:
     if isinstance(value, str) and _SURROGATE.search(value):
         raise Invalid(place, "has a string that is invalid")
-    if type(value) is int and not -(2**63) <= value < 2**64:
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise Invalid(place, "must be an integer of at most 64 bits")
     return value
 
 
-def _checked(body: Any, kind: type[list[Any] | dict[str, Any]], place: str, length: int | None = None) -> Any:
+def _checked(
+    body: Json, kind: type[list[Any] | dict[str, Any]], place: str, length: int | None = None
+) -> Any:
     if type(body) is not kind or (length is not None and len(body) != length):
         raise Invalid(place, f"must be a {kind.__name__}" + (f" of length {length}" if length else ""))
     return body
 
 
-def _shape(shape: Any, place: str) -> list[int]:
-    if not all(type(n) is int and 0 <= n < 2**31 for n in _checked(shape, list, place)):
+def _shape(shape: Json, place: str) -> list[int]:
+    sizes: list[int] = _checked(shape, list, place)
+    if not all(type(n) is int and 0 <= n < 2**31 for n in sizes):
         raise Invalid(place, f"has the invalid shape {_short(shape)}")
-    return shape
+    return sizes
 
 
 def _short(value: object) -> str:

@@ -348,8 +348,8 @@ class Moments(TaskStatistics):
     def take(self, index: NDArray[np.intp] | slice) -> Moments:
         """Return the tasks at these positions."""
         side = None if self.side is None else self.side[index]
-        parts = (part[index] for part in (self.gram, self.cross, self.square, self.sizes))
-        return Moments(*parts, side, self.n_threads)
+        gram, cross, square, sizes = (p[index] for p in (self.gram, self.cross, self.square, self.sizes))
+        return Moments(gram, cross, square, sizes, side, self.n_threads)
 
     def shifted(self, weights: Array) -> Moments:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""

@@ -152,4 +152,4 @@ def maximise_restricted(
     model = replace(start, means=fixed[None, :d], covariances=W[None], noise=noise)
     if terms:
         model = replace(model, side=side_effects(tasks, terms, fixed[d:]))
-    return model, log_likelihood
+    return model, float(log_likelihood)

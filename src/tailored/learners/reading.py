@@ -37,7 +37,6 @@ from ..tasks.encoding import (
     as_columns,
     class_labels,
     class_positions,
-    encode_rows,
     missing_exposure,
     target_positions,
 )
@@ -52,7 +51,7 @@ from ..tasks.reading import (
     side_by_rows,
 )
 from ..tasks.rows import LIMIT, Scaling
-from ..tasks.task_set import TaskSet, no_tasks
+from ..tasks.task_set import TaskSet, encode_rows, no_tasks
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)

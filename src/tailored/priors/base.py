@@ -88,7 +88,7 @@ class Posterior(Record):
         return len(self.weights)
 
     @property
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[NDArray[Any]]:
         return [getattr(self, field.name) for field in fields(self)]
 
     @property
@@ -383,7 +383,7 @@ def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs
         return list(pool(delayed(work)(*block) for block in blocks))
 
 
-def _joined(blocks: Sequence[Sequence[Array]]) -> list[Array]:
+def _joined(blocks: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
     """Concatenate the arrays of blocks of tasks."""
     return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
@@ -459,8 +459,8 @@ def predict(
     calibration = prior.calibration
     if calibration is None or not uncertain:
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
-    noise = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
-    std = np.sqrt(prior.scaling.target**2 * noise[task] * (1.0 + variances) + of_shared)
+    own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
+    std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
     multiples = multiples_of(prior, posterior.n_rows, coverage) if multiples is None else multiples
     lower, upper, deviation, quantile = multiples[task].T
     prediction = clipped(centre + quantile * std, prior.clip)

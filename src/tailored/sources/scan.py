@@ -37,8 +37,14 @@ class ColumnRoles(NamedTuple):
     def read(self, frame: Any, encoding: Encoding | None = None) -> TaskSet:
         """Read a dataframe with resolved roles."""
         features = self.features if encoding is None else None
-        roles: Any = {"task": self.task, "target": self.target, "features": features}
-        return TaskSet.from_frame(frame, **roles, side_columns=self.side, encoding=encoding)
+        return TaskSet.from_frame(
+            frame,
+            task=self.task,
+            target=self.target,
+            features=features,
+            side_columns=self.side,
+            encoding=encoding,
+        )
 
     @property
     def names(self) -> list[str]:

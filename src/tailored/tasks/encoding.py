@@ -28,7 +28,6 @@ from .._utils.frames import (
     ValuesLike,
     as_floats,
     factorize,
-    is_frame,
     numeric_column,
     read_frame,
     require_columns,
@@ -36,7 +35,6 @@ from .._utils.frames import (
 from .._utils.records import Record
 from .._utils.validation import (
     check_choice,
-    check_features,
     check_real,
     is_missing,
     name_some,
@@ -487,23 +485,6 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
         raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
     unknown = name_some(sorted({str(label) for label in labels if label not in known}))
     raise ValueError(f"{title}: class {unknown} was not in fit, which had {name_some(list(classes), 12)}")
-
-
-def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tuple[Any, Encoding | None]:
-    """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one made from them.
-
-    The second is None for arrays, and for frames whose columns are not named by strings. Columns that the encoding does
-    not have are ignored.
-    """
-    frame = read_frame(X, "X") if is_frame(X) else None
-    if frame is None or not all(isinstance(name, str) for name in frame.columns):
-        return check_features(X, min_rows), None
-    if encoding is None:
-        encoding, values = Encoding.of(frame, frame.columns, None, None)
-    else:
-        # Targets are not columns of X, and so not class positions.
-        encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
-    return check_features(values, min_rows), encoding
 
 
 def missing_exposure(encoding: Encoding | None) -> ValueError:

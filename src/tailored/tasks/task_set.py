@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, NamedTuple, Self, overload
 
@@ -10,11 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from .._utils.frames import Frame, RowsLike, SideInfoLike, ValuesLike, read_target
+from .._utils.frames import Frame, RowsLike, SideInfoLike, ValuesLike, is_frame, read_frame, read_target
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     RandomState,
     canonical_csr,
+    check_features,
     check_finite,
     check_fraction,
     check_int,
@@ -29,7 +31,7 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns, encode_rows
+from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns
 from .reading import (
     Grouping,
     LongTable,
@@ -717,6 +719,23 @@ def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoL
         return rows, target, side, encoding
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
+
+
+def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tuple[Any, Encoding | None]:
+    """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one made from them.
+
+    The second is None for arrays, and for frames whose columns are not named by strings. Columns that the encoding does
+    not have are ignored.
+    """
+    frame = read_frame(X, "X") if is_frame(X) else None
+    if frame is None or not all(isinstance(name, str) for name in frame.columns):
+        return check_features(X, min_rows), None
+    if encoding is None:
+        encoding, values = Encoding.of(frame, frame.columns, None, None)
+    else:
+        # Targets are not columns of X, and so not class positions.
+        encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
+    return check_features(values, min_rows), encoding
 
 
 def offsets_of(sizes: ArrayLike) -> np.ndarray:
