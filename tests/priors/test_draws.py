@@ -126,11 +126,13 @@ def test_draws_of_one_gaussian_have_the_moments_of_dense_algebra(rank, side, has
 
 
 @pytest.mark.parametrize("shared_covariance", [False, True])
-def test_draws_of_a_mixture_have_its_distribution(shared_covariance):
+@pytest.mark.parametrize("has_errors", [False, True])
+def test_draws_of_a_mixture_have_its_distribution(shared_covariance, has_errors):
     prior = made_prior(3, shared_covariance=shared_covariance)
+    errors = made_errors(prior) if has_errors else None
     support, query = some_tasks(SUPPORT, 0), some_tasks(QUERY, 1)
-    rows = joint_rows(prior, support, query)
-    found = [dense_moments(prior, k, support, query) for k in range(3)]
+    rows = joint_rows(prior, support, query, errors)
+    found = [dense_moments(prior, k, support, query, errors) for k in range(3)]
     joint = np.log(prior.model.proportions) + np.array([evidence for *_, evidence in found]).T
     shares = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])[rows.task]
     draws = drawn(rows)
@@ -149,19 +151,6 @@ def test_draws_of_a_mixture_have_its_distribution(shared_covariance):
     )
     np.testing.assert_allclose(np.cov(draws[:, first].T), covariance, atol=0.05 * np.abs(covariance).max())
     assert not rows.is_gaussian
-
-
-def test_errors_of_the_means_of_components_average_to_the_error_of_b():
-    prior = made_prior(3)
-    errors, T = made_errors(prior), 100
-    # Without rows, the shares of tasks are the proportions, and the mean over many tasks has the error of b.
-    support, query = some_tasks((0,) * T, 0), some_tasks((1,) * T, 1)
-    query = query.replace(X=np.tile(query.X[:1], (T, 1)))
-    with_errors = drawn(joint_rows(prior, support, query, errors), 3000).mean(axis=1)
-    without = drawn(joint_rows(prior, support, query), 3000).mean(axis=1)
-    x = prior.scaling.target * prior.scaling.dense(query.X[:1])[0]
-    expected = without.var() + x @ errors.covariance[:D, :D] @ x
-    np.testing.assert_allclose(with_errors.var(), expected, rtol=0.15)
 
 
 def test_rows_share_the_errors_of_their_categories():
@@ -187,15 +176,22 @@ def test_rows_share_the_errors_of_their_categories():
 
 def test_calibration_multiplies_the_variances():
     prior, support, query = made_prior(), some_tasks(SUPPORT, 0), some_tasks(QUERY, 1)
-    # The scores without support rows are ±2, with six rows or more ±1; the noise of held-out rows is twice that of the model.
+    # The scores without support rows are ±2, with six rows ±1; the noise of held-out rows is twice that of the model.
+    noise, n, weight = prior.model.noise, np.array(SUPPORT), 5.0
     scores, weights = [np.array([-2.0, 2.0]), np.array([-1.0, 1.0])], [np.full(2, 0.4)] * 2
-    calibration = Calibration(np.array([0.0, 6.0]), scores, weights, 2 * prior.model.noise)
+    calibration = Calibration(np.array([0.0, 6.0]), scores, weights, 2 * noise, weight)
     calibrated = MixturePrior(scaling=prior.scaling, model=prior.model, calibration=calibration)
     task, units = np.repeat(np.arange(3), query.sizes), np.ones(8)
     plain = joint_rows(prior, support, query).variances(task, 3, units)
     found = joint_rows(calibrated, support, query, calibrated=True).variances(task, 3, units)
-    middle = 1 + 3 * (1 - np.log(3) / np.log(7))  # interpolated in log(1 + n)
-    np.testing.assert_allclose(found / plain, [8.0, 2.0 * middle, 2.0], rtol=1e-12)
+    squares = []  # expected sum of squared residuals about the posterior mean, σ⁴ tr V⁻¹
+    for each in support:
+        X = prior.scaling.dense(each.X)
+        V = X @ prior.model.covariances[0] @ X.T + noise * np.eye(len(X))
+        squares.append(noise**2 * np.trace(np.linalg.inv(V)))
+    own = (np.array(squares) + weight * 2 * noise) / (n + weight) / noise
+    squared_scores = 1 + 3 * (1 - np.log1p(n) / np.log(7))  # interpolated in log(1 + n)
+    np.testing.assert_allclose(found / plain, own * squared_scores, rtol=1e-9)
     uncalibrated = joint_rows(calibrated, support, query).variances(task, 3, units)
     np.testing.assert_allclose(uncalibrated, plain, rtol=1e-12)
 

@@ -6,7 +6,8 @@ correlated.  In the scaling of the prior, the coefficients of a task under one c
     w = m + R D δ + L u ,
 
 with the posterior mean m and covariance ``LLᵀ``, standard normal u, and the errors δ of the fixed effects (b, Γ).  D maps δ to
-the prior mean of the task, and R is the derivative of the posterior mean with respect to the prior mean.
+the prior mean of the task, and R is the derivative of the posterior mean with respect to the prior mean.  The means of all
+components have the same error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.compiling import njit
@@ -24,6 +26,7 @@ from ..gaussian.moments import influence
 from ..tasks.rows import Array, dense, frozen
 from ..tasks.task_set import TaskSet
 from .base import Index, adapt_tasks, multiples_of, predict
+from .intervals import noise_variances
 from .mixture import MixturePrior
 
 #: Number of floats in the draws that are computed at a time.
@@ -39,6 +42,21 @@ def roots_of(covariances: Array) -> Array:
 def adding(group: Index, n_groups: int, factors: Array) -> sparse.csr_array:
     """Return the matrix (G, n) that multiplies n values by factors and adds them by group."""
     return sparse.csr_array((factors, (group, np.arange(len(group)))), (n_groups, len(group)))
+
+
+def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: Array) -> Array:
+    """Return the mean ratio of actual to implied variances of held-out rows, for tasks with this many support rows.
+
+    The calibrated noise variance of a task depends on its residuals.  Here it has its expected value: a prior with the influence
+    R (d, d) leaves ``n − d + tr R`` of n squared residuals.  That of a single task would be too uncertain for totals.
+    """
+    noise, calibration = prior.model.noise, prior.calibration
+    if calibration is None:
+        return np.ones(len(n_rows))
+    squares = noise * (n_rows - prior.n_weights + np.trace(influence, axis1=1, axis2=2))
+    own = noise_variances(np.maximum(squares, 0.0), n_rows, calibration.noise, calibration.noise_rows)
+    # The deviation does not depend on the coverage.
+    return np.asarray(multiples_of(prior, n_rows, 0.01)[:, 2] ** 2 * own / noise)
 
 
 @dataclass(frozen=True)
@@ -82,25 +100,22 @@ class JointRows:
         if prior.shared is not None:
             levels = [one.errors_of(dense(X)) for one in prior.shared.levels]
             X = prior.shared.own_columns(X)
-        scale, calibration = np.ones(T), prior.calibration
-        if calibrated and calibration is not None:
-            # The standard deviation does not depend on the coverage.
-            scale = multiples_of(prior, posterior.n_rows, 0.01)[:, 2] ** 2 * calibration.noise / model.noise
         statistics = prior.statistics(prior.residual_tasks(support))
         means, roots, R = [], [], []
         for b, W in zip(model.means, model.covariances, strict=False):
             one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
             found = statistics.posterior(one, Want(means=True, covariances=True))
             means.append(found.mean)
-            roots.append(roots_of(scale[:, None, None] * found.covariances))
+            roots.append(roots_of(found.covariances))
             R.append(influence(*statistics.gaussian(one), found.covariances))
         shares = statistics.posterior(model).shares
-        deviations = means - np.einsum("tj,jtd->td", shares[:, : len(means)], means)
-        deviations = deviations if len(means) > 1 else np.zeros_like(deviations)
+        centres = np.einsum("tj,jtd->td", shares, means) if len(means) > 1 else means[0]
+        scale = _variance_ratios(prior, posterior.n_rows, R[0]) if calibrated else np.ones(T)
         side = np.hstack([np.ones((T, 1)), np.zeros((T, 0)) if statistics.side is None else statistics.side])
         noise = prior.scaling.target**2 * model.noise * scale[task]
         rows = prior.scaling.dense(X), task, centre, mean, noise, levels
-        return cls(prior, errors, *rows, shares, deviations, np.stack(roots), np.stack(R), side)
+        coefficients = shares, means - centres, np.sqrt(scale)[:, None, None] * np.stack(roots), np.stack(R)
+        return cls(prior, errors, *rows, *coefficients, side)
 
     @property
     def is_gaussian(self) -> bool:
@@ -160,35 +175,22 @@ class JointRows:
     def _draw_coefficients(self, rng: np.random.Generator, n: int) -> Array:
         """Draw the deviations of the coefficients from the posterior means, (n, T, d)."""
         model, (J, T, d), K = self.prior.model, self.means.shape, self.shares.shape[1]
-        u, shift = rng.standard_normal((T, n, d)), self._draw_errors(rng, n)
+        u, shift, errors = rng.standard_normal((T, n, d)), np.zeros((T, n, d)), self.errors
+        if errors is not None:
+            B, L = np.zeros((n, d, self.side.shape[1])), roots_of(np.nan_to_num(errors.covariance))
+            B[:, errors.row, errors.column] = rng.standard_normal((n, len(L))) @ L.T
+            shift = np.tensordot(self.side, B, (1, 2))
         steps = np.cumsum(self.shares, axis=1)[:, None, :-1]
         component = (rng.random((T, n, 1)) > steps).sum(axis=2) if K > 1 else np.zeros((T, n), np.intp)
         if K > J:
-            shift[:, 0] += model.means[component] - (self.shares @ model.means)[:, None]
+            shift += model.means[component] - (self.shares @ model.means)[:, None]
         out = np.empty((n, T, d))
         for j in range(J):
             found = u @ self.roots[j].mT
-            found += shift[:, j] @ self.influence[j].mT
+            found += shift @ self.influence[j].mT
             found += self.means[j][:, None]
             np.copyto(out, found.transpose(1, 0, 2), where=(component.T[:, :, None] == j) | (J == 1))
         return out
-
-    def _draw_errors(self, rng: np.random.Generator, n: int) -> Array:
-        """Draw D δ, (T, J, n, d).
-
-        The means of the components have independent errors.  Their average, weighted by the proportions, has the covariance
-        of the error of b.
-        """
-        (J, T, d), errors = self.means.shape, self.errors
-        if errors is None:
-            return np.zeros((T, J, n, d))
-        root = np.sqrt(np.maximum(self.prior.model.proportions, 1e-3)) if J > 1 else np.ones(1)
-        L = roots_of(np.nan_to_num(errors.covariance))
-        delta = rng.standard_normal((J, n, len(L))) @ L.T
-        delta = np.where(errors.column == 0, delta / root[:, None, None], np.tensordot(root, delta, 1))
-        B = np.zeros((J, n, d, self.side.shape[1]))
-        B[:, :, errors.row, errors.column] = delta
-        return np.tensordot(self.side, B, (1, 3))
 
 
 @njit(**ROWS)
