@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from folds import few_folds
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, IndependentLearner, TaskSet
+from tailored.gaussian.serial import SerialGaussian
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -175,7 +176,7 @@ def test_training_tasks_need_their_rows():
     ("options", "message"),
     [
         ({"by": "land"}, "by: the frame has no column 'land'"),
-        ({"by": np.zeros(3)}, "3 labels, but X has 24 rows"),
+        ({"by": np.zeros(3)}, "by has 3 labels, but X has 24 rows"),
         ({"by": "std"}, "by: 'std' is also the name of a column of the result"),
         ({"weights": "persons"}, "weights: the frame has no column 'persons'"),
         ({"weights": np.full(24, -1.0)}, "weights: row 0 has -1"),
@@ -191,22 +192,26 @@ def test_wrong_arguments_are_named(options, message):
         fitted().predict_totals(QUERY.assign(std=1.0), SUPPORT, **options)
 
 
+def with_prior(**changes):
+    """Return the fitted learner with another prior."""
+    learner = EmpiricalBayesLearner()
+    learner.__dict__.update(fitted().__dict__)
+    learner.prior_ = replace(learner.prior_, **changes)
+    return learner
+
+
 def test_learners_without_a_joint_distribution():
     tasks = TaskSet(
         *(np.random.default_rng(0).normal(size=s) for s in ((40, 2), 40)), np.repeat(np.arange(8), 5)
     )
     query = tasks.replace(labels=np.arange(8) + 100)
-    with pytest.raises(
-        ValueError, match="sample: not supported for the RepresentationPrior of IndependentLearner; use Emp"
-    ):
+    with pytest.raises(ValueError, match="sample: not supported for the RepresentationPrior of Independent"):
         IndependentLearner().fit(tasks).sample(query)
+    with pytest.raises(
+        ValueError, match="predict_totals: not supported for noise that is correlated in time"
+    ):
+        with_prior(response=SerialGaussian()).predict_totals(QUERY, SUPPORT)
+    with pytest.raises(ValueError, match=r"predict_totals: the model predicts the 0\.9 quantile"):
+        with_prior(quantile=0.9).predict_totals(QUERY, SUPPORT)
     with pytest.raises(ValueError, match="query: it has no rows"):
         fitted().sample(QUERY[:0], SUPPORT)
-
-
-def test_quantiles_have_no_totals():
-    learner = EmpiricalBayesLearner()
-    learner.__dict__.update(fitted().__dict__)
-    learner.prior_ = replace(learner.prior_, quantile=0.9)
-    with pytest.raises(ValueError, match=r"predict_totals: the model predicts the 0\.9 quantile"):
-        learner.predict_totals(QUERY, SUPPORT)

@@ -90,7 +90,7 @@ _SUPPORT = (
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _TOTAL_BY = (
-    "Write one row for each value of this column of DATA, with the total of the target and its interval."
+    "Write a row for each value of this column of DATA, with the total of the target and its interval."
 )
 _WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. people; with --total-by."
 _MEAN = "Write means instead of totals; with --total-by."
@@ -179,6 +179,7 @@ def predict(
     New tasks are predicted from their support rows and side information; without either, from the prior alone.
 
     With --total-by, the output has one row for each value of a column: the total, or the mean, of the predicted rows.
+    Training tasks then need their rows as --support.
     """
     with report_user_errors():
         files = {"model": model, "data": data, "support": support, "side_info": side_info}
@@ -199,9 +200,7 @@ def predict(
             options["coverage"] = coverage
         if total_by is not None:
             if drop:
-                raise UsageError(
-                    "--missing: a total needs all rows. Complete them, or remove them from DATA."
-                )
+                raise UsageError("--missing: a total needs all rows. Remove incomplete rows from DATA.")
             check_columns(table, [total_by], "--total-by", data)
             check_columns(table, [] if weights is None else [weights], "--weights", data)
             options |= {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}

@@ -101,7 +101,7 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     strings = factorize(groups)
     labels = read_labels(groups, "groups") if strings is None else strings[0]
     if len(labels) != n_rows:
-        raise ValueError(f"groups has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
+        raise ValueError(f"{name} has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
     if strings is None:
         return group_labels(labels, name)
     codes, distinct = strings
