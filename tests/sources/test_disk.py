@@ -1,5 +1,9 @@
-"""Fits to scanned tables, with statistics on disk."""
+"""Fits to scanned tables: statistics on disk, checkpoints of other data, interrupted fits."""
 
+import os
+import signal
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -12,8 +16,9 @@ from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.priors.shared import fit_out_of_fold
 from tailored.sources import disk as disk_module
+from tailored.sources import tables
 from tailored.sources.base import Blocks, LazyBlock
-from tailored.sources.disk import read_block, write_block
+from tailored.sources.disk import DiskSource, read_block, write_block
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.reading import positions_of
 from tailored.tasks.rows import Scaling
@@ -67,6 +72,16 @@ def test_threads_do_not_change_a_bit(disk, n_threads):
     _, there = disk
     many = Blocks(there.blocks, n_threads)
     same_moments(there.sums(mixture(3)).sums, many.sums(mixture(3)).sums, rtol=0)
+
+
+def test_a_block_is_itself_again_and_a_broken_one_is_named(disk, tmp_path):
+    _, there = disk
+    block = read_block(tmp_path / "0.block")
+    np.testing.assert_array_equal(block.gram, block.gram.transpose(0, 2, 1))
+    path = tmp_path / "1.block"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match=r"1\.block cannot be read .*; delete it and fit again"):
+        there.sums(mixture(1))
 
 
 # --- the learner
@@ -143,14 +158,80 @@ def test_a_table_beside_a_common_part(small_sample):
 
 
 @pytest.mark.usefixtures("few_steps")
-def test_what_does_not_go_with_a_scan():
+def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
     frame = long_frame(5)
     learner = EmpiricalBayesLearner()
     with pytest.raises(TypeError, match="groups: a scan has its own columns"):
         learner.fit(scan(frame, **COLUMNS), groups=frame["user"])
+    with pytest.raises(ValueError, match="checkpoint: only for a scan"):
+        learner.fit(TaskSet.from_frame(frame, **COLUMNS), checkpoint=tmp_path)
     with pytest.raises(ValueError, match="has no rows"):
         learner.fit(scan(frame[:0], **COLUMNS))
     assert not hasattr(learner, "prior_")
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_checkpoint_of_other_settings_is_refused(tmp_path):
+    frame = long_frame(12)
+    tasks = TaskSet.from_frame(frame, **COLUMNS)
+    EmpiricalBayesLearner().fit(scan(frame, **COLUMNS), checkpoint=tmp_path / "c")
+    for learner, features, validation, name in (
+        (
+            EmpiricalBayesLearner(clip="train"),
+            None,
+            None,
+            "clip = None of the settings, and this fit has 'train'",
+        ),
+        (EmpiricalBayesLearner(), ["x1"], None, r"column roles \(features\)"),
+        (EmpiricalBayesLearner(), None, tasks[:3], "validation"),
+    ):
+        table = scan(frame, features=features, **COLUMNS)
+        with pytest.raises(ValueError, match=f"checkpoint: .* was written with {name}"):
+            learner.fit(table, validation=validation, checkpoint=tmp_path / "c")
+
+
+CHANGES = {
+    "value": lambda frame: frame.assign(y=frame["y"].where(frame.index != 700, 0.25)),
+    "feature": lambda frame: frame.assign(x1=frame["x1"].where(frame.index != 3, 0.25)),
+    "order": lambda frame: frame[::-1].reset_index(drop=True),
+    "fewer rows": lambda frame: frame[:-1],
+    "one batch less": lambda frame: frame[:900],
+    "one batch more": lambda frame: pd.concat([frame, frame[-100:].assign(user=10**6)], ignore_index=True),
+    "type": lambda frame: frame.assign(
+        x0=frame["x0"].astype("float32").astype(float), user=frame["user"] + 0.0
+    ),
+    "nothing": lambda frame: frame.copy(),
+}
+DIFFERENCE = {
+    "fewer rows": "rows = 1000 of the table, and this fit has 999",
+    "type": "columns = .*Int64.* of the table, and this fit has .*Float64",
+}
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "MIN_ROWS", 100)
+    monkeypatch.setattr(tables, "MAX_ROWS", 100)
+    frame, path, folder = long_frame(125), tmp_path / "f.parquet", tmp_path / "c"
+
+    def opened(frame):
+        if is_file:
+            frame.to_parquet(path)
+            table = scan(path, **COLUMNS)
+        else:
+            table = scan((frame[i : i + 100] for i in range(0, len(frame), 100)), **COLUMNS)
+        return DiskSource(table, folder, seed=0, settings={})
+
+    first, other = opened(frame), CHANGES[change](frame)
+    if change == "nothing":
+        again = opened(other)
+        assert again.target_range == first.target_range
+        np.testing.assert_array_equal(again.reservoir.sample.y, first.reservoir.sample.y)
+        return
+    message = rf"checkpoint: .*was written with {DIFFERENCE.get(change, '(content|rows) = .* of the table')}"
+    with pytest.raises(ValueError, match=message):
+        opened(other)
 
 
 @pytest.mark.usefixtures("few_steps")
@@ -163,3 +244,62 @@ def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, 
         part.to_parquet(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
     with pytest.raises(ValueError, match=rf"column 'age' of task {bad['user'][row]} has the values"):
         EmpiricalBayesLearner().fit(scan(tmp_path, side_columns=["age"], **COLUMNS))
+
+
+KILLED = """
+import os, signal, sys
+from functools import partial
+from tailored import EmpiricalBayesLearner, scan
+from tailored.sources import disk, reservoir, tables
+
+table, folder, stage, number, out = sys.argv[1:]
+disk.Reservoir = partial(reservoir.Reservoir, size=45)
+tables.MIN_ROWS = tables.MAX_ROWS = 100
+count = [0]
+original = disk.write_atomically
+
+def write_atomically(path, content):
+    count[0] += stage in path.name
+    if stage in path.name and count[0] == int(number):
+        if count[0] % 2:
+            original(path, content)
+        os.kill(os.getpid(), signal.SIGKILL)
+    original(path, content)
+
+disk.write_atomically = write_atomically
+learner = EmpiricalBayesLearner(random_state=1)
+learner.fit(scan(table, task="user", target="y"), checkpoint=None if folder == "-" else folder)
+learner.save(out)
+"""
+
+
+def run_killed(*arguments):
+    """The fit in a process of its own; whether it was killed."""
+    found = subprocess.run(
+        [sys.executable, "-c", KILLED, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert found.returncode in (0, -signal.SIGKILL), found.stderr
+    return found.returncode != 0
+
+
+@pytest.mark.slow
+def test_a_killed_fit_resumes_to_the_same_bits(tmp_path):
+    """Killed while rows are read, and while blocks are written."""
+    from tailored import load
+
+    frame, table = long_frame(300, n_rows=5), tmp_path / "f.parquet"
+    frame.to_parquet(table)
+    folder, out = tmp_path / "c", tmp_path / "learner"
+    assert run_killed(table, folder, "table.json", 1, out)
+    assert run_killed(table, folder, ".block", 5, out)
+    assert not out.exists()
+    assert not run_killed(table, folder, "-", 0, out)
+    assert not run_killed(table, "-", "-", 0, tmp_path / "straight")
+    one, other = load(out), load(tmp_path / "straight")
+    same_prior(one, other, rtol=0)
+    assert one.search_results_ == other.search_results_
+    assert one.n_tasks_seen_ == 300

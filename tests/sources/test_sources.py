@@ -42,7 +42,7 @@ def from_memory(frame, folder):
 
 
 def from_disk(frame, folder):
-    return DiskSource(scan(frame, **COLUMNS), folder, seed=3)
+    return DiskSource(scan(frame, **COLUMNS), folder, seed=3, settings=None)
 
 
 def from_dask(frame, folder):

@@ -31,7 +31,7 @@ from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
-from ..sources.disk import DiskSource
+from ..sources.disk import DiskSource, digest_tasks
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
@@ -211,6 +211,7 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
+        checkpoint: Any = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -228,17 +229,23 @@ class EmpiricalBayesLearner(MetaLearner):
             cross-validation over the training tasks is used; from 500 tasks on, it is a single split.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
+        checkpoint : path, optional
+            Folder for the partitioned rows and the statistics of a scan, about as large as the numbers in the table.  The
+            same call with the same folder resumes an interrupted fit, with a bitwise identical result.  Other data or
+            settings raise ValueError.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
             has_them = "a scan has its own columns; name them in tailored.scan"
             refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
             refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
+        elif checkpoint is not None:
+            raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
             seed = self._seed()
             if isinstance(X, TaskScan):
-                with self._open_scan(X, seed) as source:
+                with self._open_scan(X, checkpoint, seed, validation) as source:
                     self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
             elif is_tensor(X):
@@ -549,14 +556,25 @@ class EmpiricalBayesLearner(MetaLearner):
         return found
 
     @contextmanager
-    def _open_scan(self, scan: TaskScan, seed: int) -> Iterator[TaskSource]:
-        """Open the source of a scan; its temporary folder is deleted at the end."""
+    def _open_scan(
+        self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
+    ) -> Iterator[TaskSource]:
+        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
+            if checkpoint is not None:
+                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
             yield DaskSource(scan, seed)
             return
+        n_threads = joblib.effective_n_jobs(self.n_jobs)
+        if checkpoint is not None:
+            settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
+            del settings["n_jobs"], settings["progress"]
+            source = DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
+            yield source
+            source.close()
+            return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
-            n_threads = joblib.effective_n_jobs(self.n_jobs)
-            yield DiskSource(scan, Path(folder), seed=seed, n_threads=n_threads)
+            yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
 
 
 def _statistics(

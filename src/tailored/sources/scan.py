@@ -53,10 +53,11 @@ class ColumnRoles(NamedTuple):
 
 
 class TaskBatch(NamedTuple):
-    """Some rows of tasks, and the position of these rows in the table (for error messages)."""
+    """Some rows of tasks, the position of these rows in the table (for error messages), and their dataframe."""
 
     tasks: TaskSet
     position: str
+    frame: Any
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class TaskScan:
                     f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) than in earlier batches; "
                     "labels match by value and type, so 7 is not '7'"
                 )
-            yield TaskBatch(tasks, batch.position)
+            yield TaskBatch(tasks, batch.position, frame.select(roles.names))
 
     def _check_columns(self, roles: ColumnRoles, names: Sequence[str], where: str, *, is_first: bool) -> None:
         missing = [name for name in roles.names if name not in names]
