@@ -598,7 +598,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
         The distribution of a total is that of the model, see `sample`.  For numbers, the variances of coefficients and noise are
         multiplied by a calibrated factor: the mean ratio of actual to implied variances of held-out rows, given as many support
-        rows.  With fewer than about 100 training tasks, intervals of totals are too narrow, because variances are treated as known.
+        rows.  With a few dozen training tasks, intervals of totals are too narrow, because variances are treated as known.
 
         Parameters
         ----------
