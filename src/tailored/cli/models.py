@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..sources.scan import TaskScan
     from ..summaries.summary import Summary
     from ..tasks.encoding import Encoding as TableEncoding
+    from ..tasks.parsing import ParsedFormula
     from ..tasks.task_set import TaskSet
 
 Loss = Literal["squared", "absolute", "poisson", "negative_binomial", "bernoulli"]
@@ -45,6 +46,8 @@ _TASK = "Column with the group (task) of each row, e.g. a school or a patient, o
 TaskColumn = Annotated[str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)]
 _TARGET = "Column to predict."
 Target = Annotated[str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)]
+_FORMULA = "Formula of lme4, e.g. 'score ~ hours + (hours | school)', instead of --task, --target, --features and --varying."
+FormulaText = Annotated[str | None, typer.Option("--formula", metavar="FORMULA", help=_FORMULA)]
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
 SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
 _SIDE_COLUMNS = "Comma-separated columns of DATA with side information; by default those that are constant within each task."
@@ -107,8 +110,9 @@ def _out(written: str) -> Any:
 
 def fit(
     data: Data,
-    task: TaskColumn,
-    target: Target,
+    task: TaskColumn = "",
+    target: Target = "",
+    formula: FormulaText = None,
     out: Annotated[Path, _out("Model file to write.")] = Path("model.tailored"),
     side_info: SideInfo = None,
     side_columns: SideColumns = None,
@@ -132,7 +136,7 @@ def fit(
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
         side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure)
+        columns = Columns(task.split(","), target, side, names, slopes, exposure).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
@@ -140,7 +144,7 @@ def fit(
         classes = _classes(tasks, loss)
         if classes:
             learner = _classifier(learner)
-            note(f"target {target!r} has {len(classes)} classes, so a classifier is fitted")
+            note(f"target {columns.target!r} has {len(classes)} classes, so a classifier is fitted")
         elif loss in ("squared", "absolute") and (hint := hint_about_target(getattr(tasks, "y", ()))):
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
@@ -218,8 +222,9 @@ def predict(
 
 def evaluate(
     data: Data,
-    task: TaskColumn,
-    target: Target,
+    task: TaskColumn = "",
+    target: Target = "",
+    formula: FormulaText = None,
     side_info: SideInfo = None,
     side_columns: SideColumns = None,
     features: Features = None,
@@ -249,7 +254,7 @@ def evaluate(
         check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure)
+        columns = Columns(task.split(","), target, side, names, slopes, exposure).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         import pyarrow as pa
 
@@ -335,6 +340,23 @@ class Columns(NamedTuple):
     features: list[str] | None = None
     varying: list[str] | None = None
     exposure: str | None = None
+    formula: ParsedFormula | None = None
+
+    def with_formula(self, text: str | None) -> Columns:
+        """Return the columns of a formula, if there is one."""
+        required = {"--task": "".join(self.task), "--target": self.target}
+        given = required | {"--features": self.features, "--varying": self.varying}
+        if text is None:
+            if missing := [option for option, value in required.items() if not value]:
+                raise UsageError(f"Missing option '{missing[0]}', or --formula.")
+            return self
+        if repeated := [option for option, value in given.items() if value not in ("", None)]:
+            raise UsageError(f"{repeated[0]}: not with --formula, which has these columns. Leave it out.")
+        from ..tasks.encoding import as_columns
+        from ..tasks.parsing import parse
+
+        formula = parse(text)
+        return self._replace(task=list(as_columns(formula.task)), target=formula.target, formula=formula)
 
 
 def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> TaskSet:
@@ -350,9 +372,12 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
-    options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
-    task = labels if len(labels) > 1 else labels[0]
-    tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
+    if columns.formula is not None:
+        tasks = TaskSet.from_formula(columns.formula.text, table, **options)
+    else:
+        options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
+        task = labels if len(labels) > 1 else labels[0]
+        tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
     _note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
     return tasks
 
@@ -362,6 +387,8 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
     from ..sources.scan import scan
 
     batches = "a file of 1 GB or more is read in batches"
+    if columns.formula is not None:
+        raise UsageError(f"--formula: {batches}. Use --task, --target, --features and --varying.")
     if side_info is not None:
         advice = "Join the side information to its rows, and name the columns with --side-columns."
         raise UsageError(f"--side-info: {batches}. {advice}")
@@ -438,6 +465,7 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
+    options["fit_intercept"] = columns.formula is None or columns.formula.has_intercept
     return EmpiricalBayesLearner(loss=loss, **options)
 
 
@@ -454,7 +482,8 @@ def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:
 
     if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
         raise UsageError("--loss, --common: leave them out, because the target has classes.")
-    return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
+    names = ("varying", "fit_intercept", "order", "n_jobs")
+    return EmpiricalBayesClassifier(**{name: getattr(learner, name) for name in names})
 
 
 def _summaries(learner: Any) -> dict[Any, Summary]:

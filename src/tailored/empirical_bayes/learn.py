@@ -39,7 +39,7 @@ from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
 from .query_bias import PENALTIES, fit_shifts
-from .rule import Score, is_as_good, is_better, known_mean, significant
+from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
@@ -251,7 +251,9 @@ def _with_serial(data: TrainingData) -> TrainingData:
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
-    return correlated(data) if is_better(serial, plain, plain) else data
+    # Effects of columns change with the weights of the rows, so predictions without rows can become worse.
+    is_serial = significant(serial.density - plain.density) and serial.error <= plain.error
+    return correlated(data) if is_serial else data
 
 
 def _learn_mixture(

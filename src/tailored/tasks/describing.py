@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,11 @@ def _names(tasks: TaskSet) -> list[str]:
 
 def _features(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
     """Yield an entry for each feature of the table that the tasks were read from."""
-    columns = map(ColumnEncoding, _names(tasks)) if tasks.encoding is None else tasks.encoding.features
+    encoding = tasks.encoding
+    if encoding is None or encoding.formula is not None:
+        columns: Iterable[ColumnEncoding] = map(ColumnEncoding, _names(tasks))
+    else:
+        columns = encoding.features
     j = 0
     for column in columns:
         text = column.text()
@@ -125,7 +129,8 @@ def data_notes(
         read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
         parts = () if encoding is None else encoding.task_columns
         chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]
-        if may_vary and chosen and in_task.any():
+        has_formula = encoding is not None and encoding.formula is not None
+        if may_vary and not has_formula and chosen and in_task.any():
             columns = list(dict.fromkeys(read.get(titles[j], titles[j]) for j in chosen))
             advice = f"pass side_info=X[{f':, {chosen}' if names is None else columns}], and X without them"
             if encoding is not None and encoding.task_columns:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -42,6 +42,7 @@ from .._utils.validation import (
     warn,
 )
 from ..exceptions import UnknownCategoryWarning
+from .formula import Formula
 
 if TYPE_CHECKING:
     from .task_set import TaskSet
@@ -133,10 +134,13 @@ class ColumnEncoding(Record):
             return [float(i) for i in range(len(self.categories))]
 
     @classmethod
-    def of(cls, column: Column, title: str) -> ColumnEncoding:
-        """Return the encoding of a feature."""
+    def of(cls, column: Column, title: str, *, is_categorical: bool = False) -> ColumnEncoding:
+        """Return the encoding of a feature; if it ``is_categorical``, numbers are categories."""
         name = str(column.name)
         kind, categories = declared_kind(column)
+        if is_categorical and kind in ("number", "boolean"):
+            numbers = sorted(column.drop_nulls().unique().to_list())
+            kind, categories = "categorical", tuple(map(_text, numbers))
         if kind == "categorical":
             refuse_numbers_as_text(column, title)
         days = _days(column, kind)
@@ -288,6 +292,7 @@ class Encoding(Record):
     exposure: str | None = None
     time: str | None = None  # the feature that is the time of a row
     imputes: bool = False  # whether missing features are replaced by their means
+    formula: Formula | None = None  # the encoded columns are then products of those of the `features`
 
     def restore(self) -> None:
         for column in self.features:
@@ -296,6 +301,8 @@ class Encoding(Record):
         for columns in (self.features, self.side_info):
             if len({column.name for column in columns}) != len(columns):
                 raise ValueError("features: two columns have the same name")
+        if self.formula is not None:
+            self.design(np.full((1, sum(len(c.names) for c in self.features)), np.nan))
 
     @classmethod
     def of(
@@ -306,11 +313,12 @@ class Encoding(Record):
         target: str | None,
         *,
         imputes: bool = False,
+        categorical: Container[str] = (),
     ) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding of a table's features, and their encoded values (n, k)."""
+        """Return the encoding of a table's features, and their encoded values (n, k); `categorical` may be numbers."""
         columns, titles = [], {name: f"Feature column {name!r}" for name in names}
         for name, title in titles.items():
-            column = ColumnEncoding.of(frame[name], title)
+            column = ColumnEncoding.of(frame[name], title, is_categorical=name in categorical)
             columns.append(column.imputing(column.read(frame[name], title)[0]) if imputes else column)
         encoding = cls(task, target, tuple(columns), imputes=imputes)
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
@@ -325,7 +333,7 @@ class Encoding(Record):
     ) -> np.ndarray:
         """Return the encoded features (n, k) of a table; `name` (the argument) and `advice` are used in errors."""
         require_columns(frame, name, [column.name for column in self.features])
-        X, j = np.empty((len(frame), len(self.feature_names))), 0
+        X, j = np.empty((len(frame), sum(len(column.names) for column in self.features))), 0
         for column in self.features:
             k, title = len(column.names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
@@ -333,7 +341,18 @@ class Encoding(Record):
             other = "an average category" if column.kind == "levels" else "the mean of the training table"
             warn_unknown(unknown, column, f"it is replaced by {other}")
             j += k
-        return X
+        return self.design(X)
+
+    def design(self, X: np.ndarray) -> np.ndarray:
+        """Return the columns of the formula, if there is one, from the encoded columns of a table."""
+        if self.formula is None:
+            return X
+        names = [name for column in self.features for name in column.names]
+        for column in (column for column in self.features if column.kind == "categorical"):
+            # The indicator of the first category.
+            rest = 1.0 - X[:, [names.index(name) for name in column.names]].sum(axis=1)
+            X, names = np.column_stack([X, rest]), [*names, f"{column.name}={column.categories[0]}"]
+        return self.formula.design(X, names)
 
     def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
         """Return the encoding with classes, and the targets; strings and categories become positions of the sorted classes."""
@@ -373,11 +392,14 @@ class Encoding(Record):
     @property
     def feature_names(self) -> np.ndarray:
         """Names of the encoded columns, such as "ses" and "sector=Public"."""
-        return np.array([name for column in self.features for name in column.names], dtype=object)
+        names = [name for column in self.features for name in column.names]
+        return np.array(names if self.formula is None else self.formula.names, dtype=object)
 
     @property
     def source_names(self) -> list[str]:
-        """Names of the table columns of the encoded columns, such as "ses" and "sector"."""
+        """Names of the table columns of the encoded columns, such as "ses" and "sector"; those of the formula, if any."""
+        if self.formula is not None:
+            return self.formula.names
         return [column.name for column in self.features for _ in column.names]
 
     @property

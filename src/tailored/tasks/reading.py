@@ -43,6 +43,7 @@ from .encoding import (
     refuse_numbers_as_text,
     side_column,
 )
+from .parsing import ParsedFormula
 
 Keys = NDArray[np.uint64]
 
@@ -538,6 +539,7 @@ class LongTable:
     missing: str = "error"
     row_columns: Mapping[str, str | None] = field(default_factory=dict)
     time: str | None = None
+    formula: ParsedFormula | None = None  # the features are then its columns
 
     def read(self) -> tuple[np.ndarray, np.ndarray, Grouping, SideInfo, Encoding, dict[str, Any]]:
         """Return rows, targets, tasks, side information before it is encoded, the encoding and the values per row."""
@@ -577,8 +579,11 @@ class LongTable:
         grouping = group_tasks(data, self.task)
         if self.encoding is None:
             imputes = self.missing == "impute"
-            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes)
+            options: Any = {"categorical": () if self.formula is None else self.formula.categorical}
+            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes, **options)
             warn_second_grouping(data, encoding, grouping)
+            if self.formula is not None:
+                encoding, X = self.formula.apply(encoding, X)
         elif self.missing == "impute" and not self.encoding.imputes:
             raise ValueError(
                 "missing: the encoding has no means to impute. Use missing='impute' for the training table."
