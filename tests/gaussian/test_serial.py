@@ -129,6 +129,9 @@ def test_times_need_numbers_in_memory():
         TaskSet.from_frame(frame, task="g", target="y", time="g")
     with pytest.raises(ValueError, match="time: there is no column 'year'"):
         EmpiricalBayesLearner(time="year").fit(TaskSet.from_frame(frame, task="g", target="y"))
+    many = np.repeat(np.arange(5001), 2)
+    with pytest.raises(ValueError, match="time: needs at most 5,000 tasks"):
+        EmpiricalBayesLearner(time=0).fit(np.tile([[0.0], [1.0]], (5001, 1)), many % 7.0, groups=many)
     weighted = TaskSet.from_frame(frame.assign(w=1.0), task="g", target="y", time="t", sample_weight="w")
     with pytest.raises(ValueError, match="time: needs rows without weights"):
         EmpiricalBayesLearner().fit(weighted)

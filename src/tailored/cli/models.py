@@ -68,6 +68,8 @@ _LOSS = (
 LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
 _EXPOSURE = "Column with the exposure of counts, e.g. a time or an area. Predictions are exposure times rate."
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
+_TIME = "Feature with the times of the rows (numbers or dates): noise that is correlated in time is then a candidate."
+Time = Annotated[str | None, typer.Option(metavar="COLUMN", help=_TIME)]
 _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting, not a random sample."
 FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
@@ -120,6 +122,7 @@ def fit(
     varying: Varying = None,
     loss: LossName = "squared",
     exposure: Exposure = None,
+    time: Time = None,
     common: Common = False,
     first_rows: FirstRows = False,
     missing: Missing = "error",
@@ -136,7 +139,7 @@ def fit(
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
         side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure).with_formula(formula)
+        columns = Columns(task.split(","), target, side, names, slopes, exposure, time).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
@@ -231,6 +234,7 @@ def evaluate(
     varying: Varying = None,
     loss: LossName = "squared",
     exposure: Exposure = None,
+    time: Time = None,
     common: Common = False,
     missing: Missing = "error",
     decimal: Decimal = None,
@@ -254,7 +258,7 @@ def evaluate(
         check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure).with_formula(formula)
+        columns = Columns(task.split(","), target, side, names, slopes, exposure, time).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         import pyarrow as pa
 
@@ -340,6 +344,7 @@ class Columns(NamedTuple):
     features: list[str] | None = None
     varying: list[str] | None = None
     exposure: str | None = None
+    time: str | None = None
     formula: ParsedFormula | None = None
 
     def with_formula(self, text: str | None) -> Columns:
@@ -396,6 +401,10 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(f"--task: {batches}, with one column of tasks. Join the labels in one column.")
     if missing != "error":
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
+    if columns.time is not None:
+        raise UsageError(
+            f"--time: {batches}, which noise that is correlated in time does not support. Leave it out."
+        )
     if columns.exposure is not None:
         raise UsageError(f"--exposure: {batches}, which counts do not support. Fit to a sample of the tasks.")
     source, task, target = open_large(data, columns.task), columns.task[0], columns.target
@@ -465,7 +474,10 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
-    options["fit_intercept"] = columns.formula is None or columns.formula.has_intercept
+    options |= {
+        "fit_intercept": columns.formula is None or columns.formula.has_intercept,
+        "time": columns.time,
+    }
     return EmpiricalBayesLearner(loss=loss, **options)
 
 
@@ -480,8 +492,8 @@ def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:
     """Return a classifier with the settings of a learner."""
     from ..learners.classifier import EmpiricalBayesClassifier
 
-    if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
-        raise UsageError("--loss, --common: leave them out, because the target has classes.")
+    if learner.loss not in ("squared", "bernoulli") or learner.common is not None or learner.time is not None:
+        raise UsageError("--loss, --common, --time: leave them out, because the target has classes.")
     names = ("varying", "fit_intercept", "order", "n_jobs")
     return EmpiricalBayesClassifier(**{name: getattr(learner, name) for name in names})
 

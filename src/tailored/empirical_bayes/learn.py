@@ -242,12 +242,12 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
 
 def _with_serial(data: TrainingData) -> TrainingData:
     """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
-    if data.settings.time is None:
+    settings, time = data.settings, data.settings.time
+    if time is None:
         return data
-    settings = data.settings
 
     def correlated(train: TrainingData) -> TrainingData:
-        serial = fit_serial(train.tasks, data.scaling, settings.time, settings.varying)
+        serial = fit_serial(train.tasks, data.scaling, time, settings.varying)
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)

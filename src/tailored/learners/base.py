@@ -42,6 +42,7 @@ from ..priors.base import (
     predict_blocks,
 )
 from ..priors.intervals import Calibration
+from ..priors.on_device import weights_on_device
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
@@ -314,7 +315,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if is_tensor(tasks):
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
-            return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
+            return AdaptedTasks(self.prior_, tensors.labels, weights_on_device(self.prior_, tensors))
         if tasks is None:
             reading.refuse_other_arguments(
                 "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
@@ -324,7 +325,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
-            weights = self.prior_.weights_on_device(tensors).cpu().numpy()
+            weights = weights_on_device(self.prior_, tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
         return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
@@ -349,7 +350,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         tasks = reading.read_contexts(self, side_info)
         weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
-        return (weights, errors_of_means(self, tasks)) if return_std else weights
+        if not return_std:
+            return weights
+        if (errors := errors_of_means(self, tasks)) is None:
+            raise ValueError(
+                "return_std: the prior of this learner has no standard errors; use return_std=False"
+            )
+        return weights, errors
 
     def representation(
         self,

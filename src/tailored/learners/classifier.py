@@ -22,10 +22,10 @@ from ..files.format import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
 from ..summaries.summary import Summary
-from ..tasks.encoding import TaskColumns, class_positions, target_positions
+from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, target_positions
 from .base import ROUTED, SupportLike
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments, tasks_to_score

@@ -404,6 +404,8 @@ class EmpiricalBayesLearner(MetaLearner):
         # A quantile is the median plus a calibrated multiple of the standard deviation.
         loss = self.loss_ if quantile is None else Absolute()
         settings = self._settings(loss, clip, together)
+        if settings.time is not None and source is not None:
+            raise ValueError("time: needs at most 5,000 tasks in memory; leave it out, or fit to fewer tasks")
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.prior.side
         scaling = None if running is None else running.prior.scaling

@@ -80,6 +80,7 @@ class Posterior(Record):
             check_shape(name, getattr(self, name), n)
         check_shape("squares", self.squares, n if len(self.squares) else 0)
         check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
+        check_shape("history", self.history, int(self.n_rows.sum()) if len(self.history) else 0, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
             raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
         check_cone("covariances", self.covariances)
@@ -233,10 +234,6 @@ class Prior(Record, ABC):
         """Whether the posterior needs the rows of a task in memory; if not, `weights_on_device` is available."""
         return True
 
-    def weights_on_device(self, tasks: Any) -> Any:
-        """Return weights (T, d) of `TensorTasks` as a tensor, in the user's units."""
-        raise ValueError(f"device: {type(self).__name__} is only supported on the CPU; use device=None")
-
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
@@ -290,10 +287,6 @@ class Prior(Record, ABC):
     def mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of each task, (T, d), in the scaling of the prior."""
         return self._mean(self.residual_tasks(tasks))
-
-    def variances_of_weights(self, tasks: TaskSet) -> Array:
-        """Return the diagonal of τ(s) of each task, (T, d), in the scaling of the prior."""
-        return np.asarray(np.diagonal(self.representation(tasks), axis1=1, axis2=2))
 
     def mean_at_centre(self) -> Array | None:
         """Return the prior mean (d,) at the mean of the side information; None if this is not defined."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -172,11 +171,6 @@ class MixturePrior(Prior):
     def unit(self) -> float:
         """σ², the unit of covariances; 1 if targets are not Gaussian."""
         return self.model.noise if self.response.is_gaussian else 1.0
-
-    def weights_on_device(self, tasks: Any) -> Any:
-        from .on_device import weights_on_device  # imports torch
-
-        return weights_on_device(self, tasks)
 
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""

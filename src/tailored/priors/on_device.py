@@ -11,14 +11,17 @@ from ..gaussian.mixture import AtomMixture
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
-from .mixture import NOISE_ROWS, TaskSummary, interpolation
+from .base import Prior
+from .mixture import NOISE_ROWS, MixturePrior, TaskSummary, interpolation
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
 
 
-def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
+def weights_on_device(prior: Prior, tasks: TensorTasks) -> Any:
     """Return the weights (T, d) in the user's units, for a `MixturePrior`; an intercept is last."""
+    if not isinstance(prior, MixturePrior):
+        raise ValueError(f"device: {type(prior).__name__} is only supported on the CPU; use device=None")
     refused = {
         "features of a task's rows": prior.needs_rows,
         "effects that all tasks share": prior.shared is not None or prior.regressor is not None,
@@ -36,7 +39,7 @@ def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _weights(prior: Any, tasks: TensorTasks) -> Any:
+def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
     import torch
 
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
@@ -57,7 +60,7 @@ def _tensor(value: Any, like: Any) -> Any:
     return torch.tensor(np.asarray(value), dtype=torch.float64, device=like.device)
 
 
-def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
     total = 0.0 * w
     heights = _tensor(interpolation(prior.shifts, sizes.cpu().numpy()), w)

@@ -11,11 +11,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import narwhals.stable.v1 as nw
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .._utils.frames import (
     DECIMAL_ADVICE,
@@ -38,14 +37,10 @@ from .._utils.validation import (
     check_real,
     is_missing,
     name_some,
-    native,
     warn,
 )
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
-
-if TYPE_CHECKING:
-    from .task_set import TaskSet
 
 #: Minimum number of missing values for an indicator; with fewer, its coefficient could be anything.
 LEAST_MISSING = 10
@@ -484,18 +479,6 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(task, Sequence):
         raise TypeError(f"task must be the name of a column, or a list of them; got {task!r}.")
     return (task,) if isinstance(task, str) else tuple(task)
-
-
-def class_labels(tasks: TaskSet) -> np.ndarray:
-    """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
-    classes = () if tasks.encoding is None else tasks.encoding.classes
-    return np.array(classes)[tasks.y.astype(np.intp)] if classes else tasks.y
-
-
-def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
-    """Return the positions of a task set's targets among the classes of a learner."""
-    # The table may lack some of the learner's classes.
-    return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
 
 
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:

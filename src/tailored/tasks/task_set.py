@@ -41,7 +41,7 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns
+from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns, class_positions
 from .parsing import parse
 from .reading import (
     Grouping,
@@ -788,6 +788,18 @@ def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tu
         # Targets are not columns of X, and so not class positions.
         encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
     return check_features(values, min_rows), encoding
+
+
+def class_labels(tasks: TaskSet) -> np.ndarray:
+    """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
+    classes = () if tasks.encoding is None else tasks.encoding.classes
+    return np.array(classes)[tasks.y.astype(np.intp)] if classes else tasks.y
+
+
+def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
+    """Return the positions of a task set's targets among the classes of a learner."""
+    # The table may lack some of the learner's classes.
+    return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
 
 
 def offsets_of(sizes: ArrayLike) -> np.ndarray:
