@@ -77,7 +77,7 @@ dist: .venv/.installed
 BUILT ?= $(wildcard dist/*.whl)
 OUTSIDE ?= $(or $(TMPDIR),/tmp)/tailored-built-$(notdir $(PYTHON))
 SELECTED := tests/test_import.py tests/learners/test_sklearn.py tests/learners/test_predict_tasks.py \
-	tests/model_files tests/learners/test_tables_of_words.py tests/test_cli.py
+	tests/model_files tests/learners/test_tables_of_words.py tests/cli
 
 test-built:
 	rm -rf $(OUTSIDE)

@@ -1,5 +1,7 @@
 """Warnings and errors that the library defines."""
 
+import errno
+
 __all__ = [
     "ConstantRepresentationWarning",
     "MissingModelFileError",
@@ -58,5 +60,9 @@ class ModelFileError(ValueError):
 class MissingModelFileError(ModelFileError, FileNotFoundError):
     """The model file does not exist."""
 
+    def __init__(self, path: object, member: str, reason: str) -> None:
+        super().__init__(path, member, reason)
+        self.errno, self.filename = errno.ENOENT, self.path
+
     def __str__(self) -> str:
-        return str(self.args[0]) if len(self.args) == 1 else f"path: {self.path}: {self.reason}"
+        return str(self.args[0])  # without this method, the message of `OSError`

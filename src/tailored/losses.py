@@ -5,7 +5,7 @@ the logistic one, the conjugate is a quadratic with a kink on an interval (a dua
 
     l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
 
-`LOSSES` maps the names to the classes.  To add a loss, define its class and add it there.
+`LOSSES` maps the names to the classes.  To add a loss with a dual box, define its class and add it there.
 """
 
 from abc import ABC, abstractmethod

@@ -124,9 +124,10 @@ def test_predictions_are_those_of_python(folder, model, learner):
 
 def test_training_tasks_are_predicted_without_support_and_side_information(folder, model, learner):
     known = pd.read_csv(folder / "pupils.csv").iloc[::9]
-    known.to_csv(folder / "known.csv", index=False)
+    known.assign(lower=0.0, prediction=0.0).to_csv(folder / "known.csv", index=False)
     out = folder / "known.parquet"
-    run("predict", model, folder / "known.csv", "-o", out, "--coverage", 0.8)
+    done = run("predict", model, folder / "known.csv", "-o", out, "--coverage", 0.8)
+    assert "data: its columns prediction, lower are replaced by predictions; rename them" in done.stderr
     found, expected = pd.read_parquet(out), learner.predict_tasks(known, coverage=0.8)
     for name in ("prediction", "lower", "upper", "std"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
@@ -431,7 +432,7 @@ def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
     for name in ("pupils.csv", "pupils.parquet"):
         run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1)
         np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-3)
-    for option in (("--side-info", folder / "schools.csv"), ("--missing", "drop")):
+    for option in (("--side-info", folder / "schools.csv"), ("--missing", "drop"), ("--loss", "bernoulli")):
         done = run("fit", folder / "pupils.csv", *ROLES, *option, code=2)
         assert f"{option[0]}: a file of 1 GB or more is read in batches" in done.stderr
 
@@ -616,7 +617,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     frame = pd.read_csv(folder / "pupils.csv").assign(term=lambda table: np.arange(len(table)) % 2)
     data, model = tmp_path / "data.csv", tmp_path / "model"
     frame.to_csv(data, index=False)
-    roles = ("--task", "school,term", "--target", "score")
+    roles = ("--task", "school, term", "--target", "score")
     assert "240 rows of score, 1 feature\n" in run("fit", data, *roles, "-o", model, "--jobs", 1).stdout
     found = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
     tasks = TaskSet.from_frame(frame.astype({"term": str}), task=["school", "term"], target="score")

@@ -93,6 +93,8 @@ def test_values_that_training_did_not_have(tasks):
     far, end = of(1e3, "red"), of(60.0, "red")
     assert far[0] > 10 * end[0]
     assert np.abs(far[5:]).max() < 10.0
+    with pytest.raises(ValueError, match=r"side_info: column 'age' of task 0 is .* times as large as in fit"):
+        of(1e40, "red")
 
 
 def test_constant_side_information_and_rows_have_no_curves(tasks):

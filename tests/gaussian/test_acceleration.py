@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.gaussian.em import NEGLIGIBLE, Shrinkage, _Anderson, em, fit_mixed_model, fit_mixture, maximise
+from tailored.gaussian.em import NEGLIGIBLE, _Anderson, em, fit_mixed_model, fit_mixture, maximise
+from tailored.gaussian.mixture import Shrinkage
 from tailored.gaussian.moments import Moments
 from tailored.tasks.rows import Scaling
 

@@ -13,8 +13,8 @@ from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 from tailored.gaussian import side
-from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, fit_mixed_model, fit_mixture, truncate
-from tailored.gaussian.mixture import Mixture, Want
+from tailored.gaussian.em import NOISE_FLOOR, em, fit_mixed_model, fit_mixture, truncate
+from tailored.gaussian.mixture import Mixture, Shrinkage, Want
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
 from tailored.gaussian.structures import (

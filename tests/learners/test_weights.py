@@ -218,6 +218,12 @@ def test_learners_without_weights_refuse_them():
         few_folds().fit(X, Y, groups=GROUPS, exposure=WEIGHTS)
 
 
+def test_weights_of_tensors_are_refused(fitted, monkeypatch):
+    monkeypatch.setattr("tailored.learners.base.is_tensor", lambda data: True)
+    with pytest.raises(TypeError, match="exposure: not supported for tensors; pass arrays"):
+        fitted.adapt_many(X, Y, groups=GROUPS, exposure=WEIGHTS)
+
+
 def test_weights_in_cross_validation():
     params = {"groups": GROUPS, "sample_weight": WEIGHTS}
     with sklearn.config_context(enable_metadata_routing=True):

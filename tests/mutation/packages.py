@@ -46,7 +46,7 @@ PACKAGES = {
             "tests/gaussian/test_factors.py",
             "tests/gaussian/test_acceleration.py",
             "tests/gaussian/test_mixed_models.py",
-            "tests/test_summary.py",
+            "tests/summaries/test_summary.py",
         ),
     ),
     "files": Package(

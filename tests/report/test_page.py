@@ -240,6 +240,16 @@ def test_single_tasks_are_drawn_over_a_numeric_column(tasks, learner, evaluation
     assert "<p>The figures show the target against x2." in text
 
 
+def test_a_model_without_features_has_no_figures_of_single_tasks(tasks, evaluation, tmp_path):
+    plain = TaskSet(np.empty((len(tasks.y), 0)), tasks.y, np.repeat(tasks.labels, tasks.sizes))
+    fitted = EmpiricalBayesLearner().fit(plain)
+    renamed = replace(evaluation, methods=("intercepts", *evaluation.methods[1:]))
+    text = write_report(fitted, plain, tmp_path / "page.html", evaluation=renamed).read_text()
+    assert "Single tasks" not in text
+    assert "Coefficients of the tasks" in text
+    assert re.search(r": intercepts is \d+\.\d % (better|worse)", text)
+
+
 @pytest.mark.parametrize(("n_classes", "loss"), [(2, None), (3, None), (0, "poisson")])
 def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypatch):
     """Classes have a figure of their calibration, counts one of the coverage; two classes and counts have all sections."""

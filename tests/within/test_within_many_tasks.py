@@ -140,17 +140,17 @@ def test_an_unreachable_tolerance_gives_up_soon():
 
 
 def test_shapes_that_do_not_match():
-    X, y, offsets, loss = np.ones((6, 2)), np.ones(6), np.array([0, 2, 6]), CASES["absolute"]
+    X, y, starts, loss = np.ones((6, 2)), np.ones(6), np.array([0, 2, 6]), CASES["absolute"]
     thetas = np.ones((2, 2, 2))
-    solve_many(X, y, offsets, thetas, loss)
+    solve_many(X, y, starts, thetas, loss)
     for wrong in [
         {"y": y[:5]},
-        {"offsets": np.array([0, 2, 7])},
+        {"starts": np.array([0, 2, 7])},
         {"thetas": np.ones((3, 2, 2))},
         {"thetas": np.ones((3, 3))},
         {"offset": np.ones(5)},
     ]:
-        arguments = {"X": X, "y": y, "offsets": offsets, "thetas": thetas, "loss": loss} | wrong
+        arguments = {"X": X, "y": y, "starts": starts, "thetas": thetas, "loss": loss} | wrong
         with pytest.raises(ValueError, match="shapes of 2 tasks do not match"):
             solve_many(**arguments)
 

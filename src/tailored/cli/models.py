@@ -138,8 +138,8 @@ def fit(
     """
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
-        side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure, time).with_formula(formula)
+        labels, side, names, slopes = map(_names, (task, side_columns, features, varying))
+        columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
@@ -257,8 +257,8 @@ def evaluate(
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
-        side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure, time).with_formula(formula)
+        labels, side, names, slopes = map(_names, (task, side_columns, features, varying))
+        columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         import pyarrow as pa
 
@@ -435,7 +435,10 @@ def _append_predictions(
         query, position = table.filter(complete), pa.array(complete.cumsum() - 1, mask=~complete)
     predicted = learner.predict_tasks(query, support, **options)
     names = [name for name in predicted.column_names if name not in learner.encoding_.task_columns]
-    table = table.drop_columns([name for name in names if name in table.column_names])
+    replaced = [name for name in names if name in table.column_names]
+    if replaced:
+        note(f"data: its columns {', '.join(replaced)} are replaced by predictions; rename them to keep them")
+    table = table.drop_columns(replaced)
     for name in names:
         values = predicted[name].combine_chunks()
         table = table.append_column(name, values if position is None else values.take(position))
@@ -485,7 +488,12 @@ def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
     """Return the classes of the target.  A numeric target has no classes unless the loss is "bernoulli"."""
     encoding = getattr(tasks, "encoding", None)
     classes = () if encoding is None else encoding.classes
-    return classes or (tuple(sorted(set(tasks.y.tolist()))) if loss == "bernoulli" else ())
+    if classes or loss != "bernoulli":
+        return classes
+    if not hasattr(tasks, "y"):
+        batches = "a file of 1 GB or more is read in batches, which classes do not support"
+        raise UsageError(f"--loss: {batches}. Fit to a sample of the tasks.")
+    return tuple(sorted(set(tasks.y.tolist())))
 
 
 def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:

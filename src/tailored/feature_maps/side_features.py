@@ -8,7 +8,7 @@ import numpy as np
 from scipy.interpolate import BSpline
 
 from .._utils.records import Record
-from .._utils.validation import check_divisor, check_shape
+from .._utils.validation import check_divisor, check_shape, native
 from ..gaussian.side import Group
 from ..tasks.rows import LIMIT, Array
 from ..tasks.task_set import TaskSet
@@ -172,7 +172,10 @@ class SideFeatures(Record):
         task, j = (int(i) for i in np.unravel_index(np.argmax(np.abs(found)), found.shape))
         if np.abs(found[task, j]) <= LIMIT:
             return found
+        name = f"feature {j}"
+        if isinstance(self.encoder, SideVector) and tasks.side_names:
+            name = f"column {tasks.side_names[self.origins[j]]!r}"
         raise ValueError(
-            f"side_info: feature {j} of task {tasks.labels[task]!r} is {found[task, j]:.1g} times as large as in fit; use the "
+            f"side_info: {name} of task {native(tasks.labels)[task]!r} is {found[task, j]:.1g} times as large as in fit; use the "
             "same units as in fit"
         )

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
-from .mixture import Mixture, Want, log_gates
+from .mixture import Mixture, Shrinkage, Want, log_gates
 from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence, used_columns
 from .rows import Tasks
 from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
@@ -65,14 +65,6 @@ class Source(Protocol):
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
         """Return the expected sufficient statistics.  Components whose previous ``shares`` are negligible may be skipped."""
-
-
-@dataclass(frozen=True)
-class Shrinkage:
-    """An inverse-Wishart prior on every W_k, equivalent to ``n_tasks`` additional tasks with covariance ``target``."""
-
-    n_tasks: float
-    target: Array
 
 
 @dataclass(frozen=True)

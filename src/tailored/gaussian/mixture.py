@@ -58,6 +58,14 @@ class Want(NamedTuple):
 EVIDENCE = Want()
 
 
+@dataclass(frozen=True)
+class Shrinkage:
+    """An inverse-Wishart prior on every W_k, equivalent to ``n_tasks`` additional tasks with covariance ``target``."""
+
+    n_tasks: float
+    target: Array
+
+
 class Components(NamedTuple):
     """The J distinct covariances of a mixture, in the form in which posteriors are computed.
 

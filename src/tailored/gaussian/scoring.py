@@ -1,21 +1,22 @@
 """Maximum likelihood for one component and non-Gaussian targets, by scoring steps.
 
 EM needs hundreds of steps if rows carry little information.  Here a step changes the parameters to ``b + Lβ`` and
-``L (I + Δ)`` with a lower triangular Δ.  By Fisher's identity, the score of a task is then E(u) and E(uuᵀ) − I.  The
-information matrix is initially the sum of the outer products of the scores of tasks.  It is updated from changes of the score
-(BFGS) and damped as in the Levenberg-Marquardt method.
+``L (I + Δ)`` with a lower triangular Δ, whose diagonal factors 1 + Δᵢᵢ are replaced by exp(Δᵢᵢ) to keep them positive.  By
+Fisher's identity, the score of a task is then E(u) and E(uuᵀ) − I.  The information matrix is initially the sum of the outer
+products of the scores of tasks.  It is updated from changes of the score (BFGS) and damped as in the Levenberg-Marquardt
+method.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks.rows import Array, segment_sums
-from .mixture import Mixture
+from .mixture import Mixture, Shrinkage
 from .sites import DISPERSIONS, ResponseRows
 
 #: If there are more than twice as many tasks, a sample of about this size is fitted first.
@@ -47,14 +48,14 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Scoring:
-    """Fit a model of one component by scoring steps.  ``shrinkage`` is a `tailored.gaussian.em.Shrinkage`.
+    """Fit a model of one component by scoring steps.
 
     The range of W does not change.  Means of coefficients with zero variance are estimated as well.
     """
 
     tasks: ResponseRows
     diagonal: bool = False
-    shrinkage: Any = None
+    shrinkage: Shrinkage | None = None
 
     def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
         """Return the fitted model, its log evidence per task, and the number of steps."""
@@ -75,51 +76,50 @@ class Scoring:
         return point.model, point.log_evidence / max(T, 1), n_steps
 
     def _evaluate(self, model: Mixture, root: Array) -> _Point:
-        tasks, (d, p) = self.tasks, root.shape
-        fixed = p < d
-        found = tasks.directions(model.means[0], root, model.noise, slopes=fixed)
-        i, j = self._entries(p)
-        squares = found.covariances[:, i, j] + found.means[:, i] * found.means[:, j] - (i == j)
-        scores = [found.means[:, : 0 if fixed else p], squares]
-        if fixed:
-            scores[0] = segment_sums(found.slopes[:, None] * tasks.X, tasks.starts)
-        if tasks.response.has_dispersion:
-            scores.append(tasks.dispersion_scores(model)[:, None])
-        each = np.hstack(scores)
+        d, p = root.shape
+        each, log_evidence = self.scores(model, root, in_b=p < d)
         gradient, information = each.sum(axis=0), each.T @ each
-        value = log_evidence = float(found.log_evidence.sum())
+        value = log_evidence
         if self.shrinkage is not None and p:
             # The prior of W acts like pseudo-tasks with known coefficients.
             n, inverse = self.shrinkage.n_tasks, np.linalg.pinv(root)
             target = inverse @ self.shrinkage.target @ inverse.T
-            at = slice(scores[0].shape[1], scores[0].shape[1] + len(i))
+            i, j = self._entries(p)
+            at = slice(d, d + len(i))
             gradient[at] += n * (target[i, j] - (i == j))
             information[at, at] += n * np.diag(1.0 + (i == j))
             value -= 0.5 * n * float(np.trace(target) + np.linalg.slogdet(root.T @ root)[1])
         return _Point(model, root, log_evidence, value, gradient, information)
 
+    def scores(self, model: Mixture, root: Array, in_b: bool) -> tuple[Array, float]:
+        """Return the scores of each task in β (in b if ``in_b``), Δ and the log dispersion, and the log evidence."""
+        tasks = self.tasks
+        found = tasks.directions(model.means[0], root, model.noise, slopes=in_b)
+        i, j = self._entries(root.shape[1])
+        squares = found.covariances[:, i, j] + found.means[:, i] * found.means[:, j] - (i == j)
+        means = segment_sums(found.slopes[:, None] * tasks.X, tasks.starts) if in_b else found.means
+        scores = [means, squares]
+        if tasks.response.has_dispersion:
+            scores.append(tasks.dispersion_scores(model)[:, None])
+        return np.hstack(scores), float(found.log_evidence.sum())
+
     def observed_information(self, model: Mixture) -> Array:
         """Return minus the second derivatives of the log evidence in (b, Δ, log dispersion), by differences of the score."""
         root, d = model.factors[0], self.tasks.n_features
         i, j = self._entries(root.shape[1])
-        tasks = replace(self.tasks, sites=None)
+        fresh = replace(self, tasks=replace(self.tasks, sites=None))
 
-        def scores(parameters: Array) -> Array:
+        def scores_at(parameters: Array) -> Array:
             moves, entries, rest = np.split(parameters, [d, d + len(i)])
             change = np.eye(root.shape[1])
             change[i, j] += entries
             there = replace(model, means=model.means + moves, noise=model.noise * float(np.exp(rest.sum())))
-            found = tasks.directions(there.means[0], root @ change, there.noise, slopes=True)
-            squares = found.covariances[:, i, j] + found.means[:, i] * found.means[:, j] - (i == j)
-            each = [segment_sums(found.slopes[:, None] * tasks.X, tasks.starts), squares]
-            if tasks.response.has_dispersion:
-                each.append(tasks.dispersion_scores(there)[:, None])
-            return np.hstack(each)
+            return fresh.scores(there, root @ change, in_b=True)[0]
 
-        at = np.zeros(d + len(i) + tasks.response.has_dispersion)
-        sizes = np.sqrt((scores(at) ** 2).sum(axis=0))
+        at = np.zeros(d + len(i) + self.tasks.response.has_dispersion)
+        sizes = np.sqrt((scores_at(at) ** 2).sum(axis=0))
         steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
-        changes = [scores(at - h) - scores(at + h) for h in np.diag(steps)]
+        changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
         information = np.array([change.sum(axis=0) for change in changes]) / (2.0 * steps[:, None])
         return 0.5 * (information + information.T)
 

@@ -14,7 +14,6 @@ from ..tasks.rows import Array
 from .atoms import fit_atoms
 from .em import (
     COMPONENT_SHRINKAGE,
-    Shrinkage,
     Source,
     em,
     fit_mixed_model,
@@ -28,7 +27,7 @@ from .em import (
     truncate,
 )
 from .low_rank import Calibration, LowRankFitter, RotatedTasks
-from .mixture import Mixture
+from .mixture import Mixture, Shrinkage
 from .moments import Moments
 from .reml import maximise_restricted
 from .rows import Tasks

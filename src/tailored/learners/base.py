@@ -233,13 +233,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _feature_range(self, X: Matrix) -> Array:
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
-        The bounds are rounded outwards by up to 1/32 of the range, so that model files contain no values of training rows.
+        The bounds are rounded outwards by up to 1/32 of the range, so that model files do not contain the exact extremes of
+        training rows.  Bounds that are multiples of the step, and constant columns, are stored as they are.
         """
         low, high = column_range(X)
         before = self.prior_.feature_range if hasattr(self, "prior_") else None
         if before is not None:
             low, high = np.minimum(before[0], low), np.maximum(before[1], high)
-        # Powers of two, so that the rounded numbers are exact.  Constant columns are not rounded.
+        # Powers of two, so that the rounded numbers are exact.
         step = 2.0 ** np.floor(np.log2(np.where(high > low, high - low, 1.0))) / 32.0
         rounded = np.floor(low / step) * step, np.ceil(high / step) * step
         return np.where(high > low, rounded, (low, high))
@@ -315,6 +316,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if is_tensor(tasks):
+            reading.refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, weights_on_device(self.prior_, tensors))
         if tasks is None:
@@ -428,7 +430,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
         positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
-        known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
+        known_exposure, new_exposure = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
             if side_info is None and self.n_side_info_in_:
                 missing = "new tasks are predicted without side information, which `fit` had. Pass it."
@@ -437,10 +439,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             empty, task = reading.tasks_without_rows(self, labels, new, side_info, like)
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
+            prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_exposure).prediction
         if not new.all():
             known = self.prior_, self.task_posterior_, X[~new], positions[~new]
-            prediction[~new] = predict(*known, exposure=known_rows).prediction
+            prediction[~new] = predict(*known, exposure=known_exposure).prediction
         return prediction
 
     def predict_tasks(
@@ -817,12 +819,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         pandas data frame, or structured array if pandas is not installed
             One row per task and column, with the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
             the coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
-            error, given the estimated noise and covariances; it includes the uncertainty of the fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the
-            coefficient given the side information of the task; ``effect - prior`` is the random effect).  The values are
-            those of the mixed model of `EmpiricalBayesLearner`.  If a shift of the prior mean was learned on query rows
-            (``bias_penalty_``), models of `adapt` have other coefficients, which predict better.  For other learners, and for
-            priors for many columns, ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.
-            Shared effects are not included.
+            error, given the estimated noise and covariances; it includes the uncertainty of the fixed effects), ``"lower"``
+            and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the coefficient given the side
+            information of the task; ``effect - prior`` is the random effect).  The values are those of the mixed model of
+            `EmpiricalBayesLearner`.  If a shift of the prior mean was learned on query rows (``bias_penalty_``), models of
+            `adapt` have other coefficients, which predict better.  For other learners, and for priors for many columns,
+            ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.  Shared effects are not
+            included.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)

@@ -97,7 +97,8 @@ def write_report(
         parts = ModelSections(model, drawn, target, coverage, csv_format)
         content["Fixed effects"] = parts.fixed_effects(summaries[0].tables["effects"])
         content["Coefficients of the tasks"] = parts.effects() + sampled * (len(drawn) < len(tasks))
-        content["Single tasks"] = parts.task_fits()
+        if tasks.n_features:
+            content["Single tasks"] = parts.task_fits()
     content["Accuracy by number of support rows"] = sections.accuracy()
     content["Model"] = "".join(_model(summary, csv_format) for summary in summaries)
     content["Data"] = f"<pre>{escape(str(tasks.describe()))}</pre>"
@@ -166,7 +167,7 @@ class EvaluationSections:
             gain, error = 100.0 * gains.mean(), 100.0 * standard_errors(gains)
             text += (
                 f" With {last}, the best of {len(mean) - 1} baselines ({escape(evaluation.methods[best])}) has "
-                f"{format_number(mean[best, -1])}: tailored is {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
+                f"{format_number(mean[best, -1])}: {escape(evaluation.methods[0])} is {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
                 f"{', which is within two standard errors' * bool(abs(gain) <= 2.0 * error)}."
             )
             is_better = by_method.get("pooled boosting", np.inf) < mean[0, -1]
@@ -272,8 +273,8 @@ class ModelSections:
         display.ax_.axvline(0.0, color="0.35", linestyle="--", linewidth=1.0, zorder=1)
         display.ax_.set_xlabel("effect of one standard deviation, with 95 % interval")
         return (
-            "<p>Fixed effects times the standard deviations of their columns, so that their sizes are comparable. The "
-            '<a href="#model">model</a> has them in the units of the columns.</p>'
+            "<p>Fixed effects times the standard deviations of their columns in the tasks below, so that their sizes are "
+            'comparable. The <a href="#model">model</a> has them in the units of the columns.</p>'
         ) + figures([display.ax_], "Fixed effects with intervals")
 
     def effects(self) -> str:

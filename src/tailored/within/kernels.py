@@ -96,7 +96,7 @@ def _terms(loss: DualBox, i: int, z: float, a: float) -> tuple[float, float, flo
 
 @njit(**_INNER)
 def _product(A: Floats, B: Floats) -> Floats:
-    """Return AB, computed by BLAS, which takes a third of the time of a loop. It is too small for a second thread."""
+    """Return AB, computed by BLAS, which takes a third of the time of a loop."""
     C = np.empty((A.shape[0], B.shape[1]))
     np.dot(A, B, C)
     return C
@@ -346,13 +346,8 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
             sizes[i] = abs(z[i] - box.linear[i]) - box.kink
-    width = np.inf  # the (r + 1)-th smallest positive size
-    for i in range(n):
-        m = 0
-        for j in range(n):
-            m += sizes[j] > 0.0 and sizes[j] <= sizes[i]
-        if m > r:
-            width = min(width, sizes[i])
+    ordered = np.sort(sizes[sizes > 0.0])
+    width = ordered[r] if len(ordered) > r else np.inf  # the (r + 1)-th smallest positive size
     w[:] = 0.0
     for i in range(n):
         a[i] = _box_terms(box, i, z[i], 0.0)[0]

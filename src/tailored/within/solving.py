@@ -7,7 +7,7 @@ With predictions ``o_i + <x_i, v>``, where the offset ``o`` is the prediction of
 The dual maximises ``D(a) = 1/n sum_i (a_i o_i - l*_i(a_i)) - a'Ka / (2 n^2)`` with ``K = X theta X'``. At its
 solution ``v = -theta X'a/n``, and ``a_i`` is a subgradient of ``l(., y_i)`` at the prediction of row i.
 
-- ``"exact"`` solves both problems and stops as soon as ``P(v) - D(a) <= tol * P(0)``.
+- ``"exact"`` solves both problems and stops when ``P(v) - D(a) <= tol * P(0)``.
 - ``"online"`` is the paper's Eq. (online_inner_algorithm): one pass over the rows in their order, from
   ``w_1 = 0``, with ``s_i`` a subgradient at the prediction of ``w_i`` and
   ``w_{i+1} = (1 - 1/i) w_i - theta x_i s_i / i``; v is the mean of ``w_2 .. w_{n+1}``, and ``a = s``.
@@ -82,7 +82,7 @@ def solve(
 def solve_many(
     X: Floats,
     y: Floats,
-    offsets: NDArray[np.int64],
+    starts: NDArray[np.int64],
     thetas: Floats,
     loss: Loss,
     *,
@@ -96,7 +96,7 @@ def solve_many(
 ) -> WithinSolution:
     """Solve T tasks of any sizes.  The solution of a task does not depend on the other tasks or on n_jobs.
 
-    Task t has the rows ``offsets[t] : offsets[t + 1]`` of X (N, d) and y (N,), possibly none.  ``thetas`` is (T, d, d), or
+    Task t has the rows ``starts[t] : starts[t + 1]`` of X (N, d) and y (N,), possibly none.  ``thetas`` is (T, d, d), or
     (d, d) for all tasks, of any rank.  ``offset`` (N,) has the predictions of the prior mean, and ``labels`` are the names
     of the tasks in warnings.
 
@@ -104,7 +104,7 @@ def solve_many(
     max_iter iterations or rounding errors prevent this and the gap is above `ROUNDING` times the loss of predicting zero.
     """
     check_choice("inner", inner, WITHIN)
-    starts = frozen(offsets, np.int64)
+    starts = frozen(starts, np.int64)
     if thetas.ndim == 2:
         thetas = thetas[None]
     elif thetas.strides[0] == 0:  # one theta broadcast over the tasks
@@ -113,7 +113,7 @@ def solve_many(
     # compiled code would read out of bounds if the arrays do not match
     fits = len(y) == n >= starts[-1] and (offset is None or len(offset) == n)
     if not fits or thetas.shape[1:] != (d, d) or len(thetas) not in (1, n_tasks):
-        shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, offsets up to {starts[-1]}"
+        shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, starts up to {starts[-1]}"
         raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
     # the kernels interpret an offset of length 0 as "no prior mean"
     shift = frozen(np.empty(0) if offset is None else offset)
