@@ -301,12 +301,27 @@ class EmpiricalBayesClassifier(_Classifier):
         target = columns_in["target"] if target is None else target
         first = self.learners_[0]
         tasks, order = read_table(first, query, "query", task=task, target=target, side_info=side_info)
-        if support is not None:
-            support = self._coded(read_table(first, support, "support", task=task, target=target)[0])
+        support = self._coded_rows(support, {"task": task, "target": target})
         P = task_probabilities(self.learners_, tasks, support)
         if len(self.classes_) > 2:
             columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
+
+    def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
+        """Draw whether rows are of ``classes_[1]``, 1 or 0, for two classes; see `EmpiricalBayesLearner.sample`."""
+        return self._of_two_classes("sample").sample(query, self._coded_rows(support, options), **options)
+
+    def predict_totals(self, query: Any, support: Any = None, **options: Any) -> Any:
+        """Predict how many units are of ``classes_[1]``, or their share; see `EmpiricalBayesLearner.predict_totals`."""
+        learner = self._of_two_classes("predict_totals")
+        return learner.predict_totals(query, self._coded_rows(support, options), **options)
+
+    def _coded_rows(self, support: Any, options: dict[str, Any]) -> TaskSet | None:
+        """Return support rows with positions of classes as targets; ``options`` may name the columns."""
+        if support is None:
+            return None
+        names = {role: options.get(role) or self.columns_in_[role] for role in ("task", "target")}
+        return self._coded(read_table(self.learners_[0], support, "support", **names)[0])
 
     def _coded(self, tasks: TaskSet) -> TaskSet:
         """Return tasks with positions of this model's classes as targets."""
