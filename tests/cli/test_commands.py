@@ -132,6 +132,31 @@ def test_training_tasks_are_predicted_without_support_and_side_information(folde
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
 
 
+def test_totals_are_those_of_python(folder, model, learner):
+    new, first, schools = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv"))
+    cells = new.assign(region="a", people=7)
+    cells.loc[::2, "region"] = "b"
+    cells.to_csv(folder / "cells.csv", index=False)
+    out, given = (
+        folder / "totals.csv",
+        ("--support", folder / "first.csv", "--side-info", folder / "schools.csv"),
+    )
+    options = (*given, "--total-by", "region", "--weights", "people", "--mean", "-o", out)
+    assert run("predict", model, folder / "cells.csv", *options).stderr == f"2 predictions: {out}\n"
+    expected = learner.predict_totals(
+        cells, first, by="region", weights="people", statistic="mean", side_info=schools
+    )
+    pd.testing.assert_frame_equal(pd.read_csv(out), expected, rtol=1e-9)
+    for options, message in [
+        (("--mean",), "--weights, --mean: they are for totals. Add --total-by COLUMN."),
+        (("--total-by", "regio"), "--total-by: .* has no column 'regio'. Did you mean 'region'?"),
+        (("--total-by", "region", "--missing", "drop"), "--missing: a total needs all rows."),
+    ]:
+        assert re.search(
+            message, run("predict", model, folder / "cells.csv", *given, *options, code=2).stderr
+        )
+
+
 @pytest.mark.parametrize("intercept", [True, False])
 def test_formulas(folder, intercept):
     out, start = folder / "formula.tailored", "" if intercept else "0 + "

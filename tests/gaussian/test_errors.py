@@ -67,14 +67,19 @@ def test_covariance_of_side_effects_with_their_prior(intercept_only):
     np.testing.assert_allclose(found.of(2, {1: -0.5, 2: 2.0}), D @ difference @ D.T, rtol=1e-6, atol=1e-12)
 
 
-def test_no_standard_error_for_an_unidentified_column():
+@pytest.mark.parametrize(("factor", "unknown"), [(0.0, []), (2.0, [0, 1])])
+def test_collinear_columns_have_no_standard_error_and_columns_of_zeros_are_left_out(factor, unknown):
     tasks = draw(20)
-    X = np.hstack([tasks.X, np.zeros_like(tasks.X)])
+    X = np.hstack([tasks.X, factor * tasks.X])
     wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
     model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
     found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(3, {0: 1.0})
-    assert np.isnan(found[1]).all()
-    assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(found.diagonal())), unknown)
+    if not unknown:
+        unit = Mixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], 1.0)
+        narrow = mean_covariance(unit, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
+        np.testing.assert_allclose(found[np.ix_([0, 2], [0, 2])], narrow.of(2, {0: 1.0}), rtol=1e-9)
+        assert not found[1].any()
 
 
 def test_task_standard_errors_are_those_of_hendersons_equations():

@@ -5,6 +5,7 @@ import pytest
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes.training_summary import ComparedStructure
+from tailored.summaries.model import FittedModel
 from tailored.summaries.sentences import describe_selection, describe_structure, lme4_formula
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -96,7 +97,28 @@ def with_category():
 )
 def test_formula_of_lme4(with_category, structure, formula, monkeypatch):
     monkeypatch.setattr(with_category, "structure_", {"kind": "mixed model", **structure})
-    assert lme4_formula(with_category) == formula
+    assert lme4_formula(FittedModel.of(with_category), with_category) == formula
+
+
+def test_a_constant_column_is_left_out():
+    """All numbers are those without the column; a row to predict may have another value of it."""
+    table = frame(slope=1.0)[["school", "hours spent", "score"]]
+    wide = table.assign(year=2026.1)
+    plain = EmpiricalBayesLearner().fit(TaskSet.from_frame(table, task="school", target="score"))
+    with pytest.warns(UserWarning, match="constant in all rows, so without effect: year"):
+        learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(wide, task="school", target="score"))
+    want, found = plain.summary(), learner.summary()
+    assert "Left out of the model, because constant in all rows: year." in found.text
+    assert lme4_formula(FittedModel.of(learner), learner) == lme4_formula(FittedModel.of(plain), plain)
+    pd.testing.assert_frame_equal(found.to_frame("effects"), want.to_frame("effects"), rtol=1e-6)
+    likelihoods = (each.training_summary_.log_likelihood for each in (learner, plain))
+    np.testing.assert_allclose(*likelihoods, rtol=1e-9)
+    assert not learner.prior_.mixture.covariances[0, 1].any()
+    np.testing.assert_allclose(
+        learner.adapt().predict(pd.DataFrame({"hours spent": [1.0], "year": [2030.0]})),
+        plain.adapt().predict(pd.DataFrame({"hours spent": [1.0]})),
+        rtol=1e-9,
+    )
 
 
 def test_pooled_regression_of_classes_is_compared():

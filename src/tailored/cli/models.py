@@ -94,6 +94,11 @@ _SUPPORT = (
     "these rows only. If it is a training task, give all of its rows."
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
+_TOTAL_BY = (
+    "Write a row for each value of this column of DATA, with the total of the target and its interval."
+)
+_WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. people; with --total-by."
+_MEAN = "Write means instead of totals; with --total-by."
 _INCOMPLETE = (
     "Rows with a missing feature: error (stop) or drop (leave their prediction empty). A model that was fitted with "
     "--missing impute imputes them, unless this is drop."
@@ -161,6 +166,9 @@ def predict(
     side_info: SideInfo = None,
     out: Annotated[str, _out("CSV or parquet file to write; - writes to standard output.")] = STANDARD,
     coverage: Coverage = 0.9,
+    total_by: Annotated[str | None, typer.Option(metavar="COLUMN", help=_TOTAL_BY)] = None,
+    weights: Annotated[str | None, typer.Option(metavar="COLUMN", help=_WEIGHTS)] = None,
+    mean: Annotated[bool, typer.Option("--mean", help=_MEAN)] = False,
     missing: Annotated[Literal["error", "drop"], typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -176,6 +184,9 @@ def predict(
     Training tasks are predicted with the coefficients from fit.
 
     New tasks are predicted from their support rows and side information; without either, from the prior alone.
+
+    With --total-by, the output has one row for each value of a column: the total, or the mean, of the predicted rows.
+    Training tasks then need their rows as --support.
     """
     with report_user_errors():
         files = {"model": model, "data": data, "support": support, "side_info": side_info}
@@ -188,10 +199,22 @@ def predict(
         if side is None:
             names = [column.name for column in learner.encoding_.side_info]
             check_columns(table, names if set(names) & set(table.column_names) else (), "data", data)
-        # Classes have probabilities, not intervals.
-        options = {} if hasattr(learner, "classes_") else {"coverage": coverage}
-        drop = missing == "drop"
-        n_rows, table = _append_predictions(learner, table, rows, drop, side_info=side, **options)
+        drop, options = missing == "drop", {"side_info": side}
+        if total_by is None and (mean or weights is not None):
+            raise UsageError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
+        # Classes have probabilities, not intervals, but their totals have both.
+        if total_by is not None or not hasattr(learner, "classes_"):
+            options["coverage"] = coverage
+        if total_by is not None:
+            if drop:
+                raise UsageError("--missing: a total needs all rows. Remove incomplete rows from DATA.")
+            check_columns(table, [total_by], "--total-by", data)
+            check_columns(table, [] if weights is None else [weights], "--weights", data)
+            options |= {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}
+            table = learner.predict_totals(table, rows, **options)
+            n_rows = table.num_rows
+        else:
+            n_rows, table = _append_predictions(learner, table, rows, drop, **options)
         if as_json:
             write_out("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
             return

@@ -24,6 +24,7 @@ from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.factor_em import fit_factors
+from ..gaussian.moments import used_columns
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
@@ -294,7 +295,8 @@ def _learn_mixture(
     summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
-        volume = data.scaling.log_volume(summary.n_rows, data.settings.reml)
+        fixed = used_columns(data.statistics.row_moment) & data.settings.reml
+        volume = data.scaling.log_volume(summary.n_rows, fixed)
         summary = replace(summary, log_likelihood=log_likelihood - volume)
     return Learned(
         prior,

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
 from .mixture import Mixture, Want, log_gates
-from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence
+from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence, used_columns
 from .rows import Tasks
 from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
@@ -327,18 +327,19 @@ def fit_mixed_model(
     n_rows = max(totals.n_rows, 1.0)
     energy = float(np.trace(totals.gram)) or 1.0
     left = totals.gram + 1e-6 * energy / d * np.eye(d)
-    b = np.asarray(np.linalg.solve(left, totals.cross), dtype=np.float64)
+    is_used = used_columns(totals.gram)
+    b = np.linalg.solve(left, totals.cross) * is_used
     residual = totals.squared_residuals(b) / n_rows
     if covariance == "none":
         noise = max(residual, noise_floor(totals))
         return Mixture(np.ones(1), b[None], np.zeros((1, d, d)), noise)
     # Initially, half of the residual variance of the pooled fit is noise, and half is variance between tasks.
     half = max(residual / 2.0, noise_floor(totals))
-    diagonal = np.full(d, half * n_rows / energy)
+    # Variances that are zero at the start of EM stay zero.
+    diagonal = half * n_rows / energy * is_used
     if varying is not None:
         diagonal[~np.isin(np.arange(d), list(varying))] = 0.0
     if covariance == "intercept":
-        # Variances that are zero at the start of EM stay zero.
         diagonal = np.append(np.zeros(d - 1), half)
     return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
 

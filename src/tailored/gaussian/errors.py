@@ -22,7 +22,7 @@ from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
 from ..tasks.rows import Array
 from .mixture import Mixture, Want
-from .moments import influence
+from .moments import influence, used_columns
 from .rows import Tasks
 from .scoring import Scoring
 from .side import SideFit, normal_equations
@@ -114,13 +114,16 @@ def mean_covariance(
         _profiled(tasks, model) if not terms else normal_equations(tasks, model, terms)[0]
     )
     information[d:, d:] += np.eye(len(information) - d)
+    # Rounding errors of a constant column would be collinear with the intercept.
+    is_used = np.append(used_columns(information[:d, :d]), np.ones(len(information) - d, bool))
+    information *= np.outer(is_used, is_used)
     first = 0 if learn_mean else d
     if first == len(information):
         return None
     covariance = _inverse(information[first:, first:])
     # The linear map from these parameters to the entries of (b, Γ); entries that do not depend on a parameter are dropped.
     entries = np.zeros((1 + len(features), d, len(information)))
-    entries[0, :, :d] = np.eye(d)
+    entries[0, :, :d] = np.diag(is_used[:d])
     at = d
     for term in terms:
         block = np.sqrt(term.effect.relevance) * np.kron(term.R, term.L).reshape(len(term.R), d, term.size)

@@ -44,6 +44,8 @@ BLOCK_FLOATS = 1 << 18
 COMPILED_COLUMNS = 64
 #: Number of tasks per chunk of the compiled pass: enough to fill groups of eight even if tasks skip components.
 CHUNK = 128
+#: Columns with smaller sums of squares, relative to the largest, are rounding errors.
+ROUNDING = 1e-20
 _LOG_2_PI = float(np.log(2.0 * np.pi))
 
 
@@ -72,6 +74,12 @@ class Totals(_Additive):
     def squared_residuals(self, b: Array) -> float:
         """Return ‖y − Xb‖² over all rows."""
         return max(self.square + float((self.gram @ b - 2.0 * self.cross) @ b), 0.0)
+
+
+def used_columns(gram: Array) -> NDArray[np.bool_]:
+    """Return whether each column of XᵀX is not zero; scaled columns that are constant in all rows are."""
+    squares = gram.diagonal()
+    return np.asarray(squares > ROUNDING * squares.max(initial=0.0))
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,11 @@ from scipy.optimize import minimize
 from ..tasks.rows import Array
 from .em import BATCH_FLOATS, noise_floor
 from .mixture import Mixture
-from .moments import Moments
+from .moments import Moments, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
 EVALUATIONS, GRADIENT = 200, 1e-7
-#: Columns with smaller sums of squares, relative to the largest, are rounding errors.
-ROUNDING = 1e-20
 #: Standard deviation of a random effect at the start, relative to the one that rows of a task can show.
 LEAST_START = 0.03
 
@@ -116,9 +114,7 @@ def maximise_restricted(
     The likelihood is None where it is not defined: for a column of zeros, and for maximum likelihood if Γ is shrunk.
     """
     totals = tasks.totals()
-    # The rows carry no information about the variance of a column of zeros or rounding errors; it stays zero.
-    squares = totals.gram.diagonal()
-    known = squares > ROUNDING * squares.max(initial=0.0)
+    squares, known = totals.gram.diagonal(), used_columns(totals.gram)
     v = np.flatnonzero(pattern.diagonal() & known)
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)

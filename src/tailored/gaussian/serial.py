@@ -121,6 +121,23 @@ class SerialGaussian(Gaussian):
             variance[open_] /= total
         return out, log_determinants
 
+    def given_support(
+        self, X: Array, times: Array, task: NDArray[np.intp], history: Array, n_rows: NDArray[np.int64]
+    ) -> tuple[Array, Array, Array]:
+        """Return ``X_q − A X_s`` of scaled query rows X (n, d), the mean ``A (y_s − X_s w)`` of their noise, and its variance.
+
+        ``task`` (n,) are the tasks of the rows.  ``history`` of `SerialMoments` has the support rows of all tasks, ``n_rows`` (T,)
+        of each.
+        """
+        X, mean, variance = X.copy(), np.zeros(len(X)), np.zeros(len(X))
+        starts, order = np.append(0, np.cumsum(n_rows)), np.argsort(task, kind="stable")
+        for at in np.split(order, np.flatnonzero(np.diff(task[order])) + 1) if len(task) else []:
+            past = history[starts[task[at[0]]] : starts[task[at[0]] + 1]]
+            A, variance[at] = self.conditional(times[at], past[:, 0])
+            mean[at] = A @ past[:, 1]
+            X[at] -= A @ past[:, 2:]
+        return X, mean, variance
+
     def conditional(self, query: Array, support: Array) -> tuple[Array, Array]:
         """Return A (n, m) and the variances (n,), in units of σ², of query rows at times given support rows at others."""
         if not len(support):

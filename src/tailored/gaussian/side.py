@@ -22,6 +22,7 @@ from scipy.linalg import block_diag
 from ..tasks.rows import Array
 from .em import fit_mixed_model, maximise, precisions
 from .mixture import Mixture
+from .moments import used_columns
 from .rows import Tasks
 from .scoring import LARGEST_SCALE
 from .sites import ResponseRows
@@ -290,9 +291,9 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
 
 
 def prior_precision(left: Array, d: int) -> Array:
-    """Return the diagonal of the prior precision of (b, z): nearly zero for b, and one for z."""
-    prior = np.ones(len(left))
-    prior[:d] = FLAT * (np.trace(left[:d, :d]) / d or 1.0)
+    """Return the diagonal of the prior precision of (b, z): nearly zero for b, and one for z and columns of zeros."""
+    prior, is_used = np.ones(len(left)), used_columns(left[:d, :d])
+    prior[:d][is_used] = FLAT * (np.trace(left[:d, :d]) / max(is_used.sum(), 1))
     return prior
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_choice, is_integer, name_some, warn
+from .._utils.validation import ClipLike, RandomState, check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
 from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn, learn_with_regressor
 from ..exceptions import UnhelpfulWarning
@@ -40,7 +41,7 @@ from ..tasks.formula import Formula
 from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
-from .base import MetaLearner
+from .base import MetaLearner, SupportLike
 from .reading import Accepts, read, read_tensors, refuse_other_arguments, warn_repeated_numbers
 
 #: Names of the losses for counts.
@@ -156,22 +157,22 @@ class EmpiricalBayesLearner(MetaLearner):
         Statistics of the training tasks for `summary` and `effects`.
     """
 
-    feature_map: Any = "auto"
+    feature_map: object = "auto"
     _: KW_ONLY
-    loss: Any = "squared"
+    loss: str | Loss = "squared"
     common: Any = None
-    varying: Any = None
+    varying: Iterable[str | int] | None = None
     covariance: str | None = None
     reml: bool = True
-    time: Any = None
+    time: str | int | None = None
     fit_intercept: bool = True
-    clip: Any = None
-    n_support: Any = None
+    clip: ClipLike = None
+    n_support: SupportLike = None
     order: str = "random"
     n_jobs: int | None = None
-    device: Any = None
+    device: str | None = None
     progress: bool = False
-    random_state: Any = 0
+    random_state: RandomState = 0
 
     structure_: dict[str, Any] = field(init=False)
     n_components_: int = field(init=False)
@@ -214,7 +215,7 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
-        checkpoint: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -557,7 +558,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 raise ValueError(f"time: needs {what}; leave it out")
         return found[0]
 
-    def _column_positions(self, column: Any, argument: str = "varying") -> list[int]:
+    def _column_positions(self, column: str | int, argument: str = "varying") -> list[int]:
         d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
@@ -574,7 +575,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @contextmanager
     def _open_scan(
-        self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
+        self, scan: TaskScan, checkpoint: str | PathLike[str] | None, seed: int, validation: TaskSet | None
     ) -> Iterator[TaskSource]:
         """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:

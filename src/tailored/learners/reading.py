@@ -86,7 +86,7 @@ class Learner(Model, Protocol):
     """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those with "_"."""
 
     fit_intercept: bool
-    device: Any
+    device: str | None
     loss_: Loss
     prior_: Prior
     n_side_info_in_: int

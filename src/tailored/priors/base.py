@@ -405,7 +405,7 @@ def predict_blocks(
     """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response.is_gaussian
-    multiples = _multiples(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
+    multiples = multiples_of(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
@@ -435,7 +435,7 @@ def predict(
     """Predict rows X (n, ..); ``task`` (n,) are the positions of their tasks in the posterior.
 
     Intervals are NaN without covariances, or for Gaussian targets without a calibration.  ``multiples`` is the result of
-    `_multiples`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
+    `multiples_of`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
     centre, variances, of_shared = prior.linear_predictors(posterior, X, task, variances=uncertain)
@@ -454,7 +454,7 @@ def predict(
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
     std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
-    multiples = _multiples(prior, posterior.n_rows, coverage) if multiples is None else multiples
+    multiples = multiples_of(prior, posterior.n_rows, coverage) if multiples is None else multiples
     lower, upper, deviation, quantile = multiples[task].T
     prediction = clipped(centre + quantile * std, prior.clip)
     if coverage is None:
@@ -464,7 +464,7 @@ def predict(
     return Predicted(prediction, lower, upper, deviation * std)
 
 
-def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
+def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
     """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard deviations.
 
     Warn if too few tasks were held out to calibrate the bounds.

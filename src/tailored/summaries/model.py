@@ -18,6 +18,7 @@ from .._utils.threads import single_threaded_blas
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.mixture import Mixture, Want
+from ..gaussian.moments import used_columns
 from ..priors.base import Prior, adapt_tasks
 from ..priors.mixture import MixturePrior
 from ..tasks.rows import Array, batches
@@ -69,6 +70,18 @@ class FittedModel:
     def scale(self) -> Scale:
         """Scale of the coefficients."""
         return SCALES.get(self.prior.response.name, Scale("linear"))
+
+    @cached_property
+    def categories(self) -> list[int]:
+        """Positions of categorical columns with an effect for each value, which have no coefficient."""
+        return [] if self.prior.shared is None else [one.column for one in self.prior.shared.levels]
+
+    @cached_property
+    def constant(self) -> list[int]:
+        """Positions of columns that are left out of the model, because they are constant in all rows."""
+        moment = None if self.training is None else self.training.row_moment
+        unused = [] if moment is None else np.flatnonzero(~used_columns(moment)).tolist()
+        return [j for j in unused if j not in self.categories]
 
     @property
     def mixture(self) -> Mixture:

@@ -12,7 +12,7 @@ from ..empirical_bayes.training_summary import ComparedStructure
 from ..gaussian.serial import SerialGaussian
 from ..losses import Loss, Pinball, error_name
 from ..tasks.encoding import list_some
-from .model import INTERCEPT, FittedModel, coefficient_names
+from .model import INTERCEPT, FittedModel
 from .tables import MAX_NAMED
 
 #: Maximum number of columns in a formula.
@@ -32,8 +32,11 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if prior.scaling.shift.any():
         centre = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
     yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
-    if (formula := lme4_formula(learner)) is not None:
+    if (formula := lme4_formula(model, learner)) is not None:
         yield formula
+    if model.constant:
+        names = list_some((model.columns[j] for j in model.constant), MAX_NAMED)
+        yield f"Left out of the model, because constant in all rows: {names}."
     if training is not None and training.log_likelihood is not None:
         how, what = (
             ("REML", "restricted log likelihood")
@@ -116,21 +119,21 @@ def _random_effects(structure: Mapping[str, Any], varying: Sequence[str], d: int
     return f"uncorrelated{at} random effects on {which}"
 
 
-def lme4_formula(learner: Any) -> str | None:
+def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     """Return a sentence with lme4's formula of the selected model; None if lme4 does not have this model."""
-    structure, prior, task_columns = learner.structure_, learner.prior_, learner.columns_in_
-    levels = [] if prior.shared is None else [one.column for one in prior.shared.levels]
+    structure, prior, task_columns = learner.structure_, model.prior, learner.columns_in_
+    levels = model.categories
     is_curved = prior.shared is not None and len(levels) < len(prior.shared.effects)
     is_serial = isinstance(prior.response, SerialGaussian)
     if structure["kind"] != "mixed model" or is_curved or is_serial or prior.regressor is not None:
         return None
-    covariance, names = structure.get("structure", "full"), coefficient_names(learner)
+    covariance, names = structure.get("structure", "full"), model.columns
     if covariance == "none":
         return None
     has_intercept = names[-1:] == [INTERCEPT]
-    fixed = [j for j in range(learner.n_features_in_) if j not in levels]
+    fixed = [j for j in range(learner.n_features_in_) if j not in (*levels, *model.constant)]
     varying = [] if covariance == "intercept" else structure.get("varying", fixed)
-    slopes = [j for j in varying if j < learner.n_features_in_]
+    slopes = [j for j in varying if j in fixed]
     is_diagonal = covariance == "diagonal" and len(slopes) + has_intercept > 1
     sources, encoding = names, learner.encoding_
     if encoding is not None and encoding.formula is not None:

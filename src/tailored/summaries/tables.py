@@ -60,11 +60,8 @@ def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) ->
 
 
 def _shown(model: FittedModel) -> NDArray[np.intp]:
-    """Return the positions of the coefficients in tables: categorical columns with an effect for each value have none."""
-    shared = model.prior.shared
-    return np.setdiff1d(
-        np.arange(len(model.columns)), [] if shared is None else [one.column for one in shared.levels]
-    )
+    """Return the positions of the coefficients in tables."""
+    return np.setdiff1d(np.arange(len(model.columns)), [*model.categories, *model.constant])
 
 
 def _order(model: FittedModel) -> list[int] | None:

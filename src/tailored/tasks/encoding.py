@@ -151,14 +151,20 @@ class ColumnEncoding(Record):
                 raise ValueError(f"{found}. {advice}")
         if not categories:
             return cls(name, kind)
-        values, _ = cls(name, kind, categories).read(column, title)
-        present = values[~np.isnan(values).any(axis=1)]
-        means = present.mean(axis=0) if len(present) else np.zeros(values.shape[1])
+        codes, distinct = _coded(column)
+        counts = dict(zip(distinct, np.bincount(codes[codes >= 0], minlength=len(distinct)), strict=True))
+        frequencies = np.array([float(counts.get(category, 0)) for category in categories])
+        encoding = cls(name, kind, categories)
+        means = [frequencies @ encoding.scores] if kind == "ordered" else frequencies[1:]
         kind = "levels" if kind == "categorical" and len(categories) > MANY_CATEGORIES else kind
-        return cls(name, kind, categories, means=tuple(means.tolist()))
+        total = max(frequencies.sum(), 1.0)
+        return replace(encoding, kind=kind, means=tuple(float(mean / total) for mean in means))
 
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
-        """Return the encoded values (n, k) of a column, with NaN for missing values, and its unknown categories."""
+        """Return the encoded values (n, k) of a column, with NaN for missing values, and its unknown categories.
+
+        A categorical column with fewer than two categories has no indicators.  Its values are ones, or NaN if missing.
+        """
         if self.kind in ("number", "boolean"):
             values = numeric_column(column, title, advice)[:, None]
             if self.kind == "boolean":
@@ -177,10 +183,10 @@ class ColumnEncoding(Record):
             categories = f"categories ({name_some(self.categories, 3)})"
             raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
         # One row per category, then one for unknown categories and one for missing values.
-        n, k = len(self.categories), len(self.names) - self.has_missing
+        n, k = len(self.categories), max(len(self.names) - self.has_missing, 1)
         values = np.append(np.arange(n), [-1.0, np.nan])[:, None]
         if self.kind != "levels":
-            known = np.eye(n)[:, 1:] if self.kind == "categorical" else np.array(self.scores)[:, None]
+            known = np.array(self.scores)[:, None] if self.kind == "ordered" else np.eye(n, k, k - n)
             values = np.vstack([known, self.means or np.zeros(k), np.full(k, np.nan)])
         position = {category: i for i, category in enumerate(self.categories)}
         rows = np.array([*(position.get(category, n) for category in distinct), n + 1])
@@ -188,7 +194,7 @@ class ColumnEncoding(Record):
 
     def imputing(self, values: np.ndarray) -> ColumnEncoding:
         """Return the same encoding with imputation of missing values; `values` are the encoded training values."""
-        missing = np.isnan(values).any(axis=1) if values.shape[1] else np.array(self.categories == ())
+        missing = np.isnan(values).any(axis=1)
         if missing.all():
             raise ValueError(f"column {self.name!r} has no values to impute from. Leave it out.")
         means = self.means if self.categories else (float(values[~missing].mean()),)
@@ -198,10 +204,14 @@ class ColumnEncoding(Record):
         """Impute missing encoded values, and append their indicator if enough values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
+        # `values` has no columns now if there is a single category, because it has no means.
         return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: object) -> tuple[float, bool]:
-        """Return one value of side information as a number, and whether its category is known."""
+        """Return one value of side information as a number, and whether its category is known.
+
+        Numbers are taken as encoded values, as in ``TaskSet.side_info``, and returned unchanged.
+        """
         if is_missing(value):
             return np.nan, True
         if isinstance(value, _NUMBER):
@@ -243,7 +253,7 @@ class ColumnEncoding(Record):
 
     def text(self) -> str:
         """Describe the encoding in a few words; see `TaskSet.describe`."""
-        if self.has_missing:
+        if self.has_missing and len(self.categories) != 1:
             return f"{replace(self, has_missing=False).text()}; missing values are imputed"
         if self.kind == "date":
             return f"days since {np.datetime64(int(self.origin), 'D')}"
@@ -254,7 +264,7 @@ class ColumnEncoding(Record):
         if self.kind == "levels":
             return f"one of {len(self.categories)} values, each with an effect of its own"
         if self.kind == "categorical":
-            if len(self.categories) < 2:
+            if not self.names:
                 return f"always {self.categories[0] if self.categories else 'missing'}: dropped"
             return f"{list_some(self.names)} (reference: {self.categories[0]})"
         return "0 and 1" if self.kind == "boolean" else "a number"
@@ -332,7 +342,7 @@ class Encoding(Record):
         for column in self.features:
             k, title = len(column.names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
-            X[:, j : j + k] = column.impute(values) if self.imputes else values
+            X[:, j : j + k] = column.impute(values) if self.imputes else values[:, :k]
             other = "an average category" if column.kind == "levels" else "the mean of the training table"
             warn_unknown(unknown, column, f"it is replaced by {other}")
             j += k
@@ -353,17 +363,19 @@ class Encoding(Record):
         """Return the encoding with classes, and the targets; strings and categories become positions of the sorted classes."""
         title = f"The target column {self.target!r}"
         is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
-        if (is_new and (not is_text or column.is_null().any())) or not (is_new or self.classes):
+        if (is_new and not is_text) or not (is_new or self.classes):
             return self, numeric_column(column, title)
-        values = column.to_list()
+        values = column.drop_nulls().to_list()
         if is_new:
-            if not all(isinstance(value, str) for value in values) and column.dtype != nw.Boolean:
+            is_class = column.dtype == nw.Boolean or all(isinstance(value, str) for value in values)
+            if not (values and is_class):
                 return self, numeric_column(column, title)
-            classes = tuple(sorted(set(values)))
-            self = replace(self, classes=classes)
+            self = replace(self, classes=tuple(sorted(set(values))))
         elif column.dtype.is_integer() and isinstance(self.classes[0], str):
             values = [str(value) for value in values]  # a file in which all classes look like numbers
-        return self, class_positions(self.classes, values, title)
+        y = np.full(len(column), np.nan)  # NaN is an error of `TaskSet`
+        y[~np.asarray(column.is_null().to_numpy(), dtype=bool)] = class_positions(self.classes, values, title)
+        return self, y
 
     def read_columns(
         self, X: RowsLike, side_info: SideInfoLike, **values: ValuesLike
@@ -417,7 +429,7 @@ class Encoding(Record):
             parts.append(part)
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
-    def positions(self, name: str) -> list[int]:
+    def positions(self, name: object) -> list[int]:
         """Return the positions of the encoded columns for a table column, or of the encoded column with that name."""
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
@@ -438,8 +450,10 @@ class Encoding(Record):
         table = values.astype(object)
         for j, column in enumerate(map(coded.get, names or [column.name for column in self.side_info])):
             if column is not None:
-                table[:, j], known = zip(*map(column.side_value, values[:, j]), strict=True)
-                unknown = dict.fromkeys(map(str, values[~np.array(known), j]))
+                unknown = {}
+                for t, value in enumerate(values[:, j]):
+                    table[t, j], is_known = column.side_value(value)
+                    unknown |= {} if is_known else {_text(value): None}
                 warn_unknown(unknown, column, "it is replaced by the mean of the training tasks")
         numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
         return SideInfo(table.astype(np.float64) if numeric else table, names)
@@ -505,9 +519,9 @@ def side_column(column: Column) -> np.ndarray:
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return numeric_column(column, f"Column {column.name!r} of side_info")
     if column.dtype in (nw.Categorical, nw.Enum):
-        column = column.cast(nw.String)  # integer categories must not be read as numbers
-    else:
-        refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
+        codes, distinct = _coded(column)  # integer categories must not be read as numbers
+        return np.array([*distinct, None], dtype=object)[codes]
+    refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
@@ -546,14 +560,14 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
     present = [value for value in values.tolist() if not is_missing(value)]
     if kind is not None:
         encoding = ColumnEncoding(name, *kind)
-        scores = [encoding.side_value(str(value))[0] for value in present if encoding.categories]
+        scores = [encoding.side_value(_text(value))[0] for value in present if encoding.categories]
         return replace(encoding, means=(float(np.mean(scores)),)) if scores else encoding
     if all(isinstance(value, _NUMBER) for value in present):
         return ColumnEncoding(name)
     days = [day for value in present if (day := _day_of(value)) is not None]
     if len(days) == len(present):
         return ColumnEncoding(name, "date", origin=float(np.floor(min(days))))
-    categories = tuple(sorted({str(value) for value in present}))
+    categories = tuple(sorted({_text(value) for value in present}))
     return ColumnEncoding(name, "categorical", categories)
 
 
@@ -613,7 +627,9 @@ def _day_of(value: object) -> float | None:
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     """Return the category code of each row, −1 if it is missing, and the categories."""
     if column.dtype in (nw.Categorical, nw.Enum):
-        column = column.cast(nw.String)
+        categories = column.cat.get_categories().to_list()
+        # Libraries write the category 1.0 as "1" or "1.0".
+        column = column.cast(nw.String) if all(isinstance(c, str) for c in categories) else column
     strings = factorize(column)
     if strings is not None:
         return strings

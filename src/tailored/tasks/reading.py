@@ -102,7 +102,7 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     strings = factorize(groups)
     labels = read_labels(groups, "groups") if strings is None else strings[0]
     if len(labels) != n_rows:
-        raise ValueError(f"groups has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
+        raise ValueError(f"{name} has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
     if strings is None:
         return group_labels(labels, name)
     codes, distinct = strings
@@ -504,7 +504,7 @@ MIN_TASKS = 10
 
 
 def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return an optional argument as a positive number for each row, or None; a frequency may be zero."""
+    """Return an optional argument as a positive number for each row, or None; frequencies and ``weights`` may be zero."""
     if values is None:
         return None
     refuse_masked(name, values)
@@ -514,7 +514,8 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
         raise ValueError(f"{name}: expected a number for each row ({error})") from None
     if array.shape != (n_rows,):
         raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
-    bad = ~(((array > 0) | (array == 0) & (name == "frequency_weight")) & (array <= MAX_ROW_VALUE))
+    may_be_zero = name in ("frequency_weight", "weights")
+    bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
         row, allowed = int(np.argmax(bad)), f"all must be positive and at most {MAX_ROW_VALUE:g}"
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}. Drop rows with zero.")

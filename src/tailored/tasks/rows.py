@@ -379,11 +379,12 @@ class Scaling(Record):
         variances = np.maximum(np.diagonal(known, axis1=-2, axis2=-1), 0.0)
         return np.asarray(self.target * np.sqrt(np.where(unknown, np.nan, variances)))
 
-    def log_volume(self, n_rows: int, is_restricted: bool) -> float:
-        """Return the log of the factor by which the (restricted) density of ``n_rows`` targets grows with this scaling."""
-        if not is_restricted:
-            return float(n_rows * np.log(self.target))
-        return float((n_rows - len(self.columns)) * np.log(self.target) + np.log(self.columns).sum())
+    def log_volume(self, n_rows: int, fixed: NDArray[np.bool_]) -> float:
+        """Return the log of the factor by which the density of ``n_rows`` targets grows with this scaling.
+
+        The coefficients ``fixed`` (d,) are integrated out, as in a restricted density.
+        """
+        return float((n_rows - fixed.sum()) * np.log(self.target) + np.log(self.columns[fixed]).sum())
 
     def centred_deviations(self, covariance: Array) -> Array:
         """Return the same standard deviations (d,), but that of the intercept at the shift of the columns."""
