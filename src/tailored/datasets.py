@@ -224,8 +224,7 @@ def make_circle(
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
 
     tasks = TaskSet(X, y, groups, side_info={t: {"s": place} for t, place in enumerate(s.tolist())})
-    u, v = plane.copy()
-    truth = CircleTruth(u, v, weights, s, radius, spread, noise, curve)
+    truth = CircleTruth(plane[0].copy(), plane[1].copy(), weights, s, radius, spread, noise, curve)
     return (tasks, truth) if return_truth else tasks
 
 

@@ -1,5 +1,6 @@
 """Damaged, crafted and foreign files: each is refused with a ModelFileError that names the place."""
 
+import errno
 import hashlib
 import json
 import pickle
@@ -38,6 +39,7 @@ def test_a_path_without_a_model(tmp_path, saved):
     error = refused(tmp_path / "a", "this file does not exist")
     assert isinstance(error, FileNotFoundError)
     assert isinstance(error, ValueError)
+    assert (error.errno, error.filename) == (errno.ENOENT, str(tmp_path / "a"))
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.path, again.reason) == (str(error), str(tmp_path / "a"), error.reason)
     refused(tmp_path, "not a regular file")

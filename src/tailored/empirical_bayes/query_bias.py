@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from .._utils.records import cached_property
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
-from ..gaussian.serial import SerialGaussian
+from ..gaussian.serial import SerialGaussian, SerialMoments
 from ..losses import BoxLoss, DualBox, Loss
 from ..priors.base import products
 from ..priors.mixture import MeanShift, TaskSummary
@@ -304,7 +304,7 @@ def query_bias(
         task = np.repeat(np.arange(len(query)), query.sizes)
         raw = data.scaling.raw_weights(weights)
         prediction[rows] = products(query.X, raw, task, data.settings.fit_intercept)
-        if isinstance(data.response, SerialGaussian):
+        if isinstance(data.response, SerialGaussian) and isinstance(statistics, SerialMoments):
             past, times = statistics.history(weights), data.response.times(query.X)
             X, noise, _ = data.response.given_support(X, times, task, past, support.sizes)
             prediction[rows] += data.scaling.target * noise

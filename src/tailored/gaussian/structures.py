@@ -120,7 +120,10 @@ class Independent(Structure):
 
 @dataclass(frozen=True)
 class MixedModel(Structure):
-    """One Gaussian.  ``covariance`` of W is "full", "diagonal", "intercept" or "none" (pooled regression)."""
+    """One Gaussian.  ``covariance`` of W is "full", "diagonal", "intercept" or "none" (pooled regression).
+
+    Every value except "full" restricts W to its diagonal.
+    """
 
     kind = "mixed model"
 

@@ -450,7 +450,7 @@ class Encoding(Record):
         table = values.astype(object)
         for j, column in enumerate(map(coded.get, names or [column.name for column in self.side_info])):
             if column is not None:
-                unknown = {}
+                unknown: dict[str, None] = {}
                 for t, value in enumerate(values[:, j]):
                     table[t, j], is_known = column.side_value(value)
                     unknown |= {} if is_known else {_text(value): None}

@@ -567,15 +567,7 @@ class LongTable:
             constant = self._constant_columns(data, task, names)
             names = [name for name in names if name not in constant]
             side_names = [name for name in constant if name not in self._side_table]
-        dropped: tuple[tuple[str, int], ...] = ()
-        if self.missing != "error":
-            features = names if self.missing == "drop" else ()
-            others = [name for name in (*self._row_columns.values(), *features) if name in data.columns]
-            complete, dropped = complete_rows(data, task, self.target, others)
-            data = data if complete.all() else data.filter(complete.tolist())
-        if not len(data):
-            reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
-            raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
+        data, dropped = self._complete(data, task, names)
         grouping = group_tasks(data, self.task)
         if self.encoding is None:
             imputes = self.missing == "impute"
@@ -606,6 +598,21 @@ class LongTable:
                 raise ValueError(f"time: {self.time!r} is not one of the features: {name_some(names, 12)}")
             encoding = replace(encoding, time=self.time)
         return X, y, grouping, side, encoding, row_values
+
+    def _complete(
+        self, data: Frame, task: Sequence[str], names: Sequence[str]
+    ) -> tuple[Frame, tuple[tuple[str, int], ...]]:
+        """Return the rows that can be used, and the numbers of dropped rows by reason."""
+        dropped: tuple[tuple[str, int], ...] = ()
+        if self.missing != "error":
+            features = names if self.missing == "drop" else ()
+            others = [name for name in (*self._row_columns.values(), *features) if name in data.columns]
+            complete, dropped = complete_rows(data, task, self.target, others)
+            data = data if complete.all() else data.filter(complete.tolist())
+        if not len(data):
+            reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
+            raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
+        return data, dropped
 
     @property
     def _row_columns(self) -> dict[str, Any]:
