@@ -19,7 +19,7 @@ class SingleTaskWarning(UserWarning):
 
 
 class UnhelpfulWarning(UserWarning):
-    """Held-out tasks are predicted worse than by a simple baseline, such as the mean of the task's rows."""
+    """Held-out tasks are predicted worse than by a simple baseline, the task mean or pooled regression."""
 
 
 class ConstantRepresentationWarning(UserWarning):

@@ -11,7 +11,7 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes import selection
+from tailored.empirical_bayes import learn, selection
 from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.empirical_bayes.selection import LEAST_COMPARED, better_baseline
 from tailored.exceptions import UnhelpfulWarning
@@ -107,22 +107,28 @@ def test_two_tasks_are_no_reason_to_warn():
 
 def test_a_level_without_an_intercept_is_said():
     tasks = tasks_of(np.zeros((14, 2)), 6, 1.0, 0, level=50.0)
-    with pytest.warns(UnhelpfulWarning, match="mean of their own rows; look at .* at fit_intercept"):
+    with pytest.warns(UnhelpfulWarning, match="worse than by the task mean; look at .* at fit_intercept"):
         EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
 
 
-def test_the_pooled_fit_is_a_rival(monkeypatch):
-    """If the selected Gaussian has higher held-out errors than pooled regression, the user is told."""
+def test_warnings_name_baselines_of_the_summary(monkeypatch):
+    """With effects that all tasks share, the task mean was evaluated on residuals and is not in the table."""
+    rng, groups = np.random.default_rng(2), np.repeat(np.arange(20), 10)
+    x = rng.uniform(-2.0, 2.0, len(groups))
+    y = 3.0 * np.sin(2.0 * x) + 0.1 * rng.normal(size=len(groups))
+    monkeypatch.setattr(learn, "better_baseline", lambda errors, baselines: " and ".join(baselines))
+    with pytest.warns(UnhelpfulWarning, match="worse than by the pooled regression; look"):
+        learner = EmpiricalBayesLearner().fit(x[:, None], y, groups=groups)
+    assert learner.prior_.shared is not None
+    assert "task mean" not in learner.summary().to_frame("errors")["method"].tolist()
+
+
+def test_the_pooled_fit_is_a_rival():
+    """If the held-out errors are higher than those of pooled regression, the user is told."""
     tasks = tasks_of(np.tile([1.0, -1.0], (16, 1)), 6, 1.0, 0)
-    select = selection._select_covariance
-
-    def worse(*arguments):
-        tried, single = select(*arguments)
-        return tried, replace(single, errors=single.errors + 1.0)
-
-    monkeypatch.setattr(selection, "_select_covariance", worse)
-    with pytest.warns(UnhelpfulWarning, match="one fit to the rows of all tasks; look at groups"):
-        EmpiricalBayesLearner().fit(tasks)
+    found = learn.learn(data_of(tasks))
+    assert found.warning is None
+    assert "worse than by the pooled regression; look" in replace(found, errors=found.errors + 1.0).warning
 
 
 # ---------------------------------------------------------------- components

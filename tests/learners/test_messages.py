@@ -171,6 +171,7 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=list("abcd") * 10).predict(X, g), "^labels: they are numbers here"),
         (lambda X, y, g: TaskSet(X, y, g, sample_weight=1e16 + y), r"^sample_weight: row 0 has 1e\+16; all must be positive"),
         (lambda X, y, g: EmpiricalBayesLearner(loss="mse").fit(X, y, groups=g), LOSS_NAMES),
+        (lambda X, y, g: EmpiricalBayesLearner(loss="binomial").fit(X, y, groups=g), "^loss: 'binomial' .* EmpiricalBayesClassifier; for counts"),
         (lambda X, y, g: TaskSet.from_tasks(5), "^tasks: expected a list"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).save(None), "^path: None cannot be written"),
     ],

@@ -47,6 +47,7 @@ from .training_summary import (
     MIXED_MODEL,
     OWN,
     POOLED,
+    TASK_MEAN,
     TrainingSummary,
     basic_summary,
     compared_structures,
@@ -74,11 +75,18 @@ class Learned:
     scale: float = 1.0  # the selected multiple of FFᵀ for many columns
     penalty: float | None = None  # penalty on the shift of the prior mean, for the largest support size
     shared: OutOfFold | None = None  # the shared regressor; the prior was learned from its residuals
-    warning: str | None = None  # a warning for the user
 
     @property
     def validation_error(self) -> float:
         return known_mean(self.errors)
+
+    @property
+    def warning(self) -> str | None:
+        """A warning for the user, if a baseline in the table of errors is significantly better."""
+        shown = self.training_summary.errors
+        baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
+        name = better_baseline(self.errors, baselines)
+        return None if name is None else f"X: held-out tasks are predicted worse than by the {name}; {ADVICE}"
 
 
 def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
@@ -142,10 +150,9 @@ def learn_with_regressor(
         second,
         prior=replace(second.prior, regressor=shared.regressor, clip=settings.clip),
         results=[*second.results, *compared],
-        # Baselines for the residuals are meaningless, and so are warnings about them.
+        # Baselines for the residuals are meaningless.
         training_summary=replace(summary, errors={**first.training_summary.errors, OWN: second.errors}),
         shared=shared,
-        warning=first.warning if second.validation_error >= first.validation_error else None,
     )
 
 
@@ -289,9 +296,7 @@ def _learn_mixture(
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
-    errors, warning = best.errors if learned.errors is None else learned.errors, None
-    if (baseline := selection.better_baseline) is not None:
-        warning = f"X: held-out tasks are predicted worse than by {baseline}; {ADVICE}"
+    errors = best.errors if learned.errors is None else learned.errors
     summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
@@ -306,7 +311,6 @@ def _learn_mixture(
         selection.results + learned.results,
         summary,
         penalty=learned.penalty,
-        warning=warning,
     )
 
 
@@ -315,18 +319,13 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
     best = selection.select()
     model = fit_factors(selection.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
-    task_means, warning = selection.task_mean_errors(), None
-    if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
-        warning = f"X: held-out tasks are predicted worse than by the mean of the task's rows; {ADVICE}"
-    summary = basic_summary(data, best.errors, task_means)
+    summary = basic_summary(data, best.errors, selection.task_mean_errors())
     if len(data) > 1:
         priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
         prior = replace(prior, calibration=_calibration(data, priors))
         summary = replace(summary, compared=compared_structures(best, selection.candidates))
     side = _effects_on_factors(data, model.relevance)
-    return Learned(
-        prior, best.structure, side, best.errors, selection.results, summary, best.scale, warning=warning
-    )
+    return Learned(prior, best.structure, side, best.errors, selection.results, summary, best.scale)
 
 
 def _calibration(

@@ -88,14 +88,6 @@ class Selection:
         """Models of the first fold, used as starts of the fit to all tasks."""
         return {each.structure: each.fits[0] for each in self.candidates}
 
-    @property
-    def better_baseline(self) -> str | None:
-        """A baseline with significantly lower errors."""
-        baselines = {"the mean of their own rows": self.task_mean_errors}
-        for pooled in (each for each in self.candidates if each.structure.is_pooled):
-            baselines["one fit to the rows of all tasks"] = pooled.errors
-        return better_baseline(self.best.errors, baselines)
-
 
 @dataclass(frozen=True)
 class FoldState:

@@ -25,7 +25,7 @@ from ..summaries.summary import Summary
 from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
-from ..tasks.task_set import TaskSet, target_positions
+from ..tasks.task_set import TaskSet, class_labels, target_positions
 from .base import ROUTED, SupportLike
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments, tasks_to_score
@@ -226,7 +226,7 @@ class EmpiricalBayesClassifier(_Classifier):
         rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
         if isinstance(X, TaskSet):
             refuse_other_arguments("a TaskSet has its own {name}; pass arrays or a TaskSet", y=y, **rest)
-            labels = X.y
+            labels = class_labels(X)
         else:
             if isinstance(X, TaskScan):
                 raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")

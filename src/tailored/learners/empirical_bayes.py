@@ -473,6 +473,9 @@ class EmpiricalBayesLearner(MetaLearner):
         self._remember(tasks, None if learned.shared is None else learned.shared.folds_of(known))
 
     def _check_loss(self) -> None:
+        if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
+            advice = "For classes, use EmpiricalBayesClassifier; for counts, loss='poisson' or 'negative_binomial'."
+            raise ValueError(f"loss: {self.loss!r} is not supported here. {advice}")
         if isinstance(self.loss, str) and self.loss not in LOSSES:
             names = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
             self.loss_ = RESPONSES[check_choice("loss", self.loss, [*names, *COUNTS])]()

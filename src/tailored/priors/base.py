@@ -84,6 +84,8 @@ class Posterior(Record):
         if (self.n_rows < 0).any() or (self.squares < 0).any():
             raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
         check_cone("covariances", self.covariances)
+        rows = (int(self.n_rows.sum()), 2 + self.weights.shape[1]) if len(self.history) else (0, 0)
+        check_shape("history", self.history, *rows)
 
     def __len__(self) -> int:
         return len(self.weights)

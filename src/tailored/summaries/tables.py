@@ -117,8 +117,11 @@ def ratios_table(model: FittedModel) -> Table:
     columns: dict[str, Any] = {"column": [model.columns[j] for j in shown]}
     with np.errstate(over="ignore"):
         for name, sign in ((ratio, 0.0), ("lower", -1.0), ("upper", 1.0)):
-            columns[name] = np.exp(model.fixed_effects + sign * margin)[shown].tolist()
+            values = np.exp(model.fixed_effects + sign * margin)[shown]
+            columns[name] = np.where(np.isinf(values), np.nan, values).tolist()
     caption = f"{ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval."
+    if np.isnan([columns[ratio], columns["upper"]]).any():
+        caption += " Empty: too large for a number, or without a standard error."
     return Table(f"{ratio.capitalize()}s", columns, caption, order=_order(model))
 
 

@@ -793,7 +793,11 @@ def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tu
 def class_labels(tasks: TaskSet) -> np.ndarray:
     """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
     classes = () if tasks.encoding is None else tasks.encoding.classes
-    return np.array(classes)[tasks.y.astype(np.intp)] if classes else tasks.y
+    with np.errstate(invalid="ignore"):
+        integers = tasks.y.astype(np.int64)  # a task set has floats, even if the table had integers
+    if classes:
+        return np.array(classes)[integers]
+    return integers if (integers == tasks.y).all() else tasks.y
 
 
 def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
