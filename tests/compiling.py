@@ -10,7 +10,7 @@ import numpy as np
 
 def compile_kernels():
     """Call every kernel that Python calls, by the functions of the library that use it."""
-    from tailored import EmpiricalBayesLearner
+    from tailored import EmpiricalBayesLearner, TaskSet
     from tailored.gaussian.em import fit_mixed_model
     from tailored.gaussian.kernels import invert_all
     from tailored.gaussian.responses import RESPONSES
@@ -24,6 +24,7 @@ def compile_kernels():
         warnings.simplefilter("ignore")
         learner = EmpiricalBayesLearner().fit(X, y, groups=np.repeat(np.arange(6), 4))
         learner.adapt(X[:3], y[:3]).predict_interval(X)
+        learner.sample(TaskSet(X, y, np.full(24, 99)), n_draws=2)
         for loss in ("absolute", "squared"):
             for inner in WITHIN:
                 solve(X[:4], np.sign(y[:4]), np.eye(2), get_loss(loss), inner=inner)

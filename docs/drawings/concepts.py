@@ -116,8 +116,11 @@ def draw_representation():
 
 def draw_prior_mean():
     circle = make_circle(300, n_features=3, n_rows=10, random_state=0)
-    display = PriorPathDisplay.from_estimator(EmpiricalBayesLearner().fit(circle), circle, 0)
-    save(display.figure_, "prior-mean")
+    learner = EmpiricalBayesLearner().fit(circle)
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for ax, name in zip(axes, ("x0", "x1"), strict=True):
+        PriorPathDisplay.from_estimator(learner, circle, 0, coefficient=name, ax=ax)
+    save(figure, "prior-mean")
 
 
 def own_width(hours, score, x):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._utils.records import restored_on_failure
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
-from ._utils.validation import check_clip, check_rng, name_some, native
+from ._utils.validation import ClipLike, check_clip, check_rng, name_some, native
 from .feature_maps import SideVector
 from .gaussian.em import fit_mixed_model
 from .gaussian.mixture import Want
@@ -80,7 +80,7 @@ class Baseline(BaseEstimator):
         Clip predictions to this range; "train" is the range of the training targets.
     """
 
-    clip: Any = None
+    clip: ClipLike = None
     clip_: tuple[float, float] | None = field(init=False)
     scaling_: Scaling = field(init=False)
     _encoder: SideVector | None = field(init=False, default=None)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
+from ._utils.validation import RandomState, check_choice, check_int, check_nonnegative, check_real, is_integer
 from .tasks.task_set import TaskSet
 
 __all__ = ["CircleTruth", "ClusterTruth", "make_circle", "make_clusters"]
 
-Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 #: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
@@ -44,7 +43,7 @@ def make_clusters(
     rank: int | None = None,
     noise: float = 0.1,
     hint: float | None = None,
-    random_state: Seed = None,
+    random_state: RandomState = None,
     return_truth: bool = False,
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
@@ -121,7 +120,7 @@ def make_clusters(
     return (tasks, truth) if return_truth else tasks
 
 
-def streams(random_state: Seed | np.ndarray, n: int) -> list[np.random.Generator]:
+def streams(random_state: RandomState | np.ndarray, n: int) -> list[np.random.Generator]:
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(np.iinfo(np.int32).max, size=4)
     return np.random.default_rng(random_state).spawn(n)
@@ -176,7 +175,7 @@ def make_circle(
     spread: float = 0.3,
     noise: float = 0.5,
     curve: str = "circle",
-    random_state: Seed = None,
+    random_state: RandomState = None,
     return_truth: bool = False,
 ) -> Any:
     """Draw regression tasks whose target vectors lie around a curve; the side information is the position on it.
@@ -225,8 +224,7 @@ def make_circle(
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
 
     tasks = TaskSet(X, y, groups, side_info={t: {"s": place} for t, place in enumerate(s.tolist())})
-    u, v = plane.copy()
-    truth = CircleTruth(u, v, weights, s, radius, spread, noise, curve)
+    truth = CircleTruth(plane[0].copy(), plane[1].copy(), weights, s, radius, spread, noise, curve)
     return (tasks, truth) if return_truth else tasks
 
 

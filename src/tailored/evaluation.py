@@ -26,11 +26,10 @@ from .learners.classifier import EmpiricalBayesClassifier, task_probabilities
 from .learners.empirical_bayes import EmpiricalBayesLearner
 from .learners.reading import tasks_to_score
 from .losses import Loss, error_name
-from .tasks.encoding import target_positions
 from .tasks.episodes import ORDERS
 from .tasks.reading import label_keys
 from .tasks.rows import Array, standard_errors, task_means
-from .tasks.task_set import TaskSet
+from .tasks.task_set import TaskSet, target_positions
 
 __all__ = ["Evaluation", "evaluate", "task_scorer", "usual_methods"]
 

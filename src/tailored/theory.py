@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ._utils.algebra import ridge
 from ._utils.validation import (
@@ -301,13 +301,8 @@ def estimate_quantities(
     contexts = np.zeros(len(tasks)) if contexts is None else np.asarray(contexts)
     check_shape("contexts", contexts, len(tasks))
     values, groups, counts = np.unique(contexts[filled], return_inverse=True, return_counts=True)
-    W, C = np.empty((2, len(values), tasks.n_features, tasks.n_features))
-    for j in range(len(values)):
-        X = np.concatenate([rows[t] for t in np.flatnonzero(groups == j)])
-        C[j] = X.T @ X / len(X)
-        # Lemma ortoghonal_w_task: components outside of the range of the inputs do not change predictions.
-        w = used[filled[groups == j]] @ power(C[j], 0.0)
-        W[j] = w.T @ w / counts[j]
+    moments = [_second_moments(rows, used[filled], groups == j) for j in range(len(values))]
+    W, C = map(np.array, zip(*moments, strict=True))
     if len(values) > 1:
         how["probabilities"] = f"shares of the {len(values)} contexts"
     L = get_loss(loss).lipschitz
@@ -325,6 +320,15 @@ def estimate_quantities(
         K=1.0 if len(values) > 1 else 0.0,
         estimated=how,
     )
+
+
+def _second_moments(rows: list[Array], weights: Array, among: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Return the means of w wᵀ and of x xᵀ, (d, d), over the tasks in the mask and over their rows."""
+    X = np.concatenate([X for X, is_used in zip(rows, among, strict=True) if is_used])
+    C = X.T @ X / len(X)
+    # Lemma ortoghonal_w_task: components outside of the range of the inputs do not change predictions.
+    w = weights[among] @ power(C, 0.0)
+    return w.T @ w / len(w), C
 
 
 def _ridge_weights(tasks: TaskSet) -> Array:

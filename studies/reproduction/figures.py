@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tailored.displays.base import RC
+from tailored.displays.base import RC, pyplot
 
 from ..figures.curves import plot_curves, plot_step_sizes
 from ..figures.representation import RepresentationDisplay
@@ -29,11 +29,9 @@ def draw_all(
     results_folder: Path, out: Path, *, published: Mapping[str, Mapping[str, Published]] | None = None
 ) -> list[Path]:
     """Draw everything that the table and the stored representations show; returns the files written."""
-    import matplotlib as mpl
-
     results = Results.read(results_folder)
     written: list[Path] = []
-    with mpl.rc_context(RC):
+    with pyplot().rc_context(RC):
         for name, figure in _figures(results, results_folder, published or {}):
             paths = [out / f"{name}{suffix}" for suffix in (".png", ".svg")]
             save_figure(figure, *paths)

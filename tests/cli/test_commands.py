@@ -132,6 +132,45 @@ def test_training_tasks_are_predicted_without_support_and_side_information(folde
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
 
 
+def test_totals_are_those_of_python(folder, model, learner):
+    new, first, schools = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv"))
+    cells = new.assign(region="a", people=7)
+    cells.loc[::2, "region"] = "b"
+    cells.to_csv(folder / "cells.csv", index=False)
+    out, given = (
+        folder / "totals.csv",
+        ("--support", folder / "first.csv", "--side-info", folder / "schools.csv"),
+    )
+    options = (*given, "--total-by", "region", "--weights", "people", "--mean", "-o", out)
+    assert run("predict", model, folder / "cells.csv", *options).stderr == f"2 predictions: {out}\n"
+    expected = learner.predict_totals(
+        cells, first, by="region", weights="people", statistic="mean", side_info=schools
+    )
+    pd.testing.assert_frame_equal(pd.read_csv(out), expected, rtol=1e-9)
+    for options, message in [
+        (("--mean",), "--weights, --mean: they are for totals. Add --total-by COLUMN."),
+        (("--total-by", "regio"), "--total-by: .* has no column 'regio'. Did you mean 'region'?"),
+        (("--total-by", "region", "--missing", "drop"), "--missing: a total needs all rows."),
+    ]:
+        assert re.search(
+            message, run("predict", model, folder / "cells.csv", *given, *options, code=2).stderr
+        )
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_formulas(folder, intercept):
+    out, start = folder / "formula.tailored", "" if intercept else "0 + "
+    formula = f"score ~ {start}hours + I(hours**2) + ({start}hours || school)"
+    text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out, "--jobs", 1).stdout
+    assert f"Formula of lme4: {formula}." in text
+    assert "numbers: hours\n" in text
+    new, first, pupils = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv"))
+    done = run("predict", out, folder / "new.csv", "--support", folder / "first.csv")
+    learner = EmpiricalBayesLearner(fit_intercept=intercept).fit(TaskSet.from_formula(formula, pupils))
+    found, expected = pd.read_csv(io.StringIO(done.stdout)), learner.predict_tasks(new, first)
+    np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
+
+
 def test_standard_input_and_output_of_a_process(folder, model):
     given, side = (folder / "new.csv").read_text(), ("--side-info", str(folder / "schools.csv"))
     command = [sys.executable, "-m", "tailored", "predict", str(model), "-", *side]
@@ -616,6 +655,10 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}"], "--out: {} is a folder"),
         (["fit", "{}/pupils.csv", "--task", "school"], "--target"),
         (["fit", "{}/pupils.csv", "--taks", "school"], "--task"),
+        (["fit", "{}/pupils.csv", "--formula", "score ~ hour + (1 | school)"], "--formula: the frame has no column 'hour'; it has 'school'"),
+        (["fit", "{}/pupils.csv", *ROLES, "--formula", "score ~ hours + (1 | school)"], "--task: not with --formula"),
+        (["fit", "{}/pupils.csv", "--formula", "score ~ (1 | school) + (1 | hours)"], "use --task school, with 'hours' as a column"),
+        (["evaluate", "{}/pupils.csv", "--formula", "score ~ log(-hours) + (1 | school)"], "is not a finite number in line 2"),
         (["fitt"], "fit"),
         (["predict", "{}/pupils.csv", "{}/new.csv"], "pupils.csv"),
         (["predict", "{model}", "{}/empty.csv"], "empty.csv cannot be read"),

@@ -214,21 +214,44 @@ def test_rows_from_an_evaluation():
 # ---------------------------------------------------------------- the prior
 
 
-def test_path_is_the_prior_along_side_information(schools):
+def test_path_of_a_coefficient_along_side_information(schools):
     learner, tasks = schools
     found = PriorPathDisplay.from_estimator(learner, tasks, "s0")
-    at = np.array([found.grid[7], np.median(tasks.side_info[:, 1].astype(float))])
-    raw = learner.adapt(side_info=at)
-    want = np.append(raw.coef_, raw.intercept_)
-    np.testing.assert_allclose(learner.prior_.scaling.raw_weights(found.values[7].copy()), want, rtol=1e-8)
+    at = np.column_stack([found.grid, np.full(61, np.median(tasks.side_info[:, 1].astype(float)))])
+    weights, errors = learner.coefficients(at, return_std=True)
     # The side information shifts the intercept by 1.5 per unit.
-    slope = np.ptp(found.values[:, 2]) * learner.prior_.scaling.target / np.ptp(found.grid)
-    assert slope == pytest.approx(1.5, rel=0.25)
-    fixed = PriorPathDisplay.from_estimator(learner, tasks, 0, kind="std")
-    assert "does not depend on the side information" in fixed.ax_.get_title()
-    plain = tasks.replace(side_info=None)
+    assert found.coefficient == "(intercept)"
+    np.testing.assert_allclose(found.values, weights[:, 2])
+    np.testing.assert_allclose(found.errors, errors[:, 2])
+    assert np.ptp(found.values) / np.ptp(found.grid) == pytest.approx(1.5, rel=0.25)
+    (band,) = found.ax_.collections
+    top = band.get_paths()[0].vertices[:, 1].max()
+    assert top == pytest.approx((found.values + 1.96 * found.errors).max(), rel=1e-3)
+    slope = PriorPathDisplay.from_estimator(learner, tasks, 0, coefficient="x1")
+    np.testing.assert_allclose(slope.values, weights[:, 1])
+    fixed = PriorPathDisplay.from_estimator(learner, tasks, 1)
+    assert "does not depend on s1" in fixed.ax_.get_title()
+    with pytest.raises(ValueError, match="coefficient: there is no column 'age'"):
+        PriorPathDisplay.from_estimator(learner, tasks, 0, coefficient="age")
     with pytest.raises(ValueError, match="tasks: these tasks have no side information"):
-        PriorPathDisplay.from_estimator(learner, plain, 0)
+        PriorPathDisplay.from_estimator(learner, tasks.replace(side_info=None), 0)
+
+
+def test_path_along_categories():
+    rng = np.random.default_rng(0)
+    kinds, task = np.array(["a", "b", "rare"])[np.append(np.arange(59) % 2, 2)], np.repeat(np.arange(60), 8)
+    X = rng.normal(size=(480, 1))
+    y = (1.0 + 2.0 * (kinds == "b"))[task] * X[:, 0] + 0.3 * rng.normal(size=480)
+    tasks = TaskSet(X, y, task, side_info=kinds[task, None])
+    learner = EmpiricalBayesLearner(common="linear").fit(tasks)
+    found = PriorPathDisplay.from_estimator(learner, tasks, 0)
+    assert found.grid.tolist() == ["a", "b", "rare"]
+    assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == ["a", "b", "rare"]
+    np.testing.assert_allclose(found.values[:2], [1.0, 3.0], atol=0.15)
+    assert found.errors[2] > found.errors[0]
+    plain = PriorPathDisplay.from_estimator(ConditionalLearner().fit(tasks), tasks, 0, coefficient=0)
+    assert plain.errors is None
+    assert RepresentationDisplay.from_estimator(learner, tasks, 0).values.shape == (3, 2)
 
 
 # ---------------------------------------------------------------- the representation

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.gaussian.reml import Criterion
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.reml import Criterion, maximise_restricted
 from tailored.gaussian.rows import statistics_of
 from tailored.gaussian.side import Effect, Term
 from tailored.tasks.rows import Scaling
@@ -100,3 +102,11 @@ def test_effects_of_side_information_are_integrated_out():
     r = y - inverse.sum(axis=0) @ y / inverse.sum()
     expected = np.linalg.slogdet(V)[1] + r @ inverse @ r + np.log(inverse.sum())
     assert value == pytest.approx(expected, rel=1e-7)
+    # At the maximum, the log likelihood is that of all rows without their mean.
+    start = Mixture(np.ones(1), np.zeros((1, 1)), np.full((1, 1, 1), 0.5), 0.9)
+    model, found = maximise_restricted(statistics, start, np.ones((1, 1), bool), [term])
+    V = model.covariances[0, 0, 0] * same + model.noise * np.eye(24) + 0.7 * np.outer(v, v)
+    contrasts = np.linalg.svd(np.ones((1, 24)))[2][1:]
+    density = multivariate_normal(np.zeros(23), contrasts @ V @ contrasts.T).logpdf(contrasts @ y)
+    # Contrasts have unit length, and the criterion of lme4 does not: it has the factor |1ᵀ1|.
+    assert found == pytest.approx(density - 0.5 * np.log(24.0), rel=1e-7)

@@ -13,7 +13,7 @@ import scipy.stats
 from tailored.gaussian.em import em, fit_mixed_model, most_likely_mean, precisions
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Want
-from tailored.gaussian.responses import RESPONSES
+from tailored.gaussian.responses import RESPONSES, Gaussian
 from tailored.gaussian.sites import ResponseRows
 from tests.reference import response_log_likelihood, response_posterior
 
@@ -229,6 +229,28 @@ def test_response_has_the_likelihood_and_the_mean_of_scipy(name):
     for variance in (0.01, 1.0, 30.0) if name == "bernoulli" else (0.01, 1.0):
         averaged = [response.mean(m + np.sqrt(variance) * z) @ density for m in f]
         np.testing.assert_allclose(response.mean(f, np.full(3, variance)), averaged, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gaussian", *RESPONSES])
+def test_draws_of_several_units_have_the_moments_of_their_sum(name):
+    response, n = (Gaussian() if name == "gaussian" else RESPONSES[name]()), 40_000
+    f, units, noise = np.array([-1.0, 0.5, 1.5]), np.array([1.0, 3.0, 2.5]), np.full(3, DISPERSION)
+    draws = np.tile(f, (n, 1))
+    response.draw(np.random.default_rng(0), draws, noise, units)
+    p, rate = scipy.special.expit(f), np.exp(f)
+    means = {"gaussian": f, "bernoulli": p}.get(name, rate)
+    variances = {
+        "gaussian": noise,
+        "bernoulli": p * (1 - p) * units / np.ceil(units),  # smaller for a part of a unit
+        "poisson": rate,
+        "negative_binomial": rate + DISPERSION * rate**2,
+    }[name]
+    np.testing.assert_allclose(
+        draws.mean(axis=0), units * means, atol=5 * np.sqrt(units * variances / n).max()
+    )
+    np.testing.assert_allclose(draws.var(axis=0), units * variances, rtol=0.06)
+    if name == "bernoulli":
+        assert set(np.unique(draws[:, 0])) == {0.0, 1.0}
 
 
 def test_targets_outside_the_domain_are_errors():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,6 +77,8 @@ def test_correlated_noise_is_found_and_improves_forecasts(fitted):
 
 
 def test_predictions_and_intervals_are_those_of_a_dense_gaussian(fitted):
+    fitted = copy.deepcopy(fitted)
+    fitted.prior_ = replace(fitted.prior_, shifts=())  # a shift is learned on query rows
     prior, model = fitted.prior_, fitted.prior_.model
     assert model.n_components == 1
     task = panel(3, n_tasks=1)
@@ -129,6 +134,9 @@ def test_times_need_numbers_in_memory():
         TaskSet.from_frame(frame, task="g", target="y", time="g")
     with pytest.raises(ValueError, match="time: there is no column 'year'"):
         EmpiricalBayesLearner(time="year").fit(TaskSet.from_frame(frame, task="g", target="y"))
+    many = np.repeat(np.arange(5001), 2)
+    with pytest.raises(ValueError, match="time: needs at most 5,000 tasks"):
+        EmpiricalBayesLearner(time=0).fit(np.tile([[0.0], [1.0]], (5001, 1)), many % 7.0, groups=many)
     weighted = TaskSet.from_frame(frame.assign(w=1.0), task="g", target="y", time="t", sample_weight="w")
     with pytest.raises(ValueError, match="time: needs rows without weights"):
         EmpiricalBayesLearner().fit(weighted)

@@ -159,6 +159,11 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
     ]
     assert gain == pytest.approx(max(gains), abs=1e-6)
     assert found.effect.relevance == side_module.RELEVANCES[np.argmax(gains)]
+    evidence = side_module.evidence_of_columns(statistics, model, [kept, found])
+    assert evidence[0] == pytest.approx(max(gains), abs=1e-6)
+    of_mean = V - covariance(kept, 0.3)
+    both = max(gains) + without - multivariate_normal.logpdf(y, zero, of_mean)
+    assert evidence[-1] == pytest.approx(both, abs=1e-6)
 
 
 def circle_with_noise(n_noise=4, units=1.0, permuted=False):

@@ -13,6 +13,7 @@ from tailored.gaussian.mixture import Mixture, Want, unpacked
 from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MeanShift, MixturePrior, TaskSummary
+from tailored.priors.on_device import weights_on_device
 from tailored.sources.cuda.kernels import KERNELS, Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence
 from tailored.sources.cuda.tensors import TensorTasks, check_device
@@ -78,7 +79,7 @@ def test_effects_that_all_tasks_share_are_refused_on_a_device():
     learner = EmpiricalBayesLearner().fit(x[:, None], y, groups=groups)
     assert learner.prior_.shared is not None
     with pytest.raises(ValueError, match=r"device: effects that all tasks share are computed on the CPU"):
-        learner.prior_.weights_on_device(None)
+        weights_on_device(learner.prior_, None)
 
 
 @pytest.mark.parametrize("device", [0, object(), 1.5])
@@ -215,7 +216,7 @@ def test_shifted_weights_are_those_of_the_cpu(K, rank):
     summary = TaskSummary.fit(model, statistics, statistics.posterior(model, Want(means=True)).mean)
     B = np.random.default_rng(1).normal(size=(2, 5, 1 + len(summary.mean)))
     prior = replace(prior, shifts=(MeanShift(0.0, B[0], summary), MeanShift(6.0, B[1], summary)))
-    found = prior.weights_on_device(TensorTasks.from_tasks(tasks, "cuda")).cpu().numpy()
+    found = weights_on_device(prior, TensorTasks.from_tasks(tasks, "cuda")).cpu().numpy()
     np.testing.assert_allclose(found, adapt_tasks(prior, tasks).weights, rtol=1e-8, atol=1e-10)
 
 

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+from tailored.exceptions import SingleTaskWarning
 
 #: Distances in mm at the ages 8, 10, 12 and 14: 11 girls, then 16 boys.
 DISTANCES = """21 20 21.5 23 21 21.5 24 25.5 20.5 24 24.5 26 23.5 24.5 25 26.5 21.5 23 22.5 23.5 20 21 21 22.5 21.5 22.5 23 25
@@ -135,9 +136,7 @@ def test_messages_of_fit_and_tables():
             EmpiricalBayesLearner().fit(holes[columns], FRAME["distance"], groups=CHILD)
     distance = FRAME["distance"]
     for learner, y in ((EmpiricalBayesLearner, distance), (EmpiricalBayesClassifier, distance > 24.0)):
-        with pytest.raises(
-            ValueError, match=r"groups is None, and column 'sex' of X is not numeric\. Pass groups="
-        ):
+        with pytest.warns(SingleTaskWarning, match="groups is None, so all 108 rows are one task"):
             learner().fit(FRAME[["age", "sex"]], y)
 
 

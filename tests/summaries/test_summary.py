@@ -112,13 +112,17 @@ def test_effects_in_other_units(fitted):
 def test_r2_of_relevant_and_irrelevant_side_information(fitted):
     learner = fitted[0]
     summary = learner.summary()
-    said = summary.to_frame("side_information").set_index("side information")["R²"]
+    table = summary.to_frame("side_information").set_index("side information")
+    said, evidence = table["R²"], table["evidence"]
     # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the side information shifts the intercept by 1.5 deviations.
     root = np.array([[0.6, 0.0], [0.5, 1.2]])
     W, moment = root @ root.T, np.array([[3.0**2 + 2.0**2, 3.0], [3.0, 1.0]])
     want = 1.5**2 / (1.5**2 + np.sum(W * moment))
     assert said["s0"] == pytest.approx(want, abs=0.12)
     assert said["s1"] < 0.05 < said["s0"]
+    # The effect is linear, so that the squared z value is about twice the evidence.
+    assert evidence["s0"] > 10.0
+    assert not evidence["s1"] > 3.0
     effects = summary.to_frame("side_effects")
     mine = effects[(effects["side information"] == "s0") & (effects["coefficient"] == "(intercept)")].iloc[0]
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5

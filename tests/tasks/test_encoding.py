@@ -199,6 +199,15 @@ def test_more_mistakes():
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_a_missing_class_is_a_missing_target(library):
+    make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
+    frame = make({"g": list("aabb"), "x": [1.0, 2.0, 3.0, 4.0], "y": ["u", "v", None, "u"]})
+    with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'y'\. "):
+        TaskSet.from_frame(frame, task="g", target="y")
+    assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_missing_values_are_named_or_left_out(library):
     plain = {"g": ["a", "b", "a", None, "b", "a"], "y": [1.0, None, 2.0, 3.0, 4.0, 5.0]}
     plain |= {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "w": ["u", "v", None, "u", "v", "u"]}
@@ -483,6 +492,38 @@ def with_holes(seed=0, n=80):
     frame.loc[frame.index % 5 == 2, "age"] = np.nan
     frame.loc[frame.index % 7 == 3, ["word", "code"]] = None
     return frame
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
+def test_categories_that_are_floats(ordered, missing):
+    numbers = np.tile([1.0, 2.5, 3.0, 1.0], 5)
+    numbers[3] = np.nan if missing else 1.0
+    column = pd.Categorical(numbers, ordered=ordered)
+    frame = pd.DataFrame({"g": np.arange(20), "x": np.arange(20.0), "y": 0.0, "size": column})
+    features = TaskSet.from_frame(frame, task="g", target="y", side_columns=[], missing="drop")
+    side = TaskSet.from_frame(frame, task="g", target="y", side_columns=["size"])
+    kept = numbers[~np.isnan(numbers)]
+    indicators = np.column_stack([kept == 2.5, kept == 3.0])
+    np.testing.assert_array_equal(features.X[:, 1:], kept[:, None] if ordered else indicators)
+    if ordered:
+        np.testing.assert_array_equal(side.side_info[:, 0], numbers)
+    else:
+        words = [None if np.isnan(number) else f"{number:g}" for number in numbers]
+        assert side.side_info[:, 0].tolist() == words
+        assert side.encoding.side_info[0].categories == ("1", "2.5", "3")
+    assert side.encoding.encode_side_info(np.empty((0, 1), dtype=object), ["size"]).values.shape == (0, 1)
+
+
+def test_one_category_or_missing_is_an_indicator():
+    frame = pd.DataFrame({"g": np.repeat(np.arange(10), 4), "x": np.arange(40.0), "y": np.arange(40.0)})
+    frame["paid"] = np.where(np.arange(40) % 4 == 0, None, "yes")
+    tasks = TaskSet.from_frame(frame, task="g", target="y", missing="impute")
+    assert tasks.encoding.feature_names.tolist() == ["x", "paid=missing"]
+    np.testing.assert_array_equal(tasks.X[:, 1], frame["paid"].isna())
+    assert tasks.encoding.features[1].text() == "paid=missing (reference: yes)"
+    again = TaskSet.from_frame(frame[1:3], task="g", target="y", encoding=tasks.encoding)
+    np.testing.assert_array_equal(again.X[:, 1], 0.0)
 
 
 def test_few_missing_values_have_no_indicator():

@@ -15,13 +15,15 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
 from .progress import printable
 
 #: A seed or a random generator, as scikit-learn takes them, or a generator of NumPy.
 RandomState = int | np.random.RandomState | np.random.Generator | None
+#: A range of predictions (low, high), "train" for that of the training targets, or None.
+ClipLike = str | Sequence[float] | NDArray[Any] | None
 #: Largest accepted number of labels with the same hash.
 MOST_COLLISIONS = 1_000
 
@@ -92,7 +94,7 @@ def check_rng(random_state: RandomState) -> np.random.RandomState | np.random.Ge
         raise ValueError(f"random_state: {error}") from None
 
 
-def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
+def check_clip(clip: ClipLike, targets: np.ndarray) -> tuple[float, float] | None:
     """Return the range for clipping predictions: the given pair, the target range for "train", or None."""
     if clip is None:
         return None

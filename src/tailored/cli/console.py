@@ -21,9 +21,20 @@ INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
 _OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data") | {"y": "--target", "supports": "--rows"}
 _OPTIONS |= {"n_jobs": "--jobs", "random_state": "--seed", "side_columns": "--side-columns"}
-for _name in ("task", "target", "features", "varying", "coverage", "exposure", "loss", "common", "missing"):
+for _name in (
+    "task",
+    "target",
+    "features",
+    "varying",
+    "coverage",
+    "exposure",
+    "loss",
+    "common",
+    "missing",
+    "time",
+):
     _OPTIONS[_name] = f"--{_name}"
-_OPTIONS |= {"side_info": "--side-info", "support": "--support"}
+_OPTIONS |= {"side_info": "--side-info", "support": "--support", "formula": "--formula"}
 #: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
 READ: dict[str, tuple[str, str, str]] = {}
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..sources.scan import TaskScan
     from ..summaries.summary import Summary
     from ..tasks.encoding import Encoding as TableEncoding
+    from ..tasks.parsing import ParsedFormula
     from ..tasks.task_set import TaskSet
 
 Loss = Literal["squared", "absolute", "poisson", "negative_binomial", "bernoulli"]
@@ -45,6 +46,8 @@ _TASK = "Column with the group (task) of each row, e.g. a school or a patient, o
 TaskColumn = Annotated[str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)]
 _TARGET = "Column to predict."
 Target = Annotated[str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)]
+_FORMULA = "Formula of lme4, e.g. 'score ~ hours + (hours | school)', instead of --task, --target, --features and --varying."
+FormulaText = Annotated[str | None, typer.Option("--formula", metavar="FORMULA", help=_FORMULA)]
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
 SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
 _SIDE_COLUMNS = "Comma-separated columns of DATA with side information; by default those that are constant within each task."
@@ -65,6 +68,8 @@ _LOSS = (
 LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
 _EXPOSURE = "Column with the exposure of counts, e.g. a time or an area. Predictions are exposure times rate."
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
+_TIME = "Feature with the times of the rows (numbers or dates): noise that is correlated in time is then a candidate."
+Time = Annotated[str | None, typer.Option(metavar="COLUMN", help=_TIME)]
 _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting, not a random sample."
 FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
@@ -89,6 +94,11 @@ _SUPPORT = (
     "these rows only. If it is a training task, give all of its rows."
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
+_TOTAL_BY = (
+    "Write a row for each value of this column of DATA, with the total of the target and its interval."
+)
+_WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. people; with --total-by."
+_MEAN = "Write means instead of totals; with --total-by."
 _INCOMPLETE = (
     "Rows with a missing feature: error (stop) or drop (leave their prediction empty). A model that was fitted with "
     "--missing impute imputes them, unless this is drop."
@@ -102,8 +112,9 @@ def _out(written: str) -> Any:
 
 def fit(
     data: Data,
-    task: TaskColumn,
-    target: Target,
+    task: TaskColumn = "",
+    target: Target = "",
+    formula: FormulaText = None,
     out: Annotated[Path, _out("Model file to write.")] = Path("model.tailored"),
     side_info: SideInfo = None,
     side_columns: SideColumns = None,
@@ -111,6 +122,7 @@ def fit(
     varying: Varying = None,
     loss: LossName = "squared",
     exposure: Exposure = None,
+    time: Time = None,
     common: Common = False,
     first_rows: FirstRows = False,
     missing: Missing = "error",
@@ -127,7 +139,7 @@ def fit(
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
         side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure)
+        columns = Columns(task.split(","), target, side, names, slopes, exposure, time).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
@@ -135,7 +147,7 @@ def fit(
         classes = _classes(tasks, loss)
         if classes:
             learner = _classifier(learner)
-            note(f"target {target!r} has {len(classes)} classes, so a classifier is fitted")
+            note(f"target {columns.target!r} has {len(classes)} classes, so a classifier is fitted")
         elif loss in ("squared", "absolute") and (hint := hint_about_target(getattr(tasks, "y", ()))):
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
@@ -154,6 +166,9 @@ def predict(
     side_info: SideInfo = None,
     out: Annotated[str, _out("CSV or parquet file to write; - writes to standard output.")] = STANDARD,
     coverage: Coverage = 0.9,
+    total_by: Annotated[str | None, typer.Option(metavar="COLUMN", help=_TOTAL_BY)] = None,
+    weights: Annotated[str | None, typer.Option(metavar="COLUMN", help=_WEIGHTS)] = None,
+    mean: Annotated[bool, typer.Option("--mean", help=_MEAN)] = False,
     missing: Annotated[Literal["error", "drop"], typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -169,6 +184,9 @@ def predict(
     Training tasks are predicted with the coefficients from fit.
 
     New tasks are predicted from their support rows and side information; without either, from the prior alone.
+
+    With --total-by, the output has one row for each value of a column: the total, or the mean, of the predicted rows.
+    Training tasks then need their rows as --support.
     """
     with report_user_errors():
         files = {"model": model, "data": data, "support": support, "side_info": side_info}
@@ -181,10 +199,22 @@ def predict(
         if side is None:
             names = [column.name for column in learner.encoding_.side_info]
             check_columns(table, names if set(names) & set(table.column_names) else (), "data", data)
-        # Classes have probabilities, not intervals.
-        options = {} if hasattr(learner, "classes_") else {"coverage": coverage}
-        drop = missing == "drop"
-        n_rows, table = _append_predictions(learner, table, rows, drop, side_info=side, **options)
+        drop, options = missing == "drop", {"side_info": side}
+        if total_by is None and (mean or weights is not None):
+            raise UsageError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
+        # Classes have probabilities, not intervals, but their totals have both.
+        if total_by is not None or not hasattr(learner, "classes_"):
+            options["coverage"] = coverage
+        if total_by is not None:
+            if drop:
+                raise UsageError("--missing: a total needs all rows. Remove incomplete rows from DATA.")
+            check_columns(table, [total_by], "--total-by", data)
+            check_columns(table, [] if weights is None else [weights], "--weights", data)
+            options |= {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}
+            table = learner.predict_totals(table, rows, **options)
+            n_rows = table.num_rows
+        else:
+            n_rows, table = _append_predictions(learner, table, rows, drop, **options)
         if as_json:
             write_out("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
             return
@@ -195,14 +225,16 @@ def predict(
 
 def evaluate(
     data: Data,
-    task: TaskColumn,
-    target: Target,
+    task: TaskColumn = "",
+    target: Target = "",
+    formula: FormulaText = None,
     side_info: SideInfo = None,
     side_columns: SideColumns = None,
     features: Features = None,
     varying: Varying = None,
     loss: LossName = "squared",
     exposure: Exposure = None,
+    time: Time = None,
     common: Common = False,
     missing: Missing = "error",
     decimal: Decimal = None,
@@ -226,7 +258,7 @@ def evaluate(
         check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         side, names, slopes = map(_names, (side_columns, features, varying))
-        columns = Columns(task.split(","), target, side, names, slopes, exposure)
+        columns = Columns(task.split(","), target, side, names, slopes, exposure, time).with_formula(formula)
         learner = _learner(columns, loss, common, first_rows, jobs)
         import pyarrow as pa
 
@@ -312,6 +344,24 @@ class Columns(NamedTuple):
     features: list[str] | None = None
     varying: list[str] | None = None
     exposure: str | None = None
+    time: str | None = None
+    formula: ParsedFormula | None = None
+
+    def with_formula(self, text: str | None) -> Columns:
+        """Return the columns of a formula, if there is one."""
+        required = {"--task": "".join(self.task), "--target": self.target}
+        given = required | {"--features": self.features, "--varying": self.varying}
+        if text is None:
+            if missing := [option for option, value in required.items() if not value]:
+                raise UsageError(f"Missing option '{missing[0]}', or --formula.")
+            return self
+        if repeated := [option for option, value in given.items() if value not in ("", None)]:
+            raise UsageError(f"{repeated[0]}: not with --formula, which has these columns. Leave it out.")
+        from ..tasks.encoding import as_columns
+        from ..tasks.parsing import parse
+
+        formula = parse(text)
+        return self._replace(task=list(as_columns(formula.task)), target=formula.target, formula=formula)
 
 
 def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> TaskSet:
@@ -327,9 +377,12 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
-    options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
-    task = labels if len(labels) > 1 else labels[0]
-    tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
+    if columns.formula is not None:
+        tasks = TaskSet.from_formula(columns.formula.text, table, **options)
+    else:
+        options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
+        task = labels if len(labels) > 1 else labels[0]
+        tasks = TaskSet.from_frame(table, task=task, target=columns.target, **options)
     _note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
     return tasks
 
@@ -339,6 +392,8 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
     from ..sources.scan import scan
 
     batches = "a file of 1 GB or more is read in batches"
+    if columns.formula is not None:
+        raise UsageError(f"--formula: {batches}. Use --task, --target, --features and --varying.")
     if side_info is not None:
         advice = "Join the side information to its rows, and name the columns with --side-columns."
         raise UsageError(f"--side-info: {batches}. {advice}")
@@ -346,6 +401,10 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(f"--task: {batches}, with one column of tasks. Join the labels in one column.")
     if missing != "error":
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
+    if columns.time is not None:
+        raise UsageError(
+            f"--time: {batches}, which noise that is correlated in time does not support. Leave it out."
+        )
     if columns.exposure is not None:
         raise UsageError(f"--exposure: {batches}, which counts do not support. Fit to a sample of the tasks.")
     source, task, target = open_large(data, columns.task), columns.task[0], columns.target
@@ -415,6 +474,10 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
+    options |= {
+        "fit_intercept": columns.formula is None or columns.formula.has_intercept,
+        "time": columns.time,
+    }
     return EmpiricalBayesLearner(loss=loss, **options)
 
 
@@ -429,9 +492,10 @@ def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:
     """Return a classifier with the settings of a learner."""
     from ..learners.classifier import EmpiricalBayesClassifier
 
-    if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
-        raise UsageError("--loss, --common: leave them out, because the target has classes.")
-    return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
+    if learner.loss not in ("squared", "bernoulli") or learner.common is not None or learner.time is not None:
+        raise UsageError("--loss, --common, --time: leave them out, because the target has classes.")
+    names = ("varying", "fit_intercept", "order", "n_jobs")
+    return EmpiricalBayesClassifier(**{name: getattr(learner, name) for name in names})
 
 
 def _summaries(learner: Any) -> dict[Any, Summary]:

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from .._utils.validation import check_int
 from ..baselines import class_probabilities
 from ..losses import error_name
-from ..tasks.encoding import target_positions
 from ..tasks.episodes import SupportSampling
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, target_positions
 from .base import LEGEND, PALETTE, Array, AxesLike, ModelDisplay, line_style, shortened
 
 if TYPE_CHECKING:

@@ -1,25 +1,30 @@
-"""Displays of the prior as a function of side information: of its mean and variances, and of the representation τ(s)."""
+"""Displays of the prior as a function of side information: of an expected coefficient, and of the representation τ(s)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from .._utils.validation import check_choice, is_missing
+from ..priors.base import adapt_tasks
+from ..summaries.model import errors_of_means
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
 from .base import (
     NOTE,
+    PALETTE,
     Array,
     AxesLike,
     ColumnLike,
     ModelDisplay,
+    coefficient_label,
     find_column,
-    line_style,
     names_of,
     shortened,
 )
@@ -27,78 +32,87 @@ from .base import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Maximum number of named rows, and of coloured lines; the other lines are grey.
-MAX_NAMED, MAX_LINES = 45, 7
-#: Number of grid points along a column of the side information.  Up to MAX_VALUES distinct values are used as the grid.
+#: Maximum number of named rows, and of characters of all labels side by side; with more they are rotated.
+MAX_NAMED, MAX_LABELS = 45, 50
+#: Number of grid points along a column of the side information.  Up to MAX_VALUES distinct numbers are used as the grid.
 N_GRID, MAX_VALUES = 61, 5
+#: Maximum number of categories that are drawn: the most frequent ones.
+MAX_CATEGORIES = 20
 
 
 @dataclass
-class _SideInfoDisplay(ModelDisplay):
-    """Base class of displays of d values, one per coefficient, along one column of the side information."""
+class PriorPathDisplay(ModelDisplay):
+    """Expected value of a coefficient as a function of one column of the side information, with 95 % confidence limits.
 
-    column: str
-    kind: str
-    grid: Array
-    names: list[str]
-    values: Array
-
-    @property
-    def has_few_values(self) -> bool:
-        """Whether the grid consists of the values of the column."""
-        return len(self.grid) <= MAX_VALUES
-
-
-@dataclass
-class PriorPathDisplay(_SideInfoDisplay):
-    """Prior mean or standard deviation of the coefficients as a function of one column of the side information.
+    The limits are 1.96 standard errors below and above.  They are those of the estimated mean at each value of the column, not
+    of the coefficients of single tasks, which differ from this mean; see `MetaLearner.coefficients`.
 
     Attributes
     ----------
     column : str
-    kind : {"mean", "std"}
-        The prior mean b(s) of the coefficients, or the square roots of the diagonal of τ(s).
+        Name of the column of the side information.
     grid : array (m,)
-        Values of the column.
-    names : list of str
-    values : array (m, d)
-        Values for scaled columns, which have typical size one.  The intercept refers to a typical row.
+        Values of the column: numbers, or categories.
+    coefficient : str
+    values : array (m,)
+        Expected coefficient of a task without rows, in the user's units.  The intercept is at zero of all features.
+    errors : array (m,), or None
+        Standard errors of ``values``; None if the prior of the learner has none.
     """
+
+    column: str
+    grid: NDArray[Any]
+    coefficient: str
+    values: Array
+    errors: Array | None
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: ColumnLike, *, kind: str = "mean", ax: AxesLike = None
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        column: ColumnLike,
+        *,
+        coefficient: ColumnLike | None = None,
+        ax: AxesLike = None,
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
-        The other columns are fixed at their medians, or at their most frequent categories.
+        The other columns are fixed at their medians, or at their most frequent categories.  A ``coefficient`` is given by name
+        or position; by default it is the one that changes most, relative to its mean standard error.
         """
-        check_choice("kind", kind, ("mean", "std"))
-        names, prior = names_of(learner), learner.prior_
+        names = names_of(learner)
         name, grid, empty = along_side_info(tasks, column)
-        values = prior.mean(empty) if kind == "mean" else np.sqrt(prior.variances_of_weights(empty))
-        return cls(name, kind, grid, names, values).plot(ax)
+        values = adapt_tasks(learner.prior_, empty, covariances=False).weights
+        errors = errors_of_means(learner, empty)
+        if coefficient is None:
+            scale = 1.0 / learner.prior_.scaling.columns if errors is None else errors.mean(axis=0)
+            j = int(np.argmax(np.ptp(values, axis=0) / np.maximum(scale, 1e-300)))
+        else:
+            j = find_column(coefficient, names, "coefficient")
+        return cls(name, grid, names[j], values[:, j], None if errors is None else errors[:, j]).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        span, d = np.ptp(self.values, axis=0), len(self.names)
-        order = np.argsort(-span, kind="stable")
-        ax.plot(self.grid, self.values[:, order[MAX_LINES:]], color="0.8", linewidth=0.7, zorder=1)
-        every = 1 if self.has_few_values else len(self.grid) // 6
-        for i, j in enumerate(order[:MAX_LINES]):
-            style = {"markevery": every, "markersize": 5, "linewidth": 1.5, **line_style(i)}
-            ax.plot(self.grid, self.values[:, j], label=shortened(self.names[j]), **style)
-        if self.has_few_values:
-            ax.set_xticks(self.grid)
+        half = None if self.errors is None else NormalDist().inv_cdf(0.975) * self.errors
+        title = [] if half is None else ["± 1.96 standard errors"]
+        if np.ptp(self.values) <= 1e-9 * max(float(np.abs(self.values).max()), 1e-300):
+            title.append(f"does not depend on {shortened(self.column)}")
+        if is_discrete(self.grid):
+            ax.errorbar(np.arange(len(self.grid)), self.values, half, fmt="o", color=PALETTE[0], capsize=3)
+            ax.set_xlim(-0.5, len(self.grid) - 0.5)
+            set_values(ax, self.grid)
+        else:
+            ax.plot(self.grid, self.values, color=PALETTE[0])
+            if half is not None:
+                limits = self.values - half, self.values + half
+                ax.fill_between(self.grid, *limits, color=PALETTE[0], alpha=0.2, linewidth=0)
         ax.set_xlabel(shortened(self.column, 40))
-        ax.set_ylabel(f"{'prior mean b(s)' if self.kind == 'mean' else '√diag τ(s)'}, scaled columns")
-        if float(span.max()) <= 1e-9 * max(float(np.abs(self.values).max()), 1e-300):
-            ax.set_title("does not depend on the side information", **NOTE)
-        title = f"the {MAX_LINES} of {d} that vary most" if d > MAX_LINES else None
-        ax.legend(title=title, title_fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        ax.set_ylabel(f"expected {coefficient_label(self.coefficient)}")
+        ax.set_title("; ".join(title), **NOTE)
 
 
 @dataclass
-class RepresentationDisplay(_SideInfoDisplay):
+class RepresentationDisplay(ModelDisplay):
     """Image of τ(s): one row per coefficient, and one column of the side information on the horizontal axis.
 
     Attributes
@@ -108,7 +122,7 @@ class RepresentationDisplay(_SideInfoDisplay):
         The diagonal of τ(s), which is large for the inputs that the representation uses.  Or the unit eigenvector of the
         largest eigenvalue of τ(s), which is the combination of inputs that is penalised least.
     grid : array (m,)
-        Values of the column.
+        Values of the column: numbers, or categories.
     names : list of str
     values : array (m, d)
         In the units of `representation`.  Signs of eigenvectors are chosen so that neighbours have positive inner products.
@@ -116,6 +130,11 @@ class RepresentationDisplay(_SideInfoDisplay):
         The largest eigenvalue as a fraction of the trace; zero where τ(s) is zero.
     """
 
+    column: str
+    kind: str
+    grid: NDArray[Any]
+    names: list[str]
+    values: Array
     shares: Array
 
     @classmethod
@@ -149,7 +168,7 @@ class RepresentationDisplay(_SideInfoDisplay):
         return cls(name, kind, grid, names, values, shares).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        few, d = self.has_few_values, len(self.names)
+        few, d = is_discrete(self.grid), len(self.names)
         x = np.arange(len(self.grid)) if few else self.grid
         half = 0.5 * (x[1] - x[0] if len(x) > 1 else 1.0)
         style: dict[str, Any] = {"extent": (x[0] - half, x[-1] + half, d - 0.5, -0.5), "aspect": "auto"}
@@ -162,16 +181,16 @@ class RepresentationDisplay(_SideInfoDisplay):
         image = ax.imshow(self.values.T, **{"cmap": "Blues", "vmin": 0.0, "vmax": limit, **style})
         ax.figure.colorbar(image, ax=ax, label=label)
         if few:
-            ax.set_xticks(x, [f"{value:g}" for value in self.grid])
+            set_values(ax, self.grid)
         if d <= MAX_NAMED:
             ax.set_yticks(np.arange(d), [shortened(name) for name in self.names])
         ax.set_xlabel(shortened(self.column, 40))
 
 
 def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, TaskSet]:
-    """Return a column's name, a grid over its range among the tasks, and a task without rows for each grid point.
+    """Return a column's name, a grid of its values among the tasks, and a task without rows for each grid point.
 
-    The other columns of the side information are fixed at their medians, or at their most frequent categories.
+    The grid of a categorical column consists of its most frequent categories.  The other columns of the side information are fixed at their medians, or at their most frequent categories.
     """
     if tasks.side_info is None:
         raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")
@@ -181,9 +200,11 @@ def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, Tas
     numbers = [_numbers(values) for values in known]
     varied = numbers[j]
     if varied is None:
-        raise ValueError(f"column: {names[j]!r} is categorical. Choose a numeric column.")
-    grid = np.unique(varied)
-    grid = grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], N_GRID)
+        frequent = [value for value, _ in Counter(known[j]).most_common(MAX_CATEGORIES)]
+        grid = np.array(sorted(frequent, key=str), dtype=object)
+    else:
+        grid = np.unique(varied)
+        grid = grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], N_GRID)
     table = np.empty((len(grid), len(names)), dtype=tasks.side_info.dtype)
     for i, (values, numeric) in enumerate(zip(known, numbers, strict=True)):
         table[:, i] = Counter(values).most_common(1)[0][0] if numeric is None else np.median(numeric)
@@ -191,6 +212,20 @@ def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, Tas
     n, X = len(grid), dense(tasks.X[:0])
     empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)
     return names[j], grid, empty
+
+
+def is_discrete(grid: NDArray[Any]) -> bool:
+    """Return whether the grid consists of the values of the column."""
+    return grid.dtype == object or len(grid) <= MAX_VALUES
+
+
+def set_values(ax: Axes, grid: NDArray[Any]) -> None:
+    """Label the positions 0, 1, .. of the horizontal axis with the values of the column."""
+    labels = [f"{value:g}" if isinstance(value, float) else shortened(value) for value in grid]
+    ax.set_xticks(np.arange(len(grid)), labels)
+    if sum(map(len, labels)) > MAX_LABELS:
+        for label in ax.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
 
 
 def _numbers(values: list[Any]) -> Array | None:

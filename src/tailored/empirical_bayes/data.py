@@ -131,7 +131,9 @@ class TrainingData:
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
         scaling = self.response.scaling(Scaling.of(self.tasks, self.settings.fit_intercept, centre=True))
-        if self.settings.covariance == "diagonal":
+        varying = self.settings.varying
+        has_slopes_only = varying is not None and self.tasks.n_features not in varying
+        if self.settings.covariance == "diagonal" or has_slopes_only:
             # Whether random effects are uncorrelated depends on where the columns are zero: keep the user's zero.
             return replace(scaling, shift=np.zeros_like(scaling.shift))
         # In a time series, intercept and slopes are less correlated at the first row than at the mean.

@@ -40,7 +40,7 @@ from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
 from .query_bias import PENALTIES, fit_shifts
-from .rule import Score, is_as_good, is_better, known_mean, significant
+from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
@@ -250,16 +250,18 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
 
 def _with_serial(data: TrainingData) -> TrainingData:
     """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
-    if data.settings.time is None:
+    settings, time = data.settings, data.settings.time
+    if time is None:
         return data
-    settings = data.settings
 
     def correlated(train: TrainingData) -> TrainingData:
-        serial = fit_serial(train.tasks, data.scaling, settings.time, settings.varying)
+        serial = fit_serial(train.tasks, data.scaling, time, settings.varying)
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
-    return correlated(data) if is_better(serial, plain, plain) else data
+    # Effects of columns change with the weights of the rows, so predictions without rows can become worse.
+    is_serial = significant(serial.density - plain.density) and serial.error <= plain.error
+    return correlated(data) if is_serial else data
 
 
 def _learn_mixture(

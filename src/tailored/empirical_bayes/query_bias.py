@@ -23,6 +23,7 @@ from scipy.optimize import minimize
 from .._utils.records import cached_property
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
+from ..gaussian.serial import SerialGaussian, SerialMoments
 from ..losses import BoxLoss, DualBox, Loss
 from ..priors.base import products
 from ..priors.mixture import MeanShift, TaskSummary
@@ -195,11 +196,9 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.  If the noise
-    is correlated in time, a shift would imitate the correlation.
+    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
     """
-    is_plain = data.response.is_gaussian and data.settings.serial is None
-    if not is_plain or data.is_wide or len(data) <= data.statistics.n_features:
+    if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
         return FittedShifts((), [()] * len(fits), [])
     sizes = shift_sizes(data.tasks, data.settings.arrival)
     searches = [_select_penalty(data, fits, rows, tick) for rows in sizes]
@@ -305,6 +304,10 @@ def query_bias(
         task = np.repeat(np.arange(len(query)), query.sizes)
         raw = data.scaling.raw_weights(weights)
         prediction[rows] = products(query.X, raw, task, data.settings.fit_intercept)
+        if isinstance(data.response, SerialGaussian) and isinstance(statistics, SerialMoments):
+            past, times = statistics.history(weights), data.response.times(query.X)
+            X, noise, _ = data.response.given_support(X, times, task, past, support.sizes)
+            prediction[rows] += data.scaling.target * noise
         moved = directions[rows]
         for t, (first, end) in enumerate(pairwise(query.offsets)):
             np.matmul(X[first:end], R[t], out=moved[first:end])

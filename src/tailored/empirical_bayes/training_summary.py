@@ -12,8 +12,9 @@ from scipy.special import entr
 
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
-from ..gaussian.errors import MeanCovariance, mean_covariance
+from ..gaussian.errors import MeanCovariance, as_one, mean_covariance
 from ..gaussian.mixture import Mixture, log_gates
+from ..gaussian.side import evidence_of_columns
 from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
 from ..tasks.rows import Array
 from .data import Draw, TrainingData
@@ -39,12 +40,16 @@ class SideSummary(Record):
     entropy_reduction: Array
     #: (K, m): mean of each column in each component; None if a column is not numeric.
     component_means: Array | None = None
+    #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without effects.
+    evidence: Annotated[Array, MAY_BE_NAN] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.row_variance)
         check_shape("row_variance", self.row_variance, n)
         check_shape("coefficient_std", self.coefficient_std, n, None)
         check_shape("entropy_reduction", self.entropy_reduction, n)
+        if self.evidence is not None:
+            check_shape("evidence", self.evidence, n)
         if self.component_means is not None:
             check_shape("component_means", self.component_means, None, n - 1)
 
@@ -105,11 +110,13 @@ def training_summary(
     if len(data) == 1:
         return summary
     structure, moment, sample = selection.best.structure, data.statistics.row_moment, _sample(data)
+    statistics = data.statistics if sample is None else data.statistics.take(sample)
+    side_fit = fitter.side_fit if structure.has_mean else None
     mean = mean_covariance(
         model,
-        data.statistics if sample is None else data.statistics.take(sample),
+        statistics,
         learn_mean=structure.has_mean,
-        side=fitter.side_fit if structure.has_mean else None,
+        side=side_fit,
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
     )
@@ -117,12 +124,17 @@ def training_summary(
     if not data.response.is_gaussian and data.has_side:
         # Its effects of the side information are those of tasks with random effects, which are larger.
         baselines.pop(POOLED, None)
+    side = _side_summary(data, model, moment)
+    if side is not None and side_fit is not None:
+        found = evidence_of_columns(statistics, as_one(model), side_fit.terms)
+        columns = range(-1, len(side.row_variance) - 1)
+        side = replace(side, evidence=np.array([found.get(column, np.nan) for column in columns]))
     return replace(
         summary,
         errors={**summary.errors, **{name: baseline.errors for name, baseline in baselines.items()}},
         row_moment=moment,
         mean=mean,
-        side=_side_summary(data, model, moment),
+        side=side,
         compared=compared_structures(selection.best, _best_of_kinds(data, selection)),
     )
 

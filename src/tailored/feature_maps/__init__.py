@@ -11,7 +11,6 @@ as 0.06, and the effect of a step of H on τ is proportional to its fourth power
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
 
 from .._utils.validation import check_choice
 from .maps import AngleMap, CallableMap, FeatureMap, MeanEmbedding, RidgeEstimate, SideVector, Transformer
@@ -37,7 +36,7 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
 }
 
 
-def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
+def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
     """Return the feature map for a learner's ``feature_map`` argument, not yet fitted.
 
     ``"auto"`` is "vector" if the tasks have side information and "ridge" otherwise.

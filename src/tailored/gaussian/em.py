@@ -328,7 +328,7 @@ def fit_mixed_model(
     energy = float(np.trace(totals.gram)) or 1.0
     left = totals.gram + 1e-6 * energy / d * np.eye(d)
     is_used = used_columns(totals.gram)
-    b = np.linalg.solve(left, totals.cross) * is_used
+    b = np.asarray(np.linalg.solve(left, totals.cross) * is_used, dtype=np.float64)
     residual = totals.squared_residuals(b) / n_rows
     if covariance == "none":
         noise = max(residual, noise_floor(totals))

@@ -353,13 +353,13 @@ class Moments(TaskStatistics):
         size = max(1, BLOCK_FLOATS // max(self.n_features, 1) ** 2 // CHUNK) * CHUNK
         return [slice(start, start + size) for start in range(0, len(self), size)]
 
-    def take(self, index: NDArray[np.intp] | slice) -> Moments:
+    def take(self, index: NDArray[np.intp] | slice) -> Self:
         """Return the tasks at these positions."""
         side = None if self.side is None else self.side[index]
         gram, cross, square, sizes = (p[index] for p in (self.gram, self.cross, self.square, self.sizes))
-        return Moments(gram, cross, square, sizes, side, self.n_threads)
+        return replace(self, gram=gram, cross=cross, square=square, sizes=sizes, side=side)
 
-    def shifted(self, weights: Array) -> Moments:
+    def shifted(self, weights: Array) -> Self:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
         fitted = np.matmul(self.gram, weights[:, :, None])[:, :, 0]
         square = np.maximum(self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights), 0.0)

@@ -108,14 +108,17 @@ def maximise_restricted(
     pattern: NDArray[np.bool_],
     terms: Sequence[Term] = (),
     is_restricted: bool = True,
-) -> tuple[Mixture, float]:
-    """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d)."""
+) -> tuple[Mixture, float | None]:
+    """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d).
+
+    The likelihood is None where it is not defined: for a column of zeros, and for maximum likelihood if Γ is shrunk.
+    """
     totals = tasks.totals()
-    squares, is_used = totals.gram.diagonal(), used_columns(totals.gram)
-    v = np.flatnonzero(pattern.diagonal() & is_used)
+    squares, known = totals.gram.diagonal(), used_columns(totals.gram)
+    v = np.flatnonzero(pattern.diagonal() & known)
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
-    # The standard deviation that a task's rows can show, or the present one.
+    # W starts at its present diagonal, but not below a fraction of the variance that the rows of a task can show.
     visible = start.noise * len(tasks) / squares[v]
     present = start.covariances[0].diagonal()[v]
     unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))
@@ -144,9 +147,11 @@ def maximise_restricted(
     W[np.ix_(v, v)] = covariance(found.x)[1]
     value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)
     value += float(np.sum(tasks.log_determinants))
-    n_fixed = len(fixed) - int((~is_used).sum()) if is_restricted else 0
-    log_likelihood = -0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi))
     model = replace(start, means=fixed[None, :d], covariances=W[None], noise=noise)
     if terms:
         model = replace(model, side=side_effects(tasks, terms, fixed[d:]))
-    return model, float(log_likelihood)
+    if not known.all() or (terms and not is_restricted):
+        return model, None
+    # The prior of z has its own factors of 2π.
+    n_fixed = d if is_restricted else 0
+    return model, float(-0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi)))

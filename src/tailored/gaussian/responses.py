@@ -73,6 +73,10 @@ class Response(Stored, ABC):
     def noise(self, noise: float) -> float:
         """Return the noise parameter of a model; it is 1 if the response has none."""
 
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
+        """Replace draws f (m, n) of linear predictors by draws of the sum of the targets of ``units`` (n,) rows with each."""
+
 
 class Gaussian(Response):
     """Numbers: the target is the linear predictor plus Gaussian noise."""
@@ -91,6 +95,12 @@ class Gaussian(Response):
 
     def noise(self, noise: float) -> float:
         return noise
+
+    def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
+        errors = rng.standard_normal(f.shape)
+        errors *= np.sqrt(units * noise)
+        f *= units
+        f += errors
 
 
 def response_of(loss: Loss) -> Response:
@@ -136,6 +146,9 @@ class Likelihood(Loss, Response):
 
     def noise(self, noise: float) -> float:
         return noise if self.has_dispersion else 1.0
+
+    def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
+        f[...] = rng.poisson(units * np.exp(np.minimum(f, LARGEST_LOG_COUNT)))
 
     def constants(self, y: Array, noise: float) -> Array:
         """Return log p(y | f) − (y f − h(f))."""
@@ -260,6 +273,10 @@ class Bernoulli(Likelihood):
     def skewness(self, f: Array, noise: float) -> Array:
         return 1.0 - 2.0 * expit(f)
 
+    def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
+        trials = np.maximum(np.ceil(units), 1.0)
+        f[...] = rng.binomial(trials.astype(np.int64), expit(f)) * (units / trials)
+
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
         return np.asarray(y * f - np.logaddexp(0.0, f))
 
@@ -319,6 +336,10 @@ class NegativeBinomial(Likelihood):
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
         r = 1.0 / noise
         return np.asarray(y * f - (y + r) * np.logaddexp(0.0, f - np.log(r)) + self.constants(y, noise))
+
+    def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
+        # Given a gamma variable, a negative binomial count is Poisson; the gamma variables of several rows add up to another.
+        super().draw(rng, f, noise, noise * rng.gamma(units / noise, size=f.shape))
 
     def _distribution(self, counts: Array, rates: Array, noise: float) -> Array:
         r = 1.0 / noise

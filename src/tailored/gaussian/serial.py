@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from scipy.optimize import minimize
 
 from .._utils.validation import check_real
 from ..tasks.rows import Array, Matrix, Scaling, dense, segment_sums
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, rows_of_tasks
 from .em import fit_mixed_model
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import Expected, Moments
@@ -48,13 +49,10 @@ class SerialMoments(Moments):
         sums = replace(found.sums, log_evidence=float(log_evidence.sum())) if want.sums else found.sums
         return found._replace(log_evidence=log_evidence, sums=sums)
 
-    def take(self, index: NDArray[np.intp] | slice) -> SerialMoments:
-        chosen = np.arange(len(self))[index]
-        sizes = np.diff(self.starts)[chosen]
-        rows = [self.rows[self.starts[t] : self.starts[t + 1]] for t in chosen]
-        own = {"rows": np.concatenate([self.rows[:0], *rows]), "starts": np.append(0, np.cumsum(sizes))}
+    def take(self, index: NDArray[np.intp] | slice) -> Self:
+        at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
         some = super().take(index)
-        return SerialMoments(**vars(some), **own, log_determinants=self.log_determinants[index])
+        return replace(some, log_determinants=self.log_determinants[index], rows=self.rows[at], starts=starts)
 
     @property
     def row_moment(self) -> Array:
@@ -86,11 +84,12 @@ class SerialGaussian(Gaussian):
         T, D = len(tasks), white.shape[1]
         products = segment_sums((white[:, :, None] * white[:, None, :]).reshape(-1, D * D), tasks.offsets)
         both = products.reshape(T, D, D)
-        parts = both[:, :-1, :-1], both[:, :-1, -1], both[:, -1, -1]
         return SerialMoments(
-            *map(np.ascontiguousarray, parts),
-            tasks.n_observed,
-            side,
+            gram=np.ascontiguousarray(both[:, :-1, :-1]),
+            cross=np.ascontiguousarray(both[:, :-1, -1]),
+            square=np.ascontiguousarray(both[:, -1, -1]),
+            sizes=tasks.n_observed,
+            side=side,
             log_determinants=log_determinants,
             rows=np.column_stack([self.times(tasks.X), y, X]),
             starts=tasks.offsets,
@@ -122,12 +121,29 @@ class SerialGaussian(Gaussian):
             variance[open_] /= total
         return out, log_determinants
 
+    def given_support(
+        self, X: Array, times: Array, task: NDArray[np.intp], history: Array, n_rows: NDArray[np.int64]
+    ) -> tuple[Array, Array, Array]:
+        """Return ``X_q − A X_s`` of scaled query rows X (n, d), the mean ``A (y_s − X_s w)`` of their noise, and its variance.
+
+        ``task`` (n,) are the tasks of the rows.  ``history`` of `SerialMoments` has the support rows of all tasks, ``n_rows`` (T,)
+        of each.
+        """
+        X, mean, variance = X.copy(), np.zeros(len(X)), np.zeros(len(X))
+        starts, order = np.append(0, np.cumsum(n_rows)), np.argsort(task, kind="stable")
+        for at in np.split(order, np.flatnonzero(np.diff(task[order])) + 1) if len(task) else []:
+            past = history[starts[task[at[0]]] : starts[task[at[0]] + 1]]
+            A, variance[at] = self.conditional(times[at], past[:, 0])
+            mean[at] = A @ past[:, 1]
+            X[at] -= A @ past[:, 2:]
+        return X, mean, variance
+
     def conditional(self, query: Array, support: Array) -> tuple[Array, Array]:
         """Return A (n, m) and the variances (n,), in units of σ², of query rows at times given support rows at others."""
         if not len(support):
             return np.zeros((len(query), 0)), np.full(len(query), 1.0 + self.share)
         across = self._kernel(query, support)
-        A = np.linalg.solve(np.eye(len(support)) + self._kernel(support, support), across.T).T
+        A = np.asarray(np.linalg.solve(np.eye(len(support)) + self._kernel(support, support), across.T).T)
         return A, 1.0 + self.share - np.einsum("ij,ij->i", A, across)
 
     def _kernel(self, one: Array, other: Array) -> Array:
@@ -149,9 +165,11 @@ def fit_serial(
         response = SerialGaussian(column, *np.exp(np.clip(parameters, low, high)).tolist())
         statistics = response.statistics(tasks, scaling)
         start = known[-1] if known else None
-        options = {"covariance": "diagonal", "varying": varying, "max_iter": STEPS}
-        known.append(fit_mixed_model(statistics, start=start, **options))
-        return -statistics.sums(known[-1]).sums.log_evidence
+        fitted = fit_mixed_model(
+            statistics, start=start, covariance="diagonal", varying=varying, max_iter=STEPS
+        )
+        known.append(fitted)
+        return -statistics.sums(fitted).sums.log_evidence
 
     first = np.log([1.0, 2.0 * gap])
     corners = np.vstack([first, first + np.eye(2)])

@@ -274,6 +274,22 @@ def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, 
     return covariance @ right, covariance
 
 
+def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> dict[int, float]:
+    """Return the log Bayes factor of the effects of each column against no effect, and of all columns at key −1.
+
+    b and the effects of the other columns are integrated out; W, σ² and the relevances are given.  The factor is the ratio of
+    the prior and the posterior density of the column's parameters at zero (Savage and Dickey).
+    """
+    mean, covariance = _solve(tasks, model, terms)
+    of_parameter = np.repeat([term.effect.column for term in terms], [term.size for term in terms])
+    out = {}
+    for column in (-1, *np.unique(of_parameter).tolist()):
+        at = tasks.n_features + np.flatnonzero((of_parameter == column) | (column < 0))
+        z, C = mean[at], covariance[np.ix_(at, at)]
+        out[column] = 0.5 * float(z @ np.linalg.solve(C, z) + np.linalg.slogdet(C)[1])
+    return out
+
+
 def prior_precision(left: Array, d: int) -> Array:
     """Return the diagonal of the prior precision of (b, z): nearly zero for b, and one for z and columns of zeros."""
     prior, is_used = np.ones(len(left)), used_columns(left[:d, :d])

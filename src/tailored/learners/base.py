@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -18,6 +18,9 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_ten
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
+    ClipLike,
+    RandomState,
+    check_choice,
     check_clip,
     check_fraction,
     check_int,
@@ -41,6 +44,7 @@ from ..priors.base import (
     predict_blocks,
 )
 from ..priors.intervals import Calibration
+from ..priors.on_device import weights_on_device
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
@@ -52,14 +56,20 @@ from ..tasks.task_set import TaskSet
 from . import reading
 from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
+from .totals import joint_rows, table_of_totals
 
 #: Number, fraction or range of support rows; None for the learner's own.
-SupportLike = float | tuple[float, float] | None
-RandomLike = int | np.random.RandomState | np.random.Generator | None
+SupportLike = float | Sequence[float] | NDArray[Any] | None
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
 ROUTED = {"groups": True, "side_info": True}
+
+
+def seed_of(random_state: RandomState) -> int:
+    """Return a seed, drawn from a random state."""
+    rng, stop = check_rng(random_state), np.iinfo(np.int32).max
+    return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
 
 class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
@@ -88,13 +98,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     validation_error_: Annotated[float, MAY_BE_NAN] | None
     _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
     # Constructor arguments of the subclasses; the values are for learners that lack them.
-    loss: Any
-    clip: Any = None
+    loss: str | Loss
+    clip: ClipLike = None
     n_jobs: int | None
     fit_intercept: bool
-    random_state: RandomLike
-    device: Any = None
-    feature_map: Any = None
+    random_state: RandomState
+    device: str | None = None
+    feature_map: object = None
     rank: int | None = None
     scale_features: bool = True
 
@@ -235,8 +245,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return np.where(high > low, rounded, (low, high))
 
     def _seed(self) -> int:
-        rng, stop = check_rng(self.random_state), np.iinfo(np.int32).max
-        return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
+        return seed_of(self.random_state)
 
     def _is_new_stream(self) -> bool:
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
@@ -307,7 +316,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if is_tensor(tasks):
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
-            return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
+            return AdaptedTasks(self.prior_, tensors.labels, weights_on_device(self.prior_, tensors))
         if tasks is None:
             reading.refuse_other_arguments(
                 "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
@@ -317,7 +326,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
-            weights = self.prior_.weights_on_device(tensors).cpu().numpy()
+            weights = weights_on_device(self.prior_, tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
         return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
@@ -342,7 +351,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         tasks = reading.read_contexts(self, side_info)
         weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
-        return (weights, errors_of_means(self, tasks)) if return_std else weights
+        if not return_std:
+            return weights
+        if (errors := errors_of_means(self, tasks)) is None:
+            raise ValueError(
+                "return_std: the prior of this learner has no standard errors; use return_std=False"
+            )
+        return weights, errors
 
     def representation(
         self,
@@ -469,25 +484,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and
             for numbers without calibration (`calibrate_intervals`).
         """
-        check_is_fitted(self, "prior_")
         if coverage is not None:
             check_fraction("coverage", coverage)
-        if side_info is not None:
-            reading.refuse_side_info(self)
-        labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
-        target = self.columns_in_["target"] if target is None else target
-        options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
-        tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
-        tasks = reading.check_tasks(self, tasks, has_targets=False)
-        observed = None
-        if support is not None:
-            if target is None and not isinstance(support, TaskSet):
-                raise ValueError("target: fit did not get a frame; name the target column of support")
-            observed = reading.read_table(self, support, "support", **options)[0]
-            observed = reading.read(self, observed) if len(observed) else None
+        tasks, order, observed, labels = self._read_query(query, support, task, target, side_info, exposure)
         if not len(order):
             return reading.prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
-        self.prior_.warn_far_rows(tasks.X, self._feature_names)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -503,6 +504,34 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
         return reading.prediction_table(found._asdict(), query, order, labels)
+
+    def _read_query(
+        self,
+        query: RowsLike,
+        support: RowsLike | None,
+        task: str | None,
+        target: str | None,
+        side_info: SideInfoLike,
+        exposure: str | None,
+    ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
+        """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
+        check_is_fitted(self, "prior_")
+        if side_info is not None:
+            reading.refuse_side_info(self)
+        labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
+        target = self.columns_in_["target"] if target is None else target
+        options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
+        tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
+        tasks = reading.check_tasks(self, tasks, has_targets=False)
+        observed = None
+        if support is not None:
+            if target is None and not isinstance(support, TaskSet):
+                raise ValueError("target: fit did not get a frame; name the target column of support")
+            observed = reading.read_table(self, support, "support", **options)[0]
+            observed = reading.read(self, observed) if len(observed) else None
+        if len(order):
+            self.prior_.warn_far_rows(tasks.X, self._feature_names)
+        return tasks, order, observed, labels
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
@@ -520,6 +549,100 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             message = f"{labels}, so these tasks are treated as known. Relabel them if they are new."
             warn(message)
         return positions
+
+    def sample(
+        self,
+        query: RowsLike,
+        support: RowsLike | None = None,
+        *,
+        n_draws: int = 1000,
+        task: str | None = None,
+        target: str | None = None,
+        side_info: SideInfoLike = None,
+        exposure: str | None = None,
+        random_state: RandomState = None,
+    ) -> Array:
+        """Draw the targets of rows of many tasks from their joint predictive distribution.
+
+        The draws include the posterior of the coefficients, which the rows of a task share, the errors of the fixed effects,
+        which all tasks share, and the noise, or the distribution of classes or counts.  Variances are treated as known.  The
+        draws are those of the model: unlike intervals, they are not calibrated.
+
+        Parameters
+        ----------
+        query, support, task, target, side_info, exposure
+            See `predict_tasks`.  Training tasks need their rows as support.
+        n_draws : int, default=1000
+        random_state : int, RandomState, Generator or None, default=None
+            Seed of the draws.
+
+        Returns
+        -------
+        array (n_draws, n)
+            One column per query row, in the same order.  Draws of numbers are clipped to ``clip``.
+        """
+        n_draws, rng = check_int("n_draws", n_draws, 1), np.random.default_rng(seed_of(random_state))
+        tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
+        draws = joint_rows(self, "sample", tasks, observed, calibrated=False).draw(n_draws, rng)
+        return draws if (np.diff(order) > 0).all() else draws[:, np.argsort(order)]
+
+    def predict_totals(
+        self,
+        query: RowsLike,
+        support: RowsLike | None = None,
+        *,
+        by: str | ValuesLike = None,
+        weights: str | ValuesLike = None,
+        statistic: str = "total",
+        coverage: float = 0.9,
+        task: str | None = None,
+        target: str | None = None,
+        side_info: SideInfoLike = None,
+        exposure: str | None = None,
+        n_draws: int = 1000,
+        random_state: RandomState = 0,
+    ) -> Any:
+        """Predict totals or means of the targets of many rows, with intervals, and return one table.
+
+        The distribution of a total is that of the model, see `sample`.  For numbers, the variances of coefficients and noise are
+        multiplied by a calibrated factor: the mean ratio of actual to implied variances of held-out rows, given as many support
+        rows.  With a few dozen training tasks, intervals of totals are too narrow, because variances are treated as known.
+
+        Parameters
+        ----------
+        query, support, task, target, side_info, exposure
+            See `predict_tasks`.  Training tasks need their rows as support.
+        by : str, array (n,) or None, default=None
+            Column of the query, or labels of its rows, whose values get a total each; "task" for the tasks of a TaskSet.  None
+            is one total of all rows.
+        weights : str or array (n,), optional
+            Column of the query, or numbers, with the number of units that each row stands for, such as the population of
+            a cell.  The units of a row share its prediction, and each has its own noise.  By default 1.  For other weights,
+            such as prices, multiply the draws of `sample`.
+        statistic : {"total", "mean"}, default="total"
+            Whether the targets of all units are added, or averaged.
+        coverage : float, default=0.9
+            Nominal coverage of the intervals.
+        n_draws, random_state
+            Number and seed of the draws, where they are needed; see `sample`.
+
+        Returns
+        -------
+        dataframe of the query's library, or structured array
+            One row per value of ``by``, in the order of their first row: the value (without ``by``, none), ``"prediction"``,
+            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the sum or mean of those of `predict_tasks`.  Intervals and
+            standard deviations are exact for a single Gaussian prior without ``clip``, and quantiles of draws otherwise.
+        """
+        check_choice("statistic", statistic, ["total", "mean"])
+        check_fraction("coverage", coverage)
+        n_draws, rng = check_int("n_draws", n_draws, 2), np.random.default_rng(seed_of(random_state))
+        tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
+        if (quantile := self.prior_.quantile) is not None:
+            found = f"the model predicts the {quantile:g} quantile of rows, and quantiles do not add up"
+            raise ValueError(f"predict_totals: {found}; fit with loss='squared'")
+        rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
+        options = by, weights, statistic == "mean", coverage, n_draws, rng
+        return table_of_totals(rows, order, query, *options)
 
     def _predict_known(
         self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
@@ -550,7 +673,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
 
     def _split(
-        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomLike
+        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomState
     ) -> tuple[TaskSet, TaskSet]:
         """Split tasks into support and query rows."""
         sampling = self._sampling(n_support, order)

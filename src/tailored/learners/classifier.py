@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
 from typing import Any, Self
@@ -17,15 +17,15 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.records import Fitted
-from .._utils.validation import name_some, native, refuse_masked
+from .._utils.validation import RandomState, name_some, native, refuse_masked
 from ..files.format import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
 from ..summaries.summary import Summary
-from ..tasks.encoding import TaskColumns, class_labels, class_positions, target_positions
+from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, class_labels, target_positions
 from .base import ROUTED, SupportLike
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments, tasks_to_score
@@ -168,16 +168,16 @@ class EmpiricalBayesClassifier(_Classifier):
     n_features_in_ : int
     """
 
-    feature_map: Any = "auto"
+    feature_map: object = "auto"
     _: KW_ONLY
     common: str | None = None
-    varying: Any = None
+    varying: Iterable[str | int] | None = None
     fit_intercept: bool = True
-    n_support: Any = None
+    n_support: SupportLike = None
     order: str = "random"
     n_jobs: int | None = None
     progress: bool = False
-    random_state: Any = 0
+    random_state: RandomState = 0
 
     classes_: NDArray[Any] = field(init=False)
     learners_: list[EmpiricalBayesLearner] = field(init=False)
@@ -301,12 +301,27 @@ class EmpiricalBayesClassifier(_Classifier):
         target = columns_in["target"] if target is None else target
         first = self.learners_[0]
         tasks, order = read_table(first, query, "query", task=task, target=target, side_info=side_info)
-        if support is not None:
-            support = self._coded(read_table(first, support, "support", task=task, target=target)[0])
+        support = self._coded_rows(support, {"task": task, "target": target})
         P = task_probabilities(self.learners_, tasks, support)
         if len(self.classes_) > 2:
             columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
+
+    def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
+        """Draw whether rows are of ``classes_[1]``, 1 or 0, for two classes; see `EmpiricalBayesLearner.sample`."""
+        return self._of_two_classes("sample").sample(query, self._coded_rows(support, options), **options)
+
+    def predict_totals(self, query: Any, support: Any = None, **options: Any) -> Any:
+        """Predict how many units are of ``classes_[1]``, or their share; see `EmpiricalBayesLearner.predict_totals`."""
+        learner = self._of_two_classes("predict_totals")
+        return learner.predict_totals(query, self._coded_rows(support, options), **options)
+
+    def _coded_rows(self, support: Any, options: dict[str, Any]) -> TaskSet | None:
+        """Return support rows with positions of classes as targets; ``options`` may name the columns."""
+        if support is None:
+            return None
+        names = {role: options.get(role) or self.columns_in_[role] for role in ("task", "target")}
+        return self._coded(read_table(self.learners_[0], support, "support", **names)[0])
 
     def _coded(self, tasks: TaskSet) -> TaskSet:
         """Return tasks with positions of this model's classes as targets."""
@@ -331,8 +346,7 @@ class EmpiricalBayesClassifier(_Classifier):
         tasks = tasks_to_score(self, X, y, groups, side_info)
         given = self.n_support if n_support is None else n_support
         sampling = SupportSampling.of(given, self.order if order is None else order)
-        options = {"random_state": self.random_state, "shuffle": not sampling.in_order}
-        support, query = tasks.support_query(sampling.typical, **options)
+        support, query = tasks.support_query(sampling.typical, self.random_state, not sampling.in_order)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with more rows")
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_choice, is_integer, name_some, warn
+from .._utils.validation import ClipLike, RandomState, check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
 from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn, learn_with_regressor
 from ..exceptions import UnhelpfulWarning
@@ -36,10 +37,11 @@ from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.episodes import SupportSampling
+from ..tasks.formula import Formula
 from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
-from .base import MetaLearner
+from .base import MetaLearner, SupportLike
 from .reading import Accepts, read, read_tensors, refuse_other_arguments, warn_repeated_numbers
 
 #: Names of the losses for counts.
@@ -80,8 +82,8 @@ class EmpiricalBayesLearner(MetaLearner):
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
         raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
-        ``device``; "linear" does not.  Each category of a column with more than 20 categories always has a shared effect,
-        shrunken with one variance per column.
+        ``device``; "linear" and a formula do not.  Each category of a column with more than 20 categories always has a shared
+        effect, shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
         on query rows.  The model of the residuals of the weighted regressor is then selected and fitted like any other.
@@ -91,7 +93,8 @@ class EmpiricalBayesLearner(MetaLearner):
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
-        model.  By default, all columns or none have random slopes, whichever is selected on held-out tasks.
+        model.  By default, the random effects and their covariance are those of the formula (`TaskSet.from_formula`); without
+        a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
         by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
@@ -99,10 +102,11 @@ class EmpiricalBayesLearner(MetaLearner):
         Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
         whose log likelihoods can be compared between models with different fixed effects.
     time : None, str or int, default=None
-        Column of X with the times of the rows, by name or position.  It stays a column of the model.  Noise that is correlated
-        in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a candidate, which is accepted like more components.  Rows are predicted given the residuals of the task's other rows.  By
-        default, the column that `TaskSet.from_frame` was given as ``time``.  Only for numbers in memory without weights, with at
-        most 12 columns.
+        Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
+        ``time``.  It stays a column of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
+        candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
+        is not higher.  Rows are predicted given the residuals of the task's other rows.  Only for numbers in memory without
+        weights, with at most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -153,22 +157,22 @@ class EmpiricalBayesLearner(MetaLearner):
         Statistics of the training tasks for `summary` and `effects`.
     """
 
-    feature_map: Any = "auto"
+    feature_map: object = "auto"
     _: KW_ONLY
-    loss: Any = "squared"
+    loss: str | Loss = "squared"
     common: Any = None
-    varying: Any = None
+    varying: Iterable[str | int] | None = None
     covariance: str | None = None
     reml: bool = True
-    time: Any = None
+    time: str | int | None = None
     fit_intercept: bool = True
-    clip: Any = None
-    n_support: Any = None
+    clip: ClipLike = None
+    n_support: SupportLike = None
     order: str = "random"
     n_jobs: int | None = None
-    device: Any = None
+    device: str | None = None
     progress: bool = False
-    random_state: Any = 0
+    random_state: RandomState = 0
 
     structure_: dict[str, Any] = field(init=False)
     n_components_: int = field(init=False)
@@ -211,7 +215,7 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
-        checkpoint: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -401,6 +405,8 @@ class EmpiricalBayesLearner(MetaLearner):
         # A quantile is the median plus a calibrated multiple of the standard deviation.
         loss = self.loss_ if quantile is None else Absolute()
         settings = self._settings(loss, clip, together)
+        if settings.time is not None and source is not None:
+            raise ValueError("time: needs at most 5,000 tasks in memory; leave it out, or fit to fewer tasks")
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.prior.side
         scaling = None if running is None else running.prior.scaling
@@ -431,6 +437,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return learned, ordered
 
     def _settings(self, loss: Loss, clip: tuple[float, float] | None, tasks: TaskSet) -> Settings:
+        formula, is_linear = self._formula, isinstance(self.common, str) and self.common == "linear"
         return Settings(
             loss,
             bool(self.fit_intercept),
@@ -440,10 +447,10 @@ class EmpiricalBayesLearner(MetaLearner):
             self._support_sampling(),
             self.device,
             self._varying_positions(tasks),
-            self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
+            formula is None and self.device is None and not is_linear,
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
-            self.covariance,
+            self.covariance if formula is None else self.covariance or formula.covariance,
             bool(self.reml),
             self._time_position(tasks),
         )
@@ -497,6 +504,11 @@ class EmpiricalBayesLearner(MetaLearner):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
 
+    @property
+    def _formula(self) -> Formula | None:
+        """The formula that the tasks were read with, if it determines the random effects."""
+        return None if self.encoding_ is None or self.varying is not None else self.encoding_.formula
+
     def _support_sampling(self) -> SupportSampling:
         return SupportSampling.of(self.n_support, self.order)
 
@@ -510,14 +522,20 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
         """Return the positions of the coefficients that vary, including the intercept; None if they are to be selected."""
-        if (varying := self.varying) is None:
+        varying, formula = self.varying, self._formula
+        if formula is not None:
+            varying, has_one = formula.varying, formula.has_intercept
+            if has_one != self.fit_intercept:
+                stated = f"the formula has {'an' if has_one else 'no'} intercept"
+                raise ValueError(f"fit_intercept: {stated}; pass fit_intercept={has_one}")
+        if varying is None:
             return None
         if isinstance(varying, str) or not hasattr(varying, "__iter__"):
             raise TypeError(f"varying: expected a list of columns, got {varying!r}; write [{varying!r}]")
         if len(tasks) < 2:
             raise ValueError("varying: needs at least two tasks, got 1; pass more tasks, or leave it out")
         found = {position for column in varying for position in self._column_positions(column)}
-        if self.fit_intercept:
+        if self.fit_intercept and (formula is None or formula.has_random_intercept):
             found.add(self.n_features_in_)
         if not found:
             raise ValueError("varying: nothing varies without an intercept; name a column")
@@ -543,7 +561,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 raise ValueError(f"time: needs {what}; leave it out")
         return found[0]
 
-    def _column_positions(self, column: Any, argument: str = "varying") -> list[int]:
+    def _column_positions(self, column: str | int, argument: str = "varying") -> list[int]:
         d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
@@ -560,7 +578,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @contextmanager
     def _open_scan(
-        self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
+        self, scan: TaskScan, checkpoint: str | PathLike[str] | None, seed: int, validation: TaskSet | None
     ) -> Iterator[TaskSource]:
         """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:

@@ -17,6 +17,8 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.progress import progress_bar
 from .._utils.records import restored_on_failure
 from .._utils.validation import (
+    ClipLike,
+    RandomState,
     check_choice,
     check_fraction,
     check_int,
@@ -29,6 +31,7 @@ from .._utils.validation import (
 from ..exceptions import ConstantRepresentationWarning
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.maps import GivenMap, check_features
+from ..losses import Loss
 from ..priors.representation import RepresentationPrior
 from ..representation.conditioning import BIASES, Bias, Conditioning, Constant, Given
 from ..representation.factored import Factored
@@ -59,14 +62,14 @@ _PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
 class PaperLearner(MetaLearner):
     """Base of the paper's learners.  The fields are constructor arguments; see `ConditionalLearner`."""
 
-    loss: Any = "absolute"
+    loss: str | Loss = "absolute"
     inner: str = "exact"
     fit_intercept: bool = True
-    clip: Any = None
+    clip: ClipLike = None
     tol: float = 1e-8
     max_iter: int = 1000
     n_jobs: int | None = None
-    random_state: Any = 0
+    random_state: RandomState = 0
     prior_: RepresentationPrior = field(init=False)
 
     @property
@@ -220,7 +223,7 @@ class SurrogateLearner(PaperLearner):
     """Base of the learners that minimise the surrogate; subclasses without a feature map have H = 0."""
 
     bias: str = "none"
-    solver: Any = None
+    solver: ProjectedSGD | None = None
     initial_representation: Any = None
     lipschitz: float | None = None
     tune_scale: bool = True
@@ -542,7 +545,7 @@ class ConditionalLearner(SurrogateLearner):
         Error on the ``test`` tasks of `fit` after every training task, with the selected step, as in the paper's figures.
     """
 
-    feature_map: Any = "auto"
+    feature_map: object = "auto"
     _: KW_ONLY
     rank: int | None = 32
     scale_features: bool = True

@@ -35,10 +35,8 @@ from ..tasks.encoding import (
     SideInfo,
     TaskColumns,
     as_columns,
-    class_labels,
     class_positions,
     missing_exposure,
-    target_positions,
 )
 from ..tasks.reading import (
     check_row_values,
@@ -51,7 +49,7 @@ from ..tasks.reading import (
     side_by_rows,
 )
 from ..tasks.rows import LIMIT, Scaling
-from ..tasks.task_set import TaskSet, encode_rows, no_tasks
+from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, target_positions
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)
@@ -88,7 +86,7 @@ class Learner(Model, Protocol):
     """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those with "_"."""
 
     fit_intercept: bool
-    device: Any
+    device: str | None
     loss_: Loss
     prior_: Prior
     n_side_info_in_: int

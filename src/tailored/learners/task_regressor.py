@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
 from typing import Any, Self
@@ -18,6 +19,7 @@ from .._utils.frames import RowsLike, ValuesLike, is_frame
 from .._utils.records import Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
+    ClipLike,
     check_choice,
     check_clip,
     check_finite,
@@ -31,7 +33,7 @@ from .._utils.validation import (
     targets_in_objects,
 )
 from ..files.format import save
-from ..losses import get_loss
+from ..losses import Loss, get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, products
 from ..priors.representation import RepresentationPrior
 from ..representation.conditioning import Bias, Constant
@@ -91,12 +93,12 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     representation: Any = None
     bias: Any = None
     _: KW_ONLY
-    loss: Any = "absolute"
+    loss: str | Loss = "absolute"
     inner: str = "exact"
     fit_intercept: bool = False
     tol: float = 1e-8
     max_iter: int = 1000
-    clip: Any = None
+    clip: ClipLike = None
 
     coef_: Array = field(init=False)
     intercept_: float = field(init=False)
@@ -447,7 +449,7 @@ class AdaptedTasks:
         found = self._predicted(query, coverage)
         return np.stack([found.lower, found.upper], axis=1)
 
-    def model(self, label: Any) -> TaskRegressor:
+    def model(self, label: Hashable) -> TaskRegressor:
         """Return the model of the task with this label."""
         tasks = self._support()
         at = int(tasks.index_of([label])[0])

@@ -80,9 +80,12 @@ class Posterior(Record):
             check_shape(name, getattr(self, name), n)
         check_shape("squares", self.squares, n if len(self.squares) else 0)
         check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
+        check_shape("history", self.history, int(self.n_rows.sum()) if len(self.history) else 0, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
             raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
         check_cone("covariances", self.covariances)
+        rows = (int(self.n_rows.sum()), 2 + self.weights.shape[1]) if len(self.history) else (0, 0)
+        check_shape("history", self.history, *rows)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -233,10 +236,6 @@ class Prior(Record, ABC):
         """Whether the posterior needs the rows of a task in memory; if not, `weights_on_device` is available."""
         return True
 
-    def weights_on_device(self, tasks: Any) -> Any:
-        """Return weights (T, d) of `TensorTasks` as a tensor, in the user's units."""
-        raise ValueError(f"device: {type(self).__name__} is only supported on the CPU; use device=None")
-
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
@@ -290,10 +289,6 @@ class Prior(Record, ABC):
     def mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of each task, (T, d), in the scaling of the prior."""
         return self._mean(self.residual_tasks(tasks))
-
-    def variances_of_weights(self, tasks: TaskSet) -> Array:
-        """Return the diagonal of τ(s) of each task, (T, d), in the scaling of the prior."""
-        return np.asarray(np.diagonal(self.representation(tasks), axis1=1, axis2=2))
 
     def mean_at_centre(self) -> Array | None:
         """Return the prior mean (d,) at the mean of the side information; None if this is not defined."""
@@ -412,7 +407,7 @@ def predict_blocks(
     """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response.is_gaussian
-    multiples = _multiples(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
+    multiples = multiples_of(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
@@ -442,7 +437,7 @@ def predict(
     """Predict rows X (n, ..); ``task`` (n,) are the positions of their tasks in the posterior.
 
     Intervals are NaN without covariances, or for Gaussian targets without a calibration.  ``multiples`` is the result of
-    `_multiples`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
+    `multiples_of`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
     centre, variances, of_shared = prior.linear_predictors(posterior, X, task, variances=uncertain)
@@ -461,7 +456,7 @@ def predict(
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
     std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
-    multiples = _multiples(prior, posterior.n_rows, coverage) if multiples is None else multiples
+    multiples = multiples_of(prior, posterior.n_rows, coverage) if multiples is None else multiples
     lower, upper, deviation, quantile = multiples[task].T
     prediction = clipped(centre + quantile * std, prior.clip)
     if coverage is None:
@@ -471,7 +466,7 @@ def predict(
     return Predicted(prediction, lower, upper, deviation * std)
 
 
-def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
+def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
     """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard deviations.
 
     Warn if too few tasks were held out to calibrate the bounds.

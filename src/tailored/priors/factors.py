@@ -72,9 +72,6 @@ class FactorPrior(Prior):
             return np.broadcast_to(self.model.mean, (len(tasks), self.n_weights))
         return self.model.mean + self.side(tasks) @ self.model.effect.T
 
-    def variances_of_weights(self, tasks: TaskSet) -> Array:
-        return np.tile((self.model.factors**2).sum(axis=1) + self.model.diagonal, (len(tasks), 1))
-
     def mean_at_centre(self) -> Array:
         return np.array(self.model.mean)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -173,11 +172,6 @@ class MixturePrior(Prior):
         """σ², the unit of covariances; 1 if targets are not Gaussian."""
         return self.model.noise if self.response.is_gaussian else 1.0
 
-    def weights_on_device(self, tasks: Any) -> Any:
-        from .on_device import weights_on_device  # imports torch
-
-        return weights_on_device(self, tasks)
-
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""
         # Computed even if the model does not use them: required inputs must not depend on the fit.
@@ -215,18 +209,12 @@ class MixturePrior(Prior):
         centre, own, of_shared = super().linear_predictors(posterior, X, task, variances=variances)
         if not isinstance(self.response, SerialGaussian):
             return centre, own, of_shared
-        # Given the support rows, the noise of a query row has a mean, and a smaller variance.
-        times, starts = self.response.times(X), np.append(0, np.cumsum(posterior.n_rows))
         rows = self.scaling.dense(X if self.shared is None else self.shared.own_columns(X))
-        order = np.argsort(task, kind="stable")
-        for at in np.split(order, np.flatnonzero(np.diff(task[order])) + 1) if len(task) else []:
-            t = task[at[0]]
-            past = posterior.history[starts[t] : starts[t + 1]]
-            A, noise = self.response.conditional(times[at], past[:, 0])
-            centre[at] += self.scaling.target * (A @ past[:, 1])
-            if variances:
-                x = rows[at] - A @ past[:, 2:]
-                own[at] = np.einsum("nd,de,ne->n", x, posterior.covariances[t], x) + noise - 1.0
+        past = posterior.history, posterior.n_rows
+        x, noise, variance = self.response.given_support(rows, self.response.times(X), task, *past)
+        if variances:
+            own = np.einsum("nd,nde,ne->n", x, posterior.covariances[task], x) + variance - 1.0
+        centre = centre + self.scaling.target * noise
         return centre, own, of_shared
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:

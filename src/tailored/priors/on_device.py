@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..gaussian.mixture import AtomMixture
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
-from .mixture import NOISE_ROWS, TaskSummary, interpolation
+from .base import Prior
+from .mixture import NOISE_ROWS, MixturePrior, TaskSummary, interpolation
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
 
 
-def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
+def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
     """Return the weights (T, d) in the user's units, for a `MixturePrior`; an intercept is last."""
+    if not isinstance(prior, MixturePrior):
+        raise ValueError(f"device: {type(prior).__name__} is only supported on the CPU; use device=None")
     refused = {
         "features of a task's rows": prior.needs_rows,
         "effects that all tasks share": prior.shared is not None or prior.regressor is not None,
@@ -36,7 +43,7 @@ def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _weights(prior: Any, tasks: TensorTasks) -> Any:
+def _weights(prior: MixturePrior, tasks: TensorTasks) -> Tensor:
     import torch
 
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
@@ -51,13 +58,15 @@ def _weights(prior: Any, tasks: TensorTasks) -> Any:
     return shift + torch.einsum("tk,tkd->td", shares, shifted.posterior(prior.model)[1])
 
 
-def _tensor(value: Any, like: Any) -> Any:
+def _tensor(value: ArrayLike, like: Tensor) -> Tensor:
     import torch
 
     return torch.tensor(np.asarray(value), dtype=torch.float64, device=like.device)
 
 
-def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+def _mean_shifts(
+    prior: MixturePrior, w: Tensor, gram: Tensor, cross: Tensor, square: Tensor, sizes: Tensor
+) -> Tensor:
     """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
     total = 0.0 * w
     heights = _tensor(interpolation(prior.shifts, sizes.cpu().numpy()), w)
@@ -68,11 +77,13 @@ def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: 
     return total
 
 
-def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+def _summary(
+    summary: TaskSummary, w: Tensor, gram: Tensor, cross: Tensor, square: Tensor, sizes: Tensor
+) -> Tensor:
     """Return ψ(s) as `TaskSummary` does."""
     import torch
 
-    def squared_residuals(weights: Any) -> Any:
+    def squared_residuals(weights: Tensor) -> Tensor:
         fitted = (gram @ weights[..., None])[..., 0]
         return torch.clamp(square + ((fitted - 2.0 * cross) * weights).sum(dim=1), min=0.0)
 
@@ -84,7 +95,7 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     return (parts - _tensor(summary.mean, w)) / _tensor(summary.scale, w)
 
 
-def _raw(scaling: Scaling, weights: Any) -> Any:
+def _raw(scaling: Scaling, weights: Tensor) -> Tensor:
     """Convert weights to the user's units, as `Scaling.raw_weights` does."""
     if scaling.is_raw:
         return weights

@@ -129,9 +129,14 @@ class SharedLevels(Record):
     def __call__(self, X: Array, inputs: Array) -> Array:
         return np.append(self.effects, 0.0)[self._positions(X)]
 
+    def errors_of(self, X: Array) -> tuple[NDArray[np.intp], Array]:
+        """Return the category of each row (n,), and the error variance of each category; all unknown ones are the last."""
+        return self._positions(X) % (len(self.effects) + 1), np.append(self.variances, self.variance)
+
     def error_variances(self, X: Array) -> Array:
         """Return the error variance of the effect of each row, (n,)."""
-        return np.append(self.variances, self.variance)[self._positions(X)]
+        category, variances = self.errors_of(X)
+        return np.asarray(variances[category])
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         name, std = names[self.column], float(np.sqrt(self.variance))

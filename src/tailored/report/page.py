@@ -23,9 +23,8 @@ from ..evaluation import Evaluation, evaluate, usual_methods
 from ..gaussian.responses import Bernoulli
 from ..losses import error_name
 from ..summaries.summary import Summary
-from ..tasks.encoding import target_positions
 from ..tasks.rows import Array, dense, standard_errors
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, target_positions
 from .html import CsvFormat, choice, csv_link, figures, html_page, image, new_axes
 
 #: Maximum number of tasks in a caterpillar plot, of caterpillar plots, and of tasks with their own figure.

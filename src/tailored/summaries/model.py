@@ -184,11 +184,11 @@ def task_effects(
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
-def errors_of_means(learner: Any, tasks: TaskSet) -> Array:
-    """Return standard errors of the prior means of tasks (T, d), in the user's units."""
+def errors_of_means(learner: Any, tasks: TaskSet) -> Array | None:
+    """Return standard errors of the prior means of tasks (T, d), in the user's units; None if they are unknown."""
     mean, prior = getattr(getattr(learner, "training_summary_", None), "mean", None), learner.prior_
     if mean is None or not isinstance(prior, MixturePrior):
-        raise ValueError("return_std: the prior of this learner has no standard errors; use return_std=False")
+        return None
     return mean.deviations(
         prior.scaling.target * prior.scaling.back(np.arange(prior.n_weights)),
         prior.side_features(tasks),

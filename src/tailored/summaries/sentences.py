@@ -136,6 +136,8 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     slopes = [j for j in varying if j in fixed]
     is_diagonal = covariance == "diagonal" and len(slopes) + has_intercept > 1
     sources, encoding = names, learner.encoding_
+    if encoding is not None and encoding.formula is not None:
+        return f"Formula of lme4: {encoding.formula.text}." if learner.varying is None else None
     if encoding is not None and not is_diagonal:
         sources = [c.name if c.kind == "categorical" else name for c in encoding.features for name in c.names]
     task, target = task_columns["task"], task_columns["target"]

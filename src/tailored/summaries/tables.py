@@ -226,6 +226,12 @@ def side_table(model: FittedModel) -> Table:
             "R²: fraction of the variance between the tasks' predictions that the side information explains, averaged over "
             "rows; for correlated columns the fractions need not add up."
         )
+    if side.evidence is not None:
+        columns["evidence"] = side.evidence.tolist()
+        captions.append(
+            "evidence: log Bayes factor of the column's effects on the coefficients against none, in nats, given the other "
+            "columns and the estimated covariances; above 3 it is strong."
+        )
     if model.mixture.gates is not None:
         columns["entropy reduction"] = side.entropy_reduction.tolist()
         captions.append(

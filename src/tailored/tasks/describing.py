@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .._utils.progress import printable
 from .._utils.tables import Table, plural, wrap
 from .._utils.validation import is_missing
 from .encoding import ColumnEncoding, Encoding, list_some
-
-if TYPE_CHECKING:
-    from .task_set import TaskSet
 
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
@@ -28,6 +25,25 @@ FIRST_ROWS = 1_000
 _HEADER = ("column", "role", "kind", "read as")
 
 
+class Tasks(Protocol):
+    """What is described of a `TaskSet`, whose module imports this one."""
+
+    X: Any
+    y: NDArray[np.float64]
+    side_info: np.ndarray | None
+    side_names: list[str] | None
+    feature_names: np.ndarray | None
+    encoding: Encoding | None
+
+    @property
+    def sizes(self) -> np.ndarray: ...
+
+    @property
+    def task_of_row(self) -> np.ndarray: ...
+
+    def __len__(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Description:
     """Content of a `TaskSet` and how it was read; prints as a table."""
@@ -37,7 +53,7 @@ class Description:
     notes: list[str]  # about constant columns, and about targets that are binary or counts
 
     @classmethod
-    def of(cls, tasks: TaskSet) -> Description:
+    def of(cls, tasks: Tasks) -> Description:
         sizes = tasks.sizes if len(tasks) else np.zeros(1)
         encoding = Encoding(None, None) if tasks.encoding is None else tasks.encoding
         task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
@@ -69,14 +85,18 @@ class Description:
     __repr__ = __str__
 
 
-def _names(tasks: TaskSet) -> list[str]:
-    names = range(tasks.n_features) if tasks.feature_names is None else tasks.feature_names
+def _names(tasks: Tasks) -> list[str]:
+    names = range(tasks.X.shape[1]) if tasks.feature_names is None else tasks.feature_names
     return [str(name) for name in names]
 
 
-def _features(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
+def _features(tasks: Tasks) -> Iterator[tuple[str, ...]]:
     """Yield an entry for each feature of the table that the tasks were read from."""
-    columns = map(ColumnEncoding, _names(tasks)) if tasks.encoding is None else tasks.encoding.features
+    encoding = tasks.encoding
+    if encoding is None or encoding.formula is not None:
+        columns: Iterable[ColumnEncoding] = map(ColumnEncoding, _names(tasks))
+    else:
+        columns = encoding.features
     j = 0
     for column in columns:
         text = column.text()
@@ -86,7 +106,7 @@ def _features(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
         j += len(column.names)
 
 
-def _side_info(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
+def _side_info(tasks: Tasks) -> Iterator[tuple[str, ...]]:
     """Yield an entry for each column of side information."""
     table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
     names = tasks.side_names or [str(j) for j in range(table.shape[1])]
@@ -105,14 +125,14 @@ def _side_info(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
 
 
 def data_notes(
-    tasks: TaskSet, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
+    tasks: Tasks, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
 ) -> list[str]:
     """Return notes on few tasks and on columns constant overall or, if slopes ``may_vary``, in tasks; ``names`` are those of X."""
     notes = []
     if len(tasks) < 3:
         one = "one task" if len(tasks) == 1 else "two tasks"
         notes.append(f"differences between tasks cannot be estimated from {one}")
-    if len(tasks.y) > 1 and not tasks.is_sparse:
+    if len(tasks.y) > 1 and not sp.issparse(tasks.X):
         titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
         in_task = np.diff(tasks.task_of_row) == 0
         # Most columns vary within the first tasks.
@@ -125,7 +145,8 @@ def data_notes(
         read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
         parts = () if encoding is None else encoding.task_columns
         chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]
-        if may_vary and chosen and in_task.any():
+        has_formula = encoding is not None and encoding.formula is not None
+        if may_vary and not has_formula and chosen and in_task.any():
             columns = list(dict.fromkeys(read.get(titles[j], titles[j]) for j in chosen))
             advice = f"pass side_info=X[{f':, {chosen}' if names is None else columns}], and X without them"
             if encoding is not None and encoding.task_columns:
@@ -136,7 +157,7 @@ def data_notes(
     return notes
 
 
-def _notes(tasks: TaskSet) -> list[str]:
+def _notes(tasks: Tasks) -> list[str]:
     """Return notes about the target and about the task columns."""
     notes: list[str] = []
     if tasks.encoding is None or not tasks.encoding.classes:

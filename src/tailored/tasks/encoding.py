@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import narwhals.stable.v1 as nw
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .._utils.frames import (
     DECIMAL_ADVICE,
@@ -38,13 +37,10 @@ from .._utils.validation import (
     check_real,
     is_missing,
     name_some,
-    native,
     warn,
 )
 from ..exceptions import UnknownCategoryWarning
-
-if TYPE_CHECKING:
-    from .task_set import TaskSet
+from .formula import Formula
 
 #: Minimum number of missing values for an indicator; with fewer, its coefficient could be anything.
 LEAST_MISSING = 10
@@ -133,10 +129,13 @@ class ColumnEncoding(Record):
             return [float(i) for i in range(len(self.categories))]
 
     @classmethod
-    def of(cls, column: Column, title: str) -> ColumnEncoding:
-        """Return the encoding of a feature."""
+    def of(cls, column: Column, title: str, *, is_categorical: bool = False) -> ColumnEncoding:
+        """Return the encoding of a feature; if it ``is_categorical``, numbers are categories."""
         name = str(column.name)
         kind, categories = declared_kind(column)
+        if is_categorical and kind in ("number", "boolean"):
+            numbers = sorted(column.drop_nulls().unique().to_list())
+            kind, categories = "categorical", tuple(map(_text, numbers))
         if kind == "categorical":
             refuse_numbers_as_text(column, title)
         days = _days(column, kind)
@@ -152,14 +151,20 @@ class ColumnEncoding(Record):
                 raise ValueError(f"{found}. {advice}")
         if not categories:
             return cls(name, kind)
-        values, _ = cls(name, kind, categories).read(column, title)
-        present = values[~np.isnan(values).any(axis=1)]
-        means = present.mean(axis=0) if len(present) else np.zeros(values.shape[1])
+        codes, distinct = _coded(column)
+        counts = dict(zip(distinct, np.bincount(codes[codes >= 0], minlength=len(distinct)), strict=True))
+        frequencies = np.array([float(counts.get(category, 0)) for category in categories])
+        encoding = cls(name, kind, categories)
+        means = [frequencies @ encoding.scores] if kind == "ordered" else frequencies[1:]
         kind = "levels" if kind == "categorical" and len(categories) > MANY_CATEGORIES else kind
-        return cls(name, kind, categories, means=tuple(means.tolist()))
+        total = max(frequencies.sum(), 1.0)
+        return replace(encoding, kind=kind, means=tuple(float(mean / total) for mean in means))
 
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
-        """Return the encoded values (n, k) of a column, with NaN for missing values, and its unknown categories."""
+        """Return the encoded values (n, k) of a column, with NaN for missing values, and its unknown categories.
+
+        A categorical column with fewer than two categories has no indicators.  Its values are ones, or NaN if missing.
+        """
         if self.kind in ("number", "boolean"):
             values = numeric_column(column, title, advice)[:, None]
             if self.kind == "boolean":
@@ -178,10 +183,10 @@ class ColumnEncoding(Record):
             categories = f"categories ({name_some(self.categories, 3)})"
             raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
         # One row per category, then one for unknown categories and one for missing values.
-        n, k = len(self.categories), len(self.names) - self.has_missing
+        n, k = len(self.categories), max(len(self.names) - self.has_missing, 1)
         values = np.append(np.arange(n), [-1.0, np.nan])[:, None]
         if self.kind != "levels":
-            known = np.eye(n)[:, 1:] if self.kind == "categorical" else np.array(self.scores)[:, None]
+            known = np.array(self.scores)[:, None] if self.kind == "ordered" else np.eye(n, k, k - n)
             values = np.vstack([known, self.means or np.zeros(k), np.full(k, np.nan)])
         position = {category: i for i, category in enumerate(self.categories)}
         rows = np.array([*(position.get(category, n) for category in distinct), n + 1])
@@ -189,7 +194,7 @@ class ColumnEncoding(Record):
 
     def imputing(self, values: np.ndarray) -> ColumnEncoding:
         """Return the same encoding with imputation of missing values; `values` are the encoded training values."""
-        missing = np.isnan(values).any(axis=1) if values.shape[1] else np.array(self.categories == ())
+        missing = np.isnan(values).any(axis=1)
         if missing.all():
             raise ValueError(f"column {self.name!r} has no values to impute from. Leave it out.")
         means = self.means if self.categories else (float(values[~missing].mean()),)
@@ -199,10 +204,14 @@ class ColumnEncoding(Record):
         """Impute missing encoded values, and append their indicator if enough values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
+        # `values` has no columns now if there is a single category, because it has no means.
         return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: object) -> tuple[float, bool]:
-        """Return one value of side information as a number, and whether its category is known."""
+        """Return one value of side information as a number, and whether its category is known.
+
+        Numbers are taken as encoded values, as in ``TaskSet.side_info``, and returned unchanged.
+        """
         if is_missing(value):
             return np.nan, True
         if isinstance(value, _NUMBER):
@@ -244,7 +253,7 @@ class ColumnEncoding(Record):
 
     def text(self) -> str:
         """Describe the encoding in a few words; see `TaskSet.describe`."""
-        if self.has_missing:
+        if self.has_missing and len(self.categories) != 1:
             return f"{replace(self, has_missing=False).text()}; missing values are imputed"
         if self.kind == "date":
             return f"days since {np.datetime64(int(self.origin), 'D')}"
@@ -255,7 +264,7 @@ class ColumnEncoding(Record):
         if self.kind == "levels":
             return f"one of {len(self.categories)} values, each with an effect of its own"
         if self.kind == "categorical":
-            if len(self.categories) < 2:
+            if not self.names:
                 return f"always {self.categories[0] if self.categories else 'missing'}: dropped"
             return f"{list_some(self.names)} (reference: {self.categories[0]})"
         return "0 and 1" if self.kind == "boolean" else "a number"
@@ -288,6 +297,7 @@ class Encoding(Record):
     exposure: str | None = None
     time: str | None = None  # the feature that is the time of a row
     imputes: bool = False  # whether missing features are replaced by their means
+    formula: Formula | None = None  # the encoded columns are then products of those of the `features`
 
     def restore(self) -> None:
         for column in self.features:
@@ -296,6 +306,8 @@ class Encoding(Record):
         for columns in (self.features, self.side_info):
             if len({column.name for column in columns}) != len(columns):
                 raise ValueError("features: two columns have the same name")
+        if self.formula is not None:
+            self.design(np.full((1, sum(len(c.names) for c in self.features)), np.nan))
 
     @classmethod
     def of(
@@ -306,11 +318,12 @@ class Encoding(Record):
         target: str | None,
         *,
         imputes: bool = False,
+        categorical: Container[str] = (),
     ) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding of a table's features, and their encoded values (n, k)."""
+        """Return the encoding of a table's features, and their encoded values (n, k); `categorical` may be numbers."""
         columns, titles = [], {name: f"Feature column {name!r}" for name in names}
         for name, title in titles.items():
-            column = ColumnEncoding.of(frame[name], title)
+            column = ColumnEncoding.of(frame[name], title, is_categorical=name in categorical)
             columns.append(column.imputing(column.read(frame[name], title)[0]) if imputes else column)
         encoding = cls(task, target, tuple(columns), imputes=imputes)
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
@@ -325,31 +338,44 @@ class Encoding(Record):
     ) -> np.ndarray:
         """Return the encoded features (n, k) of a table; `name` (the argument) and `advice` are used in errors."""
         require_columns(frame, name, [column.name for column in self.features])
-        X, j = np.empty((len(frame), len(self.feature_names))), 0
+        X, j = np.empty((len(frame), sum(len(column.names) for column in self.features))), 0
         for column in self.features:
             k, title = len(column.names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
-            X[:, j : j + k] = column.impute(values) if self.imputes else values
+            X[:, j : j + k] = column.impute(values) if self.imputes else values[:, :k]
             other = "an average category" if column.kind == "levels" else "the mean of the training table"
             warn_unknown(unknown, column, f"it is replaced by {other}")
             j += k
-        return X
+        return self.design(X)
+
+    def design(self, X: np.ndarray) -> np.ndarray:
+        """Return the columns of the formula, if there is one, from the encoded columns of a table."""
+        if self.formula is None:
+            return X
+        names = [name for column in self.features for name in column.names]
+        for column in (column for column in self.features if column.kind == "categorical"):
+            # The indicator of the first category.
+            rest = 1.0 - X[:, [names.index(name) for name in column.names]].sum(axis=1)
+            X, names = np.column_stack([X, rest]), [*names, f"{column.name}={column.categories[0]}"]
+        return self.formula.design(X, names)
 
     def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
         """Return the encoding with classes, and the targets; strings and categories become positions of the sorted classes."""
         title = f"The target column {self.target!r}"
         is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
-        if (is_new and (not is_text or column.is_null().any())) or not (is_new or self.classes):
+        if (is_new and not is_text) or not (is_new or self.classes):
             return self, numeric_column(column, title)
-        values = column.to_list()
+        values = column.drop_nulls().to_list()
         if is_new:
-            if not all(isinstance(value, str) for value in values) and column.dtype != nw.Boolean:
+            is_class = column.dtype == nw.Boolean or all(isinstance(value, str) for value in values)
+            if not (values and is_class):
                 return self, numeric_column(column, title)
-            classes = tuple(sorted(set(values)))
-            self = replace(self, classes=classes)
+            self = replace(self, classes=tuple(sorted(set(values))))
         elif column.dtype.is_integer() and isinstance(self.classes[0], str):
             values = [str(value) for value in values]  # a file in which all classes look like numbers
-        return self, class_positions(self.classes, values, title)
+        y = np.full(len(column), np.nan)  # NaN is an error of `TaskSet`
+        y[~np.asarray(column.is_null().to_numpy(), dtype=bool)] = class_positions(self.classes, values, title)
+        return self, y
 
     def read_columns(
         self, X: RowsLike, side_info: SideInfoLike, **values: ValuesLike
@@ -373,11 +399,14 @@ class Encoding(Record):
     @property
     def feature_names(self) -> np.ndarray:
         """Names of the encoded columns, such as "ses" and "sector=Public"."""
-        return np.array([name for column in self.features for name in column.names], dtype=object)
+        names = [name for column in self.features for name in column.names]
+        return np.array(names if self.formula is None else self.formula.names, dtype=object)
 
     @property
     def source_names(self) -> list[str]:
-        """Names of the table columns of the encoded columns, such as "ses" and "sector"."""
+        """Names of the table columns of the encoded columns, such as "ses" and "sector"; those of the formula, if any."""
+        if self.formula is not None:
+            return self.formula.names
         return [column.name for column in self.features for _ in column.names]
 
     @property
@@ -400,7 +429,7 @@ class Encoding(Record):
             parts.append(part)
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
-    def positions(self, name: str) -> list[int]:
+    def positions(self, name: object) -> list[int]:
         """Return the positions of the encoded columns for a table column, or of the encoded column with that name."""
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
@@ -421,8 +450,10 @@ class Encoding(Record):
         table = values.astype(object)
         for j, column in enumerate(map(coded.get, names or [column.name for column in self.side_info])):
             if column is not None:
-                table[:, j], known = zip(*map(column.side_value, values[:, j]), strict=True)
-                unknown = dict.fromkeys(map(str, values[~np.array(known), j]))
+                unknown: dict[str, None] = {}
+                for t, value in enumerate(values[:, j]):
+                    table[t, j], is_known = column.side_value(value)
+                    unknown |= {} if is_known else {_text(value): None}
                 warn_unknown(unknown, column, "it is replaced by the mean of the training tasks")
         numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
         return SideInfo(table.astype(np.float64) if numeric else table, names)
@@ -464,22 +495,6 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     return (task,) if isinstance(task, str) else tuple(task)
 
 
-def class_labels(tasks: TaskSet) -> np.ndarray:
-    """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
-    classes = () if tasks.encoding is None else tasks.encoding.classes
-    with np.errstate(invalid="ignore"):
-        integers = tasks.y.astype(np.int64)  # a task set has floats, even if the table had integers
-    if classes:
-        return np.array(classes)[integers]
-    return integers if (integers == tasks.y).all() else tasks.y
-
-
-def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
-    """Return the positions of a task set's targets among the classes of a learner."""
-    # The table may lack some of the learner's classes.
-    return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
-
-
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
     """Return the positions of labels among the classes."""
     labels, known = list(labels), {label: float(k) for k, label in enumerate(classes)}
@@ -504,9 +519,9 @@ def side_column(column: Column) -> np.ndarray:
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return numeric_column(column, f"Column {column.name!r} of side_info")
     if column.dtype in (nw.Categorical, nw.Enum):
-        column = column.cast(nw.String)  # integer categories must not be read as numbers
-    else:
-        refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
+        codes, distinct = _coded(column)  # integer categories must not be read as numbers
+        return np.array([*distinct, None], dtype=object)[codes]
+    refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
@@ -545,14 +560,14 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
     present = [value for value in values.tolist() if not is_missing(value)]
     if kind is not None:
         encoding = ColumnEncoding(name, *kind)
-        scores = [encoding.side_value(str(value))[0] for value in present if encoding.categories]
+        scores = [encoding.side_value(_text(value))[0] for value in present if encoding.categories]
         return replace(encoding, means=(float(np.mean(scores)),)) if scores else encoding
     if all(isinstance(value, _NUMBER) for value in present):
         return ColumnEncoding(name)
     days = [day for value in present if (day := _day_of(value)) is not None]
     if len(days) == len(present):
         return ColumnEncoding(name, "date", origin=float(np.floor(min(days))))
-    categories = tuple(sorted({str(value) for value in present}))
+    categories = tuple(sorted({_text(value) for value in present}))
     return ColumnEncoding(name, "categorical", categories)
 
 
@@ -612,7 +627,9 @@ def _day_of(value: object) -> float | None:
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     """Return the category code of each row, −1 if it is missing, and the categories."""
     if column.dtype in (nw.Categorical, nw.Enum):
-        column = column.cast(nw.String)
+        categories = column.cat.get_categories().to_list()
+        # Libraries write the category 1.0 as "1" or "1.0".
+        column = column.cast(nw.String) if all(isinstance(c, str) for c in categories) else column
     strings = factorize(column)
     if strings is not None:
         return strings

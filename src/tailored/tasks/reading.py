@@ -43,6 +43,7 @@ from .encoding import (
     refuse_numbers_as_text,
     side_column,
 )
+from .parsing import ParsedFormula
 
 Keys = NDArray[np.uint64]
 
@@ -101,7 +102,7 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     strings = factorize(groups)
     labels = read_labels(groups, "groups") if strings is None else strings[0]
     if len(labels) != n_rows:
-        raise ValueError(f"groups has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
+        raise ValueError(f"{name} has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
     if strings is None:
         return group_labels(labels, name)
     codes, distinct = strings
@@ -503,7 +504,7 @@ MIN_TASKS = 10
 
 
 def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return an optional argument as a positive number for each row, or None; a frequency may be zero."""
+    """Return an optional argument as a positive number for each row, or None; frequencies and ``weights`` may be zero."""
     if values is None:
         return None
     refuse_masked(name, values)
@@ -513,7 +514,8 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
         raise ValueError(f"{name}: expected a number for each row ({error})") from None
     if array.shape != (n_rows,):
         raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
-    bad = ~(((array > 0) | (array == 0) & (name == "frequency_weight")) & (array <= MAX_ROW_VALUE))
+    may_be_zero = name in ("frequency_weight", "weights")
+    bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
         row, allowed = int(np.argmax(bad)), f"all must be positive and at most {MAX_ROW_VALUE:g}"
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}. Drop rows with zero.")
@@ -537,6 +539,7 @@ class LongTable:
     missing: str = "error"
     row_columns: Mapping[str, str | None] = field(default_factory=dict)
     time: str | None = None
+    formula: ParsedFormula | None = None  # the features are then its columns
 
     def read(self) -> tuple[np.ndarray, np.ndarray, Grouping, SideInfo, Encoding, dict[str, Any]]:
         """Return rows, targets, tasks, side information before it is encoded, the encoding and the values per row."""
@@ -564,20 +567,15 @@ class LongTable:
             constant = self._constant_columns(data, task, names)
             names = [name for name in names if name not in constant]
             side_names = [name for name in constant if name not in self._side_table]
-        dropped: tuple[tuple[str, int], ...] = ()
-        if self.missing != "error":
-            features = names if self.missing == "drop" else ()
-            others = [name for name in (*self._row_columns.values(), *features) if name in data.columns]
-            complete, dropped = complete_rows(data, task, self.target, others)
-            data = data if complete.all() else data.filter(complete.tolist())
-        if not len(data):
-            reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
-            raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
+        data, dropped = self._complete(data, task, names)
         grouping = group_tasks(data, self.task)
         if self.encoding is None:
             imputes = self.missing == "impute"
-            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes)
+            options: Any = {"categorical": () if self.formula is None else self.formula.categorical}
+            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes, **options)
             warn_second_grouping(data, encoding, grouping)
+            if self.formula is not None:
+                encoding, X = self.formula.apply(encoding, X)
         elif self.missing == "impute" and not self.encoding.imputes:
             raise ValueError(
                 "missing: the encoding has no means to impute. Use missing='impute' for the training table."
@@ -600,6 +598,21 @@ class LongTable:
                 raise ValueError(f"time: {self.time!r} is not one of the features: {name_some(names, 12)}")
             encoding = replace(encoding, time=self.time)
         return X, y, grouping, side, encoding, row_values
+
+    def _complete(
+        self, data: Frame, task: Sequence[str], names: Sequence[str]
+    ) -> tuple[Frame, tuple[tuple[str, int], ...]]:
+        """Return the rows that can be used, and the numbers of dropped rows by reason."""
+        dropped: tuple[tuple[str, int], ...] = ()
+        if self.missing != "error":
+            features = names if self.missing == "drop" else ()
+            others = [name for name in (*self._row_columns.values(), *features) if name in data.columns]
+            complete, dropped = complete_rows(data, task, self.target, others)
+            data = data if complete.all() else data.filter(complete.tolist())
+        if not len(data):
+            reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
+            raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
+        return data, dropped
 
     @property
     def _row_columns(self) -> dict[str, Any]:

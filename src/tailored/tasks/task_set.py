@@ -11,11 +11,21 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from .._utils.frames import Frame, RowsLike, SideInfoLike, ValuesLike, is_frame, read_frame, read_target
+from .._utils.frames import (
+    Frame,
+    RowsLike,
+    SideInfoLike,
+    ValuesLike,
+    is_frame,
+    read_frame,
+    read_target,
+    require_columns,
+)
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     RandomState,
     canonical_csr,
+    check_choice,
     check_features,
     check_finite,
     check_fraction,
@@ -31,7 +41,8 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns
+from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns, class_positions
+from .parsing import parse
 from .reading import (
     Grouping,
     LongTable,
@@ -217,6 +228,47 @@ class TaskSet(Fitted):
         )
         self = cls.__new__(cls)
         self._collect(*table.read())
+        return self
+
+    @classmethod
+    def from_formula(
+        cls,
+        formula: str,
+        frame: Any,
+        *,
+        side_info: SideInfoLike = None,
+        side_columns: Sequence[str] | None = None,
+        missing: str = "error",
+        sample_weight: str | None = None,
+        frequency_weight: str | None = None,
+        exposure: str | None = None,
+    ) -> Self:
+        """Read tasks from a long dataframe with a formula of lme4, such as ``"score ~ hours * kind + (hours | school)"``.
+
+        The features are the columns of the fixed effects, also those that are constant within tasks. `EmpiricalBayesLearner`
+        and `EmpiricalBayesClassifier` fit the random effects of the formula, unless ``varying`` is set; other learners ignore
+        them. Learners read new tables with the same formula. Needs formulaic.
+
+        Parameters
+        ----------
+        formula : str
+            Fixed effects, with the operators of R, and one group: ``(1 | g)``, ``(x | g)``, ``(x || g)`` for uncorrelated
+            effects, ``(x | a:b)`` for combinations of two columns. ``C(x)`` makes numbers categories. Functions are I,
+            log, exp, sqrt and some others, with or without ``np.``.
+        frame : dataframe
+            Categories are read as by `from_frame`, but each has an indicator, however many there are.
+        missing : {"error", "drop"}, default="error"
+        side_info, side_columns, sample_weight, frequency_weight, exposure
+            See `from_frame`.
+        """
+        check_choice("missing", missing, ("error", "drop"))
+        parsed = parse(formula)
+        used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
+        require_columns(read_frame(frame, "frame"), "formula", used)
+        columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
+        self = cls.__new__(cls)
+        self._collect(*LongTable(frame, *roles, None, missing, columns, formula=parsed).read())
         return self
 
     @classmethod
@@ -736,6 +788,22 @@ def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tu
         # Targets are not columns of X, and so not class positions.
         encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
     return check_features(values, min_rows), encoding
+
+
+def class_labels(tasks: TaskSet) -> np.ndarray:
+    """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
+    classes = () if tasks.encoding is None else tasks.encoding.classes
+    with np.errstate(invalid="ignore"):
+        integers = tasks.y.astype(np.int64)  # a task set has floats, even if the table had integers
+    if classes:
+        return np.array(classes)[integers]
+    return integers if (integers == tasks.y).all() else tasks.y
+
+
+def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
+    """Return the positions of a task set's targets among the classes of a learner."""
+    # The table may lack some of the learner's classes.
+    return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
 
 
 def offsets_of(sizes: ArrayLike) -> np.ndarray:

@@ -110,11 +110,7 @@ def solve_many(
     elif thetas.strides[0] == 0:  # one theta broadcast over the tasks
         thetas = thetas[:1]
     (n, d), n_tasks = X.shape, len(starts) - 1
-    # compiled code would read out of bounds if the arrays do not match
-    fits = len(y) == n >= starts[-1] and (offset is None or len(offset) == n)
-    if not fits or thetas.shape[1:] != (d, d) or len(thetas) not in (1, n_tasks):
-        shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, offsets up to {starts[-1]}"
-        raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
+    _check_shapes(X, y, starts, thetas, offset)
     # the kernels interpret an offset of length 0 as "no prior mean"
     shift = frozen(np.empty(0) if offset is None else offset)
     rows, thetas = frozen(X), frozen(thetas)
@@ -135,18 +131,34 @@ def solve_many(
 
     _in_parts(solve_part, n_tasks, n_jobs)
     for t in np.flatnonzero(~converged):
-        # if the prior mean predicts the targets exactly, P(0) itself is a rounding error
-        targets = y[starts[t] : starts[t + 1]]
-        zero = float(np.mean(loss.value(np.zeros(len(targets)), targets)))
-        converged[t] = gap[t] <= ROUNDING * zero
-    if warn and len(failed := np.flatnonzero(~converged)):
-        names = failed if labels is None else np.asarray(labels)[failed]
-        found = (
-            f"In {len(failed)} of {n_tasks} tasks ({name_some(names, 5)}) the {inner} within-task algorithm"
-        )
-        message = f"{found} {_FAILURE[inner]} Largest gap: {gap[failed].max():.3g}."
-        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+        converged[t] = gap[t] <= _rounding(loss, y[starts[t] : starts[t + 1]])
+    if warn and not converged.all():
+        names = np.arange(n_tasks) if labels is None else np.asarray(labels)
+        _warn_about(names[~converged], gap[~converged], n_tasks, inner)
     return WithinSolution(*out)
+
+
+def _check_shapes(
+    X: Floats, y: Floats, starts: NDArray[np.int64], thetas: Floats, offset: Floats | None
+) -> None:
+    """Raise ValueError if the arrays do not match: compiled code would read out of bounds."""
+    (n, d), n_tasks = X.shape, len(starts) - 1
+    fits = len(y) == n >= starts[-1] and (offset is None or len(offset) == n)
+    if not fits or thetas.shape[1:] != (d, d) or len(thetas) not in (1, n_tasks):
+        shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, offsets up to {starts[-1]}"
+        raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
+
+
+def _rounding(loss: Loss, targets: Floats) -> float:
+    """Return the gap that rounding errors can cause: if the prior mean predicts the targets exactly, P(0) is one itself."""
+    return ROUNDING * float(np.mean(loss.value(np.zeros(len(targets)), targets)))
+
+
+def _warn_about(failed: NDArray[Any], gaps: Floats, n_tasks: int, inner: str) -> None:
+    """Warn that the tasks with the labels ``failed`` were not solved."""
+    tasks = f"In {len(failed)} of {n_tasks} tasks ({name_some(failed, 5)}) the {inner} within-task algorithm"
+    message = f"{tasks} {_FAILURE[inner]} Largest gap: {gaps.max():.3g}."
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def _in_parts(solve_part: Callable[[int, int], None], n_tasks: int, n_jobs: int | None) -> None:

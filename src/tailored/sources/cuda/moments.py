@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..base import Reader, Statistics
 from ..reservoir import Reservoir
 from .kernels import BLOCKS, Kernels, kernels
 from .tensors import TensorTasks
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,12 @@ class Component(NamedTuple):
     coordinates.
     """
 
-    ridge: Any  # σ²Q, packed
-    mean: Any
+    ridge: Array | Tensor  # σ²Q, packed
+    mean: Array | Tensor
     constant: float
     precision: Array  # Q
     root: Array | None = None  # L
-    reduction: Any = None
+    reduction: Array | Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,10 @@ class CudaMoments:
     """Sufficient statistics of T tasks as tensors in the memory of a device."""
 
     #: (E, T) products of the D columns and the target: the lower triangle row by row, E = (D + 1)(D + 2) / 2.
-    products: Any
-    sizes: Any  # (T,) number of rows
+    products: Tensor
+    sizes: Tensor  # (T,) number of rows
     n_features: int  # D
-    side: Any = None  # (T, q) features of the side information
+    side: Tensor | None = None  # (T, q) features of the side information
 
     @classmethod
     def of(cls, tasks: TensorTasks, scaling: Scaling, side: Array | None = None) -> CudaMoments:
@@ -101,7 +104,7 @@ class CudaMoments:
         whole = packed[unpacked(d + 1)]
         return Totals(len(self), float(self.sizes.sum()), float(whole[d, d]), whole[d, :d], whole[:d, :d])
 
-    def sums(self, model: Mixture, shares: Any = None) -> Summed:
+    def sums(self, model: Mixture, shares: object = None) -> Summed:
         """Return the expected sufficient statistics.
 
         Earlier ``shares`` are ignored: they would only save time in the faster of the two kernels.
@@ -115,22 +118,25 @@ class CudaMoments:
         else:
             joint = self.log_joint(model, components)
             log_evidence = joint.logsumexp(0)
-            shares = (joint - log_evidence).exp()
-            sums = [self._component_sums(c, model.noise, shares[k], None) for k, c in enumerate(components)]
+            weights = (joint - log_evidence).exp()
+            sums = [self._component_sums(c, model.noise, weights[k], None) for k, c in enumerate(components)]
         constants = 0.5 * float(self.sizes.sum()) * np.log(2.0 * np.pi * model.noise)
         return Summed(_read_sums(sums, components, model, float(log_evidence.sum()) - constants), None)
 
-    def posterior(self, model: Mixture) -> tuple[Any, Any]:
+    def posterior(self, model: Mixture) -> tuple[Tensor, Tensor]:
         """Return the responsibilities (T, K), and the posterior means of the weights given the component, (T, K, D)."""
         means = self.sizes.new_empty((model.n_components, self.n_features, len(self)))
         joint = self.without_side(model).log_joint(model, self._components(model), means)
         shares = (joint - joint.logsumexp(0)).exp()
         means += self.sizes.new_tensor(model.means)[:, :, None]
         if model.side is not None:
+            assert self.side is not None
             means += self.sizes.new_tensor(model.side) @ self.side.T
         return shares.T, means.permute(2, 0, 1)
 
-    def log_joint(self, model: Mixture, components: list[Component], deviations: Any = None) -> Any:
+    def log_joint(
+        self, model: Mixture, components: list[Component], deviations: Tensor | None = None
+    ) -> Tensor:
         """Return log π_k p(y | k), (K, T), up to a constant that is the same for all components.
 
         E(w − b_k − Γv) is written to ``deviations`` (K, D, T), if given.  XΓv must be subtracted from the targets before.
@@ -149,9 +155,10 @@ class CudaMoments:
         """Return the statistics after subtracting XΓv, the effect of the side information, from the targets."""
         if model.side is None:
             return self
+        assert self.side is not None
         return self.shifted(self.side @ self.side.new_tensor(model.side).T)
 
-    def shifted(self, weights: Any) -> CudaMoments:
+    def shifted(self, weights: Tensor) -> CudaMoments:
         """Return the statistics with targets ``y − Xw``, for the weights (T, D) of each task."""
         d, effect = self.n_features, weights.T
         products = self.products.clone()
@@ -166,13 +173,15 @@ class CudaMoments:
         products[position[d, :d]] = residual.to(products.dtype)
         return replace(self, products=products)
 
-    def dense(self) -> tuple[Any, Any, Any]:
+    def dense(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
         d = self.n_features
         position, products = unpacked(d + 1), self.products.double().T
         return products[:, position[:d, :d]], products[:, position[d, :d]], products[:, position[d, d]]
 
-    def _component_sums(self, component: Component, noise: float, shares: Any, log_joint: Any) -> Array:
+    def _component_sums(
+        self, component: Component, noise: float, shares: Tensor | None, log_joint: Tensor | None
+    ) -> Array:
         """Return the packed sums of one component, weighted by the responsibilities ``shares`` (None: all are one).
 
         Tasks with negligible responsibilities are left out.
@@ -185,7 +194,7 @@ class CudaMoments:
         sums: Array = partial.sum(dim=0).cpu().numpy()
         return sums
 
-    def _launch(self, name: str, component: Component, noise: float, *arguments: Any) -> None:
+    def _launch(self, name: str, component: Component, noise: float, *arguments: Tensor | int | None) -> None:
         """Run a kernel on the statistics in the coordinates of a component."""
         products = self.products
         if component.reduction is not None:
@@ -199,20 +208,21 @@ class CudaMoments:
             return _kernels(self.n_features, self.products, False)
         return kernels(len(component.precision), "double", False, self.sizes.device.index)
 
-    def _empty(self, n_rows: int) -> Any:
+    def _empty(self, n_rows: int) -> Tensor:
         return self.sizes.new_empty((n_rows, len(self)))
 
-    def _log_proportions(self, model: Mixture) -> Any:
+    def _log_proportions(self, model: Mixture) -> Tensor:
         """Return log π, (K, 1), or (K, T) if there are gates."""
         if model.gates is None:
             return self.sizes.new_tensor(np.log(model.proportions))[:, None]
+        assert self.side is not None
         gates = self.sizes.new_tensor(model.gates)
         return (gates[:, :1] + gates[:, 1:] @ self.side.T).log_softmax(0)
 
     def _components(self, model: Mixture) -> list[Component]:
         """Return the components, with the arrays that kernels read copied to the device."""
 
-        def to_device(value: Any) -> Any:
+        def to_device(value: Array | Tensor | None) -> Tensor | None:
             return None if value is None else self.sizes.new_tensor(np.ascontiguousarray(value))
 
         return [
@@ -221,7 +231,7 @@ class CudaMoments:
         ]
 
 
-def _kernels(D: int, like: Any, fit_intercept: bool) -> Kernels:
+def _kernels(D: int, like: Tensor, fit_intercept: bool) -> Kernels:
     stored = "float" if like.element_size() == 4 else "double"
     return kernels(D, stored, fit_intercept, like.device.index)
 

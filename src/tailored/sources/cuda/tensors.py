@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._utils.frames import is_tensor
+from ..._utils.frames import SideInfoLike, is_tensor
 from ...tasks.task_set import TaskSet
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch import device as Device
 
-def check_device(device: Any) -> Any:
+
+def check_device(device: object) -> Device:
     """Return the torch device with this name; raise an error unless it is a CUDA device of this machine."""
     if not isinstance(device, str):
         raise TypeError(f"device: expected None or a string such as 'cuda', got {device!r}")
@@ -35,10 +39,10 @@ def check_device(device: Any) -> Any:
 class TensorTasks:
     """Rows of T tasks as tensors, sorted by task: task t has the rows ``offsets[t]:offsets[t + 1]``."""
 
-    X: Any  # (N, d)
-    y: Any  # (N,)
-    offsets: Any  # (T + 1,) int64
-    labels: Any  # (T,) tensor or array
+    X: Tensor  # (N, d)
+    y: Tensor  # (N,)
+    offsets: Tensor  # (T + 1,) int64
+    labels: Tensor | NDArray[Any]  # (T,) tensor or array
     side_tasks: TaskSet | None = None  # the same tasks with their side information; its rows are not used
 
     def __len__(self) -> int:
@@ -49,7 +53,9 @@ class TensorTasks:
         return int(self.X.shape[1])
 
     @classmethod
-    def from_tensors(cls, X: Any, y: Any, groups: Any, side_info: Any, device: Any) -> TensorTasks:
+    def from_tensors(
+        cls, X: Tensor, y: Tensor, groups: Tensor, side_info: SideInfoLike, device: Device
+    ) -> TensorTasks:
         """Check tensors of rows and sort them by label."""
         import torch
 
@@ -80,7 +86,7 @@ class TensorTasks:
         return cls(X.contiguous(), y.to(X.dtype).contiguous(), offsets, labels, side_tasks)
 
     @classmethod
-    def from_tasks(cls, tasks: TaskSet, device: Any) -> TensorTasks:
+    def from_tasks(cls, tasks: TaskSet, device: Device) -> TensorTasks:
         """Copy tasks from memory to the device, dense and in double precision."""
         if tasks.row_weights is not None:
             raise ValueError("device: rows with weights are only supported on the CPU; use device=None")
@@ -120,4 +126,4 @@ class TensorTasks:
     @property
     def names(self) -> NDArray[Any]:
         """The labels as a NumPy array."""
-        return self.labels.cpu().numpy() if is_tensor(self.labels) else np.asarray(self.labels)
+        return self.labels if isinstance(self.labels, np.ndarray) else self.labels.cpu().numpy()

@@ -1,0 +1,104 @@
+"""The joint distribution of query rows under a fitted learner, and tables of their totals."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.frames import RowsLike, ValuesLike, as_records, read_frame, require_columns
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import name_some, native
+from ..gaussian.serial import SerialGaussian
+from ..priors.draws import JointRows, adding
+from ..priors.mixture import MixturePrior
+from ..tasks.reading import check_row_values, group_rows, positions_of
+from ..tasks.task_set import TaskSet
+from .reading import Learner, require_side_info
+
+#: Columns of a table of totals.
+COLUMNS = ("prediction", "lower", "upper", "std")
+
+
+def joint_rows(
+    learner: Learner, method: str, tasks: TaskSet, support: TaskSet | None, *, calibrated: bool
+) -> JointRows:
+    """Return the joint distribution of the rows of tasks, given their support rows; errors name the ``method``."""
+    prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
+    if not isinstance(prior, MixturePrior) or isinstance(prior.response, SerialGaussian):
+        found = f"the {type(prior).__name__} of {type(learner).__name__}"
+        found = "noise that is correlated in time" if isinstance(prior.response, SerialGaussian) else found
+        advice = "EmpiricalBayesLearner, with fewer columns if there are hundreds, and without time="
+        raise ValueError(f"{method}: not supported for {found}; use {advice}")
+    if not len(tasks.y):
+        raise ValueError("query: it has no rows; pass at least one")
+    adapted = tasks.without_rows() if support is None else support.support_of(tasks)
+    missing = (positions_of(tasks.labels, known, same_kind=True) >= 0) & (adapted.sizes == 0)
+    if missing.any():
+        found = f"training task {name_some(native(tasks.labels[missing]))} of query has no rows here"
+        advice = "pass the rows of fit, or relabel new tasks"
+        raise ValueError(f"support: {found}, which {method} needs; {advice}")
+    require_side_info(learner, adapted, "pass it, or tables that have it")
+    summary = getattr(learner, "training_summary_", None)
+    errors = None if summary is None else summary.mean
+    with single_threaded_blas():
+        return JointRows.of(prior, adapted, tasks, errors, calibrated=calibrated)
+
+
+def column_of(query: RowsLike, name: str, values: str | ValuesLike) -> Any:
+    """Return the argument ``name``, an array or the name of a column of the query, as an array or column."""
+    if not isinstance(values, str):
+        return values
+    if not isinstance(query, TaskSet):
+        frame = read_frame(query, "query")
+        require_columns(frame, name, [values])
+        return frame[values]
+    if (name, values) != ("by", "task"):
+        raise ValueError(f"{name}: a TaskSet has no column {values!r}; pass an array, or a frame as query")
+    return np.repeat(query.labels, query.sizes)
+
+
+def table_of_totals(
+    rows: JointRows,
+    order: NDArray[np.intp],
+    query: RowsLike,
+    by: str | ValuesLike,
+    weights: str | ValuesLike,
+    is_mean: bool,
+    coverage: float,
+    n_draws: int,
+    rng: np.random.Generator,
+) -> Any:
+    """Return the totals or means of rows by group, like `MetaLearner.predict_totals`; row i is row ``order[i]`` of the query."""
+    n, name = len(order), by if isinstance(by, str) else "by"
+    if name in COLUMNS:
+        raise ValueError(f"by: {name!r} is also the name of a column of the result; rename it")
+    grouping = group_rows(column_of(query, "by", by), n, "by")
+    units = check_row_values("weights", column_of(query, "weights", weights), n)
+    units = np.ones(n) if units is None else units[order]
+    group, G = np.asarray(grouping.codes, np.intp)[order], len(grouping.labels)
+    add = adding(group, G, np.ones(n))
+    scale = add @ units if is_mean else np.ones(G)
+    if not scale.all():
+        empty = name_some(native(grouping.labels[scale == 0]))
+        raise ValueError(
+            f"weights: all are zero where {name} is {empty}, so there is no mean; drop these rows"
+        )
+    prediction, tail = add @ (units * rows.mean), 0.5 - 0.5 * coverage
+    if rows.is_gaussian:
+        std = np.sqrt(rows.variances(group, G, units))
+        half_width = NormalDist().inv_cdf(1.0 - tail) * std
+        lower, upper = prediction - half_width, prediction + half_width
+    else:
+        draws = rows.draw(n_draws, rng, units, add)
+        std, (lower, upper) = draws.std(axis=0), np.quantile(draws, [tail, 1.0 - tail], axis=0)
+    table = {} if by is None else {name: grouping.labels}
+    table |= dict(zip(COLUMNS, np.array([prediction, lower, upper, std]) / scale, strict=True))
+    if isinstance(query, TaskSet):
+        return as_records(table)
+    return nw.from_dict(
+        table, native_namespace=nw.get_native_namespace(read_frame(query, "query"))
+    ).to_native()

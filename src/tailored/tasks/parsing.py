@@ -1,0 +1,163 @@
+"""Parse formulas such as "score ~ hours * kind + (hours | school)".
+
+formulaic parses the terms and decides which indicators of categories are redundant. It evaluates nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple, NoReturn
+
+from .._utils.validation import name_some
+from .encoding import ColumnEncoding, Encoding, TaskColumns
+from .formula import FUNCTIONS, Array, Formula, evaluate
+
+#: Matches (columns | task) and (columns || task); the columns may have two levels of parentheses.
+_BAR = re.compile(r"\(((?:[^()|]|\((?:[^()]|\([^()]*\))*\))*)\|(\|?)([^()|]*)\)")
+#: The placeholder of these terms among the fixed effects.
+_PLACE = "_random_effects"
+
+
+class ParsedFormula(NamedTuple):
+    """The parts of a formula, before it is applied to a table; the terms are objects of formulaic."""
+
+    text: str
+    target: str
+    task: TaskColumns
+    fixed: Any
+    random: list[Any]
+    is_diagonal: bool
+    columns: list[str]  # columns of the table, without the task and the target
+    categorical: set[str]  # columns inside C()
+
+    @property
+    def has_intercept(self) -> bool:
+        return "1" in self.fixed
+
+    def apply(self, encoding: Encoding, X: Array) -> tuple[Encoding, Array]:
+        """Return the encoding with the formula, and the columns of the formula; ``X`` are the encoded columns."""
+        if encoding.levels:  # fixed effects are not shrunk, however many categories there are
+            encoding, X = encoding.with_indicators(X)
+        fixed, *random = (tuple(_columns(terms, encoding.features)) for terms in (self.fixed, *self.random))
+        formula = Formula(
+            self.text,
+            fixed,
+            tuple(":".join(factors) for part in random for factors in part),
+            "diagonal" if self.is_diagonal else "full",
+            self.has_intercept,
+            any("1" in terms for terms in self.random),
+        )
+        if others := set(formula.varying) - set(formula.names):
+            advice = "Add it to them; for categories k, write (k | g) instead of (0 + k | g)"
+            found = f"{name_some(sorted(others))} varies and is not among the fixed effects"
+            _refuse(self.text, f"{found}. {advice}")
+        encoding = replace(encoding, formula=formula)
+        return encoding, encoding.design(X)
+
+
+def parse(text: str) -> ParsedFormula:
+    """Return the parts of a formula; raise ValueError for what this package does not have."""
+    if not isinstance(text, str) or text.count("~") != 1:
+        raise ValueError(f"formula: expected a string such as 'y ~ x + (x | g)', got {text!r}.")
+    left, right = text.split("~")
+    target, bars = left.strip().strip("`"), _BAR.findall(right)
+    if not target or re.search(r"[(+*/]", target):
+        advice = "Make the target a column; for successes and failures, make two rows, with frequency_weight"
+        _refuse(text, f"{target!r} is not a column. {advice}")
+    if not bars or "|" in _BAR.sub("", right):
+        _refuse(text, "the task and the columns that vary must be in parentheses, as in (1 | g) or (x | g)")
+    group, *others = dict.fromkeys(group.strip() for *_, group in bars)
+    if others:
+        crossed = f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
+        _refuse(text, f"there are two groups, {group!r} and {others[0]!r}. For crossed groups, use {crossed}")
+    if "/" in group:
+        outer, pair = group.split("/")[0].strip(), group.replace("/", ":")
+        _refuse(text, f"{group!r} is nested. Write {outer} + (1 | {pair}); effects of {outer} are then fixed")
+    fixed, *random = _read(text, [_BAR.sub(f" {_PLACE} ", right), *(columns for columns, *_ in bars)])
+    if [str(term) for term in fixed if _PLACE in str(term)] != [_PLACE]:
+        _refuse(text, f"the term of {group!r} must be added with +")
+    if not all(random) or (len(bars) > 1 and max(map(len, random)) > 1):
+        _refuse(text, f"write one term (x | {group}) with all columns that vary, or (1 | {group})")
+    if "1" not in fixed and any("1" in terms for terms in random):
+        _refuse(text, "a random intercept needs a fixed one. Remove '0 +' or '- 1', or write (0 + x | g)")
+    plain, categorical = _used(text, [term for terms in (fixed, *random) for term in terms])
+    if both := plain & categorical:
+        _refuse(text, f"{name_some(sorted(both))} is also in C(). Make it another column there")
+    names = tuple(name.strip().strip("`") for name in group.split(":"))
+    return ParsedFormula(
+        text,
+        target,
+        names if len(names) > 1 else names[0],
+        fixed,
+        random,
+        len(bars) > 1 or bool(bars[0][1]),
+        sorted(plain | categorical),
+        categorical,
+    )
+
+
+def _read(text: str, parts: Sequence[str]) -> list[Any]:
+    """Return the terms of each part of a formula."""
+    try:
+        from formulaic import Formula as Terms
+        from formulaic.errors import FormulaicError
+    except ImportError as error:
+        advice = "Install it with python -m pip install '.[formula]' in a checkout."
+        raise ImportError(f"formula: formulaic is not installed. {advice}") from error
+    try:
+        return [Terms(part) for part in parts]
+    except (FormulaicError, SyntaxError) as error:
+        _refuse(text, f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}")
+
+
+def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
+    """Return the columns of the table that terms use, without and with C(), and make all factors names to look up."""
+    plain: set[str] = set()
+    categorical: set[str] = set()
+    for term, factor in ((each, factor) for each in terms if str(each) != "1" for factor in each.factors):
+        kind, name = factor.eval_method.value, _column(factor.expr)
+        if kind == "literal":
+            _refuse(text, f"{str(term)!r} has a number. Leave it out, or write I() for arithmetic")
+        elif kind == "lookup":
+            plain.add(name)
+        elif name != factor.expr:
+            categorical.add(name)
+        else:
+            nodes = ast.walk(ast.parse(name))
+            names = {node.id for node in nodes if isinstance(node, ast.Name)} - {"np", *FUNCTIONS}
+            evaluate(name, dict.fromkeys(names, 1.0))
+            plain |= names
+        factor.eval_method = "lookup"
+    return plain - {_PLACE}, categorical
+
+
+def _column(expression: str) -> str:
+    """Return x for C(x), and other expressions unchanged."""
+    return re.sub(r"^C\((\w+)\)$", r"\1", expression)
+
+
+def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[str, ...]]:
+    """Yield the factors of each column of these terms; formulaic leaves out redundant indicators."""
+    import pandas
+
+    categories = {column.name: column.categories for column in features if column.kind == "categorical"}
+    row: dict[str, Any] = {"1": [1.0]}
+    for factor in (factor for term in terms for factor in term.factors):
+        known = categories.get(_column(factor.expr))
+        row[factor.expr] = [1.0] if known is None else pandas.Categorical(known[:1], known)
+    for part in terms.get_model_matrix(pandas.DataFrame(row)).model_spec.structure:
+        for scoped in part.scoped_terms:
+            choices = []
+            for factor in reversed(list(scoped.factors)):  # the first factor varies fastest, as in R
+                name = _column(factor.factor.expr)
+                known = categories[name][bool(factor.reduced) :] if name in categories else None
+                choices.append([name] if known is None else [f"{name}={category}" for category in known])
+            yield from (column[::-1] for column in product(*choices) if column and column != (_PLACE,))
+
+
+def _refuse(text: str, reason: str) -> NoReturn:
+    raise ValueError(f"formula: {' '.join(text.split())!r}: {reason}.")

@@ -1,0 +1,217 @@
+"""`sample` and `predict_totals`: tables of three libraries and task sets, weights, classes and counts, and errors."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy.special import expit
+
+from folds import few_folds
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, IndependentLearner, TaskSet
+from tailored.gaussian.serial import SerialGaussian
+
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
+FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+COLUMNS = ["prediction", "lower", "upper", "std"]
+
+
+def draw(seed, n_tasks, n, prefix="u"):
+    """Return rows of all tasks in any order, with targets of three kinds, regions, and numbers of people."""
+    rng = np.random.default_rng(seed)
+    of = rng.permutation(np.repeat(np.arange(n_tasks), n))
+    x, age = rng.normal(size=len(of)), rng.normal(size=n_tasks)
+    f = (0.3 + 0.3 * rng.normal(size=n_tasks))[of] * x + (0.5 * age + 0.5 * rng.normal(size=n_tasks))[of]
+    return pd.DataFrame({
+        "user": [f"{prefix}{t}" for t in of],
+        "region": np.array(["north", "south", "west"])[of % 3],
+        "people": rng.integers(1, 50, len(of)),
+        "age": age[of],
+        "x": x,
+        "rating": f + 0.5 * rng.normal(size=len(of)),
+        "count": rng.poisson(np.exp(f)),
+        "bought": np.where(rng.random(len(of)) < expit(f), "yes", "no"),
+    })  # fmt: skip
+
+
+TRAIN, NEW = draw(0, 40, 8), draw(1, 6, 7, "new")
+PLACE = NEW.groupby("user").cumcount()
+SUPPORT, QUERY = NEW[PLACE < 3], NEW[PLACE >= 3].drop(columns=["rating", "count", "bought"])
+
+
+def tasks_of(table, target="rating"):
+    return TaskSet.from_frame(table, task="user", target=target, features=["x"], side_columns=["age"])
+
+
+@cache
+def fitted(target="rating"):
+    if target == "bought":
+        return EmpiricalBayesClassifier().fit(tasks_of(TRAIN, target))
+    learner = few_folds().set_params(loss="poisson" if target == "count" else "squared")
+    return learner.fit(tasks_of(TRAIN, target))
+
+
+def test_draws_have_the_moments_of_the_predicted_rows():
+    learner = fitted()
+    draws = learner.sample(QUERY, SUPPORT, n_draws=4000, random_state=0)
+    predicted = learner.predict_tasks(QUERY, SUPPORT)
+    assert draws.shape == (4000, len(QUERY))
+    error = predicted["std"].to_numpy() / np.sqrt(4000)
+    assert (np.abs(draws.mean(axis=0) - predicted["prediction"]) < 5 * error).all()
+    np.testing.assert_allclose(draws.std(axis=0), predicted["std"], rtol=0.2)  # those of rows are calibrated
+    np.testing.assert_array_equal(draws, learner.sample(QUERY, SUPPORT, n_draws=4000, random_state=0))
+    assert not np.array_equal(*(learner.sample(QUERY, SUPPORT, n_draws=1) for _ in range(2)))
+    # The order of the rows of the query does not matter.
+    mixed = QUERY.sample(frac=1, random_state=1)
+    again = learner.sample(mixed, SUPPORT, n_draws=4000, random_state=0).mean(axis=0)
+    expected = learner.predict_tasks(mixed, SUPPORT)["prediction"]
+    assert (np.abs(again - expected) < 5 * error.max()).all()
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_totals_of_a_column(library):
+    learner, query = fitted(), FRAMES[library](QUERY.to_dict("list"))
+    found = learner.predict_totals(query, SUPPORT, by="region")
+    assert type(found) is type(query)
+    table = pd.DataFrame(found.to_pandas() if library != "pandas" else found)
+    assert list(table.columns) == ["region", *COLUMNS]
+    assert table["region"].tolist() == QUERY["region"].drop_duplicates().tolist()
+    rows = learner.predict_tasks(QUERY, SUPPORT)["prediction"].groupby(QUERY["region"]).sum()
+    np.testing.assert_allclose(table["prediction"], rows[table["region"]])
+    np.testing.assert_allclose(table["upper"] - table["prediction"], 1.6448536 * table["std"])
+    np.testing.assert_allclose(table["prediction"] - table["lower"], 1.6448536 * table["std"])
+
+
+@pytest.mark.parametrize("target", ["rating", "count", "bought"])
+def test_totals_are_those_of_draws(target):
+    learner, options = fitted(target), {"n_draws": 4000, "random_state": 1}
+    draws = learner.sample(QUERY, SUPPORT, **options)
+    found = learner.predict_totals(QUERY, SUPPORT, by="region", **options)
+    regions, tolerance = pd.factorize(QUERY["region"])[0], 0.15 if target == "rating" else 0.05
+    for g, row in found.iterrows():
+        totals = draws[:, regions == g].sum(axis=1)
+        assert abs(row["prediction"] - totals.mean()) < 0.1 * totals.std()
+        np.testing.assert_allclose(row["std"], totals.std(), rtol=tolerance)
+        bounds = np.quantile(totals, [0.05, 0.95])
+        np.testing.assert_allclose(row[["lower", "upper"]].astype(float), bounds, atol=0.3 * totals.std())
+    if target != "rating":
+        assert np.isin(draws, [0, 1]).all() if target == "bought" else (draws == np.round(draws)).all()
+
+
+@pytest.mark.parametrize("target", ["rating", "count", "bought"])
+def test_weights_are_numbers_of_units(target):
+    # A row that stands for two units has the total of two equal rows.
+    learner, twice = fitted(target), pd.concat([QUERY, QUERY], ignore_index=True)
+    options = {"n_draws": 4000, "by": "user"}
+    expected = learner.predict_totals(twice, SUPPORT, **options)
+    found = learner.predict_totals(QUERY.assign(two=2), SUPPORT, weights="two", **options)
+    exact = {"rtol": 1e-9}
+    np.testing.assert_allclose(found["prediction"], expected["prediction"], **exact)
+    np.testing.assert_allclose(
+        found["std"], expected["std"], **exact if target == "rating" else {"rtol": 0.07}
+    )
+    mean = learner.predict_totals(
+        QUERY, SUPPORT, weights=np.full(len(QUERY), 2.0), statistic="mean", **options
+    )
+    n_units = 2.0 * QUERY.groupby("user").size()[found["user"]].to_numpy()
+    for name in COLUMNS:
+        np.testing.assert_allclose(mean[name] * n_units, found[name], **exact)
+    # The noise of many units averages out, the coefficients of a task do not.
+    narrow, many = (
+        learner.predict_totals(QUERY, SUPPORT, weights=np.full(len(QUERY), w), statistic="mean", **options)[
+            "std"
+        ]
+        for w in (1e8, 1e9)
+    )
+    assert (narrow < 0.9 * mean["std"]).all()
+    np.testing.assert_allclose(narrow, many, rtol=1e-6 if target == "rating" else 0.07)
+
+
+def test_task_sets_have_structured_arrays():
+    query, support = tasks_of(QUERY.assign(rating=0.0)), tasks_of(SUPPORT)
+    found = fitted().predict_totals(query, support, by="task")
+    expected = fitted().predict_totals(QUERY, SUPPORT, by="user")
+    assert found.dtype.names == ("task", *COLUMNS)
+    assert found["task"].tolist() == expected["user"].tolist()
+    np.testing.assert_allclose(found["std"], expected["std"])
+    everything = fitted().predict_totals(query, support)
+    assert everything.dtype.names == tuple(COLUMNS)
+    np.testing.assert_allclose(everything["prediction"], found["prediction"].sum())
+    # All tasks share the errors of the fixed effects.
+    assert everything["std"][0] > np.sqrt((found["std"] ** 2).sum())
+    for name, column in (("by", "region"), ("weights", "people")):
+        with pytest.raises(ValueError, match=f"{name}: a TaskSet has no column '{column}'; pass an array"):
+            fitted().predict_totals(query, support, **{name: column})
+
+
+def test_exposure_multiplies_rates():
+    table = TRAIN.assign(years=2.0)
+    tasks = TaskSet.from_frame(
+        table, task="user", target="count", features=["x"], side_columns=["age"], exposure="years"
+    )
+    learner = few_folds().set_params(loss="poisson").fit(tasks)
+    one, ten = (
+        learner.sample(
+            QUERY.assign(years=years), SUPPORT.assign(years=2.0), n_draws=4000, random_state=0
+        ).mean()
+        for years in (1.0, 10.0)
+    )
+    np.testing.assert_allclose(ten / one, 10.0, rtol=0.05)
+
+
+def test_training_tasks_need_their_rows():
+    learner, query = fitted(), TRAIN[::5]
+    with pytest.raises(ValueError, match=r"support: training task 'u.* has no rows here, which sample needs"):
+        learner.sample(query)
+    found = learner.predict_totals(query, TRAIN, by="user", statistic="mean")
+    rows = learner.predict_tasks(query)["prediction"].groupby(query["user"]).mean()
+    np.testing.assert_allclose(found["prediction"], rows[found["user"]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "land"}, "by: the frame has no column 'land'"),
+        ({"by": np.zeros(3)}, "by has 3 labels, but X has 24 rows"),
+        ({"by": "std"}, "by: 'std' is also the name of a column of the result"),
+        ({"weights": "persons"}, "weights: the frame has no column 'persons'"),
+        ({"weights": np.full(24, -1.0)}, "weights: row 0 has -1"),
+        ({"weights": "region"}, "weights: expected a number for each row"),
+        ({"weights": np.zeros(24), "statistic": "mean"}, "weights: all are zero"),
+        ({"statistic": "median"}, "statistic"),
+        ({"coverage": 90}, "coverage"),
+        ({"n_draws": 1}, "n_draws"),
+    ],
+)
+def test_wrong_arguments_are_named(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        fitted().predict_totals(QUERY.assign(std=1.0), SUPPORT, **options)
+
+
+def with_prior(**changes):
+    """Return the fitted learner with another prior."""
+    learner = EmpiricalBayesLearner()
+    learner.__dict__.update(fitted().__dict__)
+    learner.prior_ = replace(learner.prior_, **changes)
+    return learner
+
+
+def test_learners_without_a_joint_distribution():
+    tasks = TaskSet(
+        *(np.random.default_rng(0).normal(size=s) for s in ((40, 2), 40)), np.repeat(np.arange(8), 5)
+    )
+    query = tasks.replace(labels=np.arange(8) + 100)
+    with pytest.raises(ValueError, match="sample: not supported for the RepresentationPrior of Independent"):
+        IndependentLearner().fit(tasks).sample(query)
+    with pytest.raises(
+        ValueError, match="predict_totals: not supported for noise that is correlated in time"
+    ):
+        with_prior(response=SerialGaussian()).predict_totals(QUERY, SUPPORT)
+    with pytest.raises(ValueError, match=r"predict_totals: the model predicts the 0\.9 quantile"):
+        with_prior(quantile=0.9).predict_totals(QUERY, SUPPORT)
+    with pytest.raises(ValueError, match="query: it has no rows"):
+        fitted().sample(QUERY[:0], SUPPORT)
