@@ -201,7 +201,13 @@ def test_constant_columns_of_arrays_are_those_of_fit():
             {"size": lambda f: f["g"] * 2.0},
             r"fit: constant within every task: size. To make .*, use side_columns=\['size'\]",
         ),
-        (20, {"row": lambda f: range(len(f))}, "column 'row' holds 120 integers, all different"),
+        (20, {"row": lambda f: range(len(f))}, "column 'row' holds 120 different integers in 120 rows"),
+        (
+            20,
+            {"row": lambda f: np.arange(len(f)) % 115},
+            "column 'row' holds 115 different integers in 120 rows",
+        ),
+        (8, {"one\x1b": 3.0}, "fit: constant in all rows, so without effect: one�"),
     ],
 )
 def test_data_that_do_not_identify_effects_are_reported(n_tasks, columns, message):

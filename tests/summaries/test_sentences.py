@@ -100,6 +100,14 @@ def test_formula_of_lme4(with_category, structure, formula, monkeypatch):
     assert lme4_formula(FittedModel.of(with_category), with_category) == formula
 
 
+def test_html_has_no_control_characters():
+    table = frame().rename(columns={"hours spent": "hours\x1b[2J"})
+    shown = fit(table).summary()
+    for text in (shown._repr_html_(), shown.tables["effects"].html, str(shown)):
+        assert "hours�[2J" in text
+        assert "\x1b" not in text
+
+
 def test_a_constant_column_is_left_out():
     """All numbers are those without the column; a row to predict may have another value of it."""
     table = frame(slope=1.0)[["school", "hours spent", "score"]]

@@ -313,7 +313,7 @@ def test_second_groupings_are_answered():
         TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
     assert "task=['school', 'class']" in str(seen[0].message)
     assert (len(seen), seen[0].filename) == (1, __file__)
-    with pytest.warns(SecondGroupingWarning, match="column 'row' holds 720 integers, all different"):
+    with pytest.warns(SecondGroupingWarning, match="column 'row' holds 720 different integers in 720 rows"):
         TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
     # Integers that cross the tasks are identifiers only by their names.
     number = np.random.default_rng(1).integers(0, 60, len(frame))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .frames import as_frame
+from .progress import printable
 
 #: Maximum width, in characters, of printed text, of a cell, and of a cell in the first column.
 WIDTH, NAME_WIDTH, FIRST_WIDTH = 80, 24, 36
@@ -98,7 +99,7 @@ class Table:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         title = f"<h4>{escape(self.title)}</h4>" if self.title else ""
         below = f"<p><small>{escape(text)}</small></p>" if text else ""
-        return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        return printable(f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}")
 
 
 def wrap(text: str, indent: str = "", further: str | None = None) -> list[str]:

@@ -18,6 +18,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
+from .progress import printable
+
 #: A seed or a random generator, as scikit-learn takes them, or a generator of NumPy.
 RandomState = int | np.random.RandomState | np.random.Generator | None
 #: A range of predictions (low, high), "train" for that of the training targets, or None.
@@ -356,7 +358,7 @@ def label_array(values: list[Any]) -> np.ndarray:
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the first caller outside this package."""
-    warnings.warn(message, category, stacklevel=outside())
+    warnings.warn(printable(message), category, stacklevel=outside())
 
 
 def outside() -> int:

@@ -11,6 +11,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .._utils.progress import printable
 from .._version import __version__
 from ..displays.base import RC, pyplot
 
@@ -83,7 +84,7 @@ def html_page(title: str, opening: str, sections: Mapping[str, str]) -> str:
         f'<section id="{_slug(heading)}"><h2>{heading}</h2>{content}</section>'
         for heading, content in sections.items()
     )
-    return (
+    return printable(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body>"

@@ -70,7 +70,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         tables = "".join(table.html for table in self.printed_tables.values())
-        return f"<div><h3>{escape(self.title)}</h3>{self.html_text}{tables}</div>"
+        return printable(f"<div><h3>{escape(self.title)}</h3>{self.html_text}{tables}</div>")
 
 
 def summarise(learner: Any, name: str, event: str, sampling: SupportSampling) -> Summary:

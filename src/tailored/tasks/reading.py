@@ -497,8 +497,8 @@ def _by_index(series: Column) -> dict[Any, Any]:
 MISSING = ("error", "drop", "impute")
 #: Number of rows that are searched for a second grouping, and number of rows searched first for constant columns.
 GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
-#: Number of rows above which integers that are all different look like identifiers.
-MANY_ROWS = 100
+#: Number of rows above which integers look like identifiers, if this fraction of them is different.
+MANY_ROWS, ALMOST_ALL = 100, 0.9
 #: If at least this many tasks have two or more rows, columns that are constant within every task are side information.
 MIN_TASKS = 10
 
@@ -718,7 +718,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
     """Warn about features that look like a second grouping: many values, each with several rows in one task.
 
     Each category has an effect, but identifiers within tasks are not predictive for new tasks. Integers are read as numbers,
-    so also warn if they differ in every row, or if the column has a name such as "student_id" or "itemCode".
+    so also warn if they differ in almost every row, or if the column has a name such as "student_id" or "itemCode".
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:
@@ -738,8 +738,8 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
                 f"looks like a second grouping, nested in {task}: each of its {n_values} values appears in one task only. You can "
                 f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or leave the column out of `features`."
             )
-        elif is_integer and n_values == len(data) > MANY_ROWS:
-            message = f"holds {n_values} integers, all different. If they are identifiers of rows, leave it out of `features`."
+        elif is_integer and len(data) > MANY_ROWS and n_values > ALMOST_ALL * len(data):
+            message = f"holds {n_values} different integers in {len(data)} rows. If they are identifiers, leave it out of `features`."
         elif is_integer and _IDENTIFIER.search(column.name):
             advice = "If they are identifiers, make them strings, so that each has an effect, or leave it out of `features`."
             message = f"holds {n_values} different integers and is read as numbers. {advice}"
