@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.mixture import AtomMixture, Mixture
 from tailored.gaussian.serial import SerialGaussian
 from tailored.tasks.rows import Scaling
 
@@ -52,6 +52,16 @@ def test_evidence_of_whitened_rows_is_that_of_the_targets():
         assert found[t] == pytest.approx(
             multivariate_normal(X[at] @ model.means[0], V).logpdf(y[at]), rel=1e-10
         )
+
+
+def test_evidence_with_atoms_is_that_of_their_mixture():
+    tasks = TaskSet.from_frame(panel(0, n_tasks=7), task="g", target="y")
+    statistics = SerialGaussian(0, 1.7, 0.8).statistics(tasks, Scaling.of(tasks, True, centre=True))
+    means = np.random.default_rng(0).normal(size=(4, 3))
+    parts = np.full(4, 0.25), means, np.diag([0.1, 0.3, 0.7])[None], 0.4
+    each = [statistics.posterior(Mixture(np.ones(1), b[None], *parts[2:])).log_evidence for b in means]
+    found = statistics.posterior(AtomMixture(*parts)).log_evidence
+    np.testing.assert_allclose(found, np.logaddexp.reduce(each) - np.log(4.0), rtol=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -315,7 +315,8 @@ class Moments(TaskStatistics):
         origins = np.broadcast_to(centre, (T, d)) if effects is None else centre + effects
         rest = self.shifted(origins)
         gram, cross = np.matmul(B.T, (rest.gram.reshape(-1, d) @ B).reshape(T, d, r)), rest.cross @ B
-        inner = replace(rest, gram=gram[:, :p, :p], cross=cross[:, :p], side=None)
+        # Plain moments: the evidence of whitened rows is corrected once, by the caller.
+        inner = Moments(gram[:, :p, :p], cross[:, :p], rest.square, rest.sizes, None, rest.n_threads)
         found = inner.posterior(single, Want(means=True, covariances=True))
         # With the prior N(v, I), the posterior covariance R is also ∂(posterior mean)/∂v, and G R/σ² = I − R.
         R, mean = found.covariances, found.means[:, 0]
