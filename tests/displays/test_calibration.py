@@ -71,7 +71,7 @@ def test_of_a_classifier_and_of_an_evaluation(n_classes):
         observed = query.y[:, None] == classifier.classes_
         expected = calibration_curve(observed.ravel(), P.ravel(), n_bins=10, strategy="quantile")
     np.testing.assert_allclose([found.prob_true, found.prob_pred], expected)
-    assert ax.get_xlabel() == f"predicted probability of {'3.0' if n_classes == 2 else 'each class'}"
+    assert ax.get_xlabel() == f"predicted probability of {'3' if n_classes == 2 else 'each class'}"
     assert found.counts.sum() == len(query.y) * (1 if n_classes == 2 else 3)
     evaluation = evaluate(tasks, {"tailored": classifier}, supports=[2], n_folds=2)
     drawn = CalibrationDisplay.from_evaluation(evaluation, n_bins=5)

@@ -60,7 +60,8 @@ def test_evidence_with_atoms_is_that_of_their_mixture():
     means = np.random.default_rng(0).normal(size=(4, 3))
     parts = np.full(4, 0.25), means, np.diag([0.1, 0.3, 0.7])[None], 0.4
     each = [statistics.posterior(Mixture(np.ones(1), b[None], *parts[2:])).log_evidence for b in means]
-    found = statistics.posterior(AtomMixture(*parts)).log_evidence
+    atoms = AtomMixture(*parts, parents=parts[2], parent_shares=np.ones((4, 1)))
+    found = statistics.posterior(atoms).log_evidence
     np.testing.assert_allclose(found, np.logaddexp.reduce(each) - np.log(4.0), rtol=1e-9)
 
 

@@ -111,7 +111,7 @@ def maximise_restricted(
 ) -> tuple[Mixture, float | None]:
     """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d).
 
-    The likelihood is None where it is not defined: for a column of zeros, and for maximum likelihood if Γ is shrunk.
+    Maximum likelihood has none (None) if Γ is shrunk.
     """
     totals = tasks.totals()
     squares, known = totals.gram.diagonal(), used_columns(totals.gram)
@@ -150,8 +150,8 @@ def maximise_restricted(
     model = replace(start, means=fixed[None, :d], covariances=W[None], noise=noise)
     if terms:
         model = replace(model, side=side_effects(tasks, terms, fixed[d:]))
-    if not known.all() or (terms and not is_restricted):
+    if terms and not is_restricted:
         return model, None
-    # The prior of z has its own factors of 2π.
-    n_fixed = d if is_restricted else 0
+    # The priors of z and of columns of zeros have their own factors of 2π.
+    n_fixed = int(known.sum()) if is_restricted else 0
     return model, float(-0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi)))
