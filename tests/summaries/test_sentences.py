@@ -112,13 +112,15 @@ def test_a_constant_column_is_left_out():
     """All numbers are those without the column; a row to predict may have another value of it."""
     table = frame(slope=1.0)[["school", "hours spent", "score"]]
     wide = table.assign(year=2026.1)
-    plain = fit(table, varying=[])
+    plain = EmpiricalBayesLearner().fit(TaskSet.from_frame(table, task="school", target="score"))
     with pytest.warns(UserWarning, match="constant in all rows, so without effect: year"):
-        learner = fit(wide, varying=[])
+        learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(wide, task="school", target="score"))
     want, found = plain.summary(), learner.summary()
     assert "Left out of the model, because constant in all rows: year." in found.text
     assert lme4_formula(FittedModel.of(learner), learner) == lme4_formula(FittedModel.of(plain), plain)
     pd.testing.assert_frame_equal(found.to_frame("effects"), want.to_frame("effects"), rtol=1e-6)
+    likelihoods = (each.training_summary_.log_likelihood for each in (learner, plain))
+    np.testing.assert_allclose(*likelihoods, rtol=1e-9)
     assert not learner.prior_.mixture.covariances[0, 1].any()
     np.testing.assert_allclose(
         learner.adapt().predict(pd.DataFrame({"hours spent": [1.0], "year": [2030.0]})),
