@@ -61,7 +61,7 @@ def _weights(prior: MixturePrior, tasks: TensorTasks) -> Tensor:
 def _tensor(value: ArrayLike, like: Tensor) -> Tensor:
     import torch
 
-    return torch.tensor(np.asarray(value), dtype=torch.float64, device=like.device)
+    return torch.tensor(np.ascontiguousarray(value), dtype=torch.float64, device=like.device)
 
 
 def _mean_shifts(
