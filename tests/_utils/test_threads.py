@@ -104,8 +104,8 @@ def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatc
 
     monkeypatch.setattr(learn_module, "learn", in_turn)
     before = warning_filters()
-    fit = partial(EmpiricalBayesLearner(common="auto").fit, X, y, groups=groups)
-    threads = [threading.Thread(target=fit) for _ in range(2)]
+    fits = [partial(EmpiricalBayesLearner(common="auto").fit, X, y, groups=groups) for _ in range(2)]
+    threads = [threading.Thread(target=fit) for fit in fits]
     for thread in threads:
         thread.start()
     for thread in threads:
