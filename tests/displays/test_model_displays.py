@@ -119,7 +119,7 @@ def test_columns_and_tasks_that_do_not_exist(schools):
     columns = r"column: there is no column 'age'. The columns are 'x0', 'x1', '\(intercept\)'."
     with pytest.raises(ValueError, match=columns):
         EffectsDisplay.from_estimator(*schools, "age")
-    with pytest.raises(ValueError, match="labels holds 'nobody', which are not labels of this set"):
+    with pytest.raises(ValueError, match="labels: there is no task 'nobody' in this set"):
         TaskFitDisplay.from_estimator(*schools, "nobody")
 
 

@@ -219,7 +219,7 @@ def test_index_of(tasks):
     assert_array_equal(tasks.index_of(tasks.labels[[3, 0]]), [3, 0])
     assert_array_equal(tasks.index_of(str(tasks.labels[2])), [2])
     with pytest.raises(
-        ValueError, match=r"labels holds 'zz', which are not labels of this set; it has labels such as '"
+        ValueError, match=r"labels: there is no task 'zz' in this set. It has labels such as '"
     ):
         tasks.index_of(["a", "zz"])
     with pytest.raises(ValueError, match=r"'0', '1', '2', '3', '4' and 3 more"):

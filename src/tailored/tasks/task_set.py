@@ -547,8 +547,9 @@ class TaskSet(Fitted):
         positions = positions_of(wanted, self.labels)
         if (positions < 0).any():
             unknown, known = name_some(native(wanted[positions < 0])), name_some(native(self.labels), 3)
-            reason = f"which are not labels of this set; it has labels such as {known}"
-            raise ValueError(f"labels holds {unknown}, {reason}.")
+            raise ValueError(
+                f"labels: there is no task {unknown} in this set. It has labels such as {known}."
+            )
         return positions
 
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
