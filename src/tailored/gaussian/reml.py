@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from ..tasks.rows import Array
 from .em import BATCH_FLOATS, noise_floor
 from .mixture import Mixture
-from .moments import Moments, used_columns
+from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
@@ -42,12 +42,8 @@ class Criterion:
         """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
         v, d = self.varying, self.tasks.n_features
         u, roots = design(self.tasks, self.terms), roots_of(self.terms, d)
-        left, right, square, log_determinant = (
-            np.zeros((u.shape[1] * d,) * 2),
-            np.zeros((u.shape[1], d)),
-            0.0,
-            0.0,
-        )
+        left, right = np.zeros((u.shape[1] * d,) * 2), np.zeros((u.shape[1], d))
+        square = log_determinant = 0.0
         parts = []
         for part in self._blocks():
             some = self.tasks.take(part)
@@ -58,14 +54,9 @@ class Criterion:
             log_determinant += float(np.linalg.slogdet(system)[1].sum())
             shrunk = columns @ P / noise
             A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
-            a = (some.cross - (shrunk @ some.cross[:, v, None])[:, :, 0]) / noise
-            square += (
-                float(
-                    some.square.sum()
-                    - np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise
-                )
-                / noise
-            )
+            cross = some.cross[:, v]
+            a = (some.cross - times(shrunk, cross)) / noise
+            square += float(some.square.sum() - np.vdot(cross, times(P, cross)) / noise) / noise
             left += information_of(u[part], u[part], A)
             right += u[part].T @ a
             parts.append((u[part], A[:, v], a[:, v]))
@@ -80,15 +71,13 @@ class Criterion:
         spread = spread.reshape(u.shape[1], d, u.shape[1], d)
         gradient, used = np.zeros((len(v), len(v))), 0.0
         for some_u, A, a in parts:
-            a = a - np.einsum("tvd,td->tv", A, some_u @ effects)
+            a = a - times(A, some_u @ effects)
             gradient += A[:, :, v].sum(axis=0) - a.T @ a
             if self.is_restricted:
-                D = (
-                    spread[0, :, 0]
-                    if not self.terms
-                    else np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
-                )
-                gradient -= np.einsum("tvd,tde,twe->vw", A, np.broadcast_to(D, (len(A), d, d)), A)
+                D = spread[0, :, 0]
+                if self.terms:
+                    D = np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
+                gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
             used = float(np.sum(covariance * left))
