@@ -74,6 +74,8 @@ SMALLEST_PROBABILITY = 1e-6
 class Baseline(BaseEstimator):
     """Base class of baselines, which are fitted to many tasks and predict rows of new tasks.
 
+    Ridge regressions, boosting and means of tasks do not use weights of rows; the other baselines do.
+
     Parameters
     ----------
     clip : None, "train" or pair (low, high), default=None
@@ -364,9 +366,9 @@ class PooledBoosting(Baseline):
         return np.hstack([self._columns(query), np.repeat(known, query.sizes, axis=0)])
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
-        return (
-            np.asarray(self.model_.predict(self._columns_given(support, query))) if len(query.y) else query.y
-        )
+        if not len(query.y):
+            return query.y
+        return np.asarray(self.model_.predict(self._columns_given(support, query)))
 
 
 class PooledRegression(Baseline):

@@ -489,8 +489,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if coverage is not None:
             check_fraction("coverage", coverage)
         tasks, order, observed, labels = self._read_query(query, support, task, target, side_info, exposure)
-        if not len(order):
-            return reading.prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -501,7 +499,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             adapted = some.without_rows() if observed is None else observed.support_of(some)
             reading.require_side_info(self, adapted, "pass it, or tables that have it")
             parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
-        found = parts[0]
+        found = parts[0] if parts else Predicted(*np.zeros((4, 0)))
         if len(parts) == 2:
             back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
@@ -537,7 +535,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
-        if not hasattr(self, "task_posterior_"):
+        if not hasattr(self, "task_posterior_") or not len(tasks):
             return np.full(len(tasks), -1, dtype=np.intp)
         positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
         if support is not None:
