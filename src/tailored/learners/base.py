@@ -411,8 +411,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if not hasattr(self, "task_posterior_"):
             fitted = "this learner was fitted to more tasks than it stores"
             raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
-        if side_info is not None:
-            reading.refuse_side_info(self)
+        reading.refuse_side_info(self, side_info)
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
@@ -516,8 +515,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
         """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
         check_is_fitted(self, "prior_")
-        if side_info is not None:
-            reading.refuse_side_info(self)
+        reading.refuse_side_info(self, side_info)
         labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
         target = self.columns_in_["target"] if target is None else target
         options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
