@@ -413,12 +413,16 @@ def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np
     return np.asarray(clusters.predict(points), dtype=np.intp)
 
 
+def batches_of(tasks: Tasks) -> list[slice]:
+    """Return batches of tasks whose d x d matrices fit into little memory."""
+    size = max(1, BATCH_FLOATS // tasks.n_features**2)
+    return [slice(start, start + size) for start in range(0, len(tasks), size)]
+
+
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
     """Yield batches of tasks with XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d), where V = σ²I + XWXᵀ, for one component."""
     tasks, model = tasks.gaussian(model)
-    size = max(1, BATCH_FLOATS // tasks.n_features**2)
-    for start in range(0, len(tasks), size):
-        part = slice(start, start + size)
+    for part in batches_of(tasks):
         some = tasks.take(part)
         # σ² XᵀV⁻¹X = G R
         covariances = some.posterior(replace(model, side=None), Want(covariances=True)).covariances

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from ..tasks.rows import Array
-from .em import BATCH_FLOATS, noise_floor
+from .em import batches_of, noise_floor
 from .mixture import Mixture
 from .moments import Moments, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
@@ -42,14 +42,9 @@ class Criterion:
         """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
         v, d = self.varying, self.tasks.n_features
         u, roots = design(self.tasks, self.terms), roots_of(self.terms, d)
-        left, right, square, log_determinant = (
-            np.zeros((u.shape[1] * d,) * 2),
-            np.zeros((u.shape[1], d)),
-            0.0,
-            0.0,
-        )
-        parts = []
-        for part in self._blocks():
+        left, right = np.zeros((u.shape[1] * d,) * 2), np.zeros((u.shape[1], d))
+        square, log_determinant, parts = 0.0, 0.0, []
+        for part in batches_of(self.tasks):
             some = self.tasks.take(part)
             columns = some.gram[:, :, v]
             # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, also for singular W.
@@ -59,13 +54,8 @@ class Criterion:
             shrunk = columns @ P / noise
             A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
             a = (some.cross - (shrunk @ some.cross[:, v, None])[:, :, 0]) / noise
-            square += (
-                float(
-                    some.square.sum()
-                    - np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise
-                )
-                / noise
-            )
+            explained = np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise
+            square += float(some.square.sum() - explained) / noise
             left += information_of(u[part], u[part], A)
             right += u[part].T @ a
             parts.append((u[part], A[:, v], a[:, v]))
@@ -83,11 +73,7 @@ class Criterion:
             a = a - np.einsum("tvd,td->tv", A, some_u @ effects)
             gradient += A[:, :, v].sum(axis=0) - a.T @ a
             if self.is_restricted:
-                D = (
-                    spread[0, :, 0]
-                    if not self.terms
-                    else np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
-                )
+                D = np.einsum("ti,idje,tj->tde", some_u, spread, some_u) if self.terms else spread[0, :, 0]
                 gradient -= np.einsum("tvd,tde,twe->vw", A, np.broadcast_to(D, (len(A), d, d)), A)
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
@@ -96,10 +82,6 @@ class Criterion:
         residual = quadratic - float(prior @ fixed**2)
         along_noise = N - residual - used - float(np.sum(gradient * W))
         return value, gradient, along_noise, fixed
-
-    def _blocks(self) -> list[slice]:
-        size = max(1, BATCH_FLOATS // self.tasks.n_features**2)
-        return [slice(start, start + size) for start in range(0, len(self.tasks), size)]
 
 
 def maximise_restricted(
