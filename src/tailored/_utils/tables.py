@@ -29,7 +29,7 @@ class Table:
     title: str
     columns: Mapping[str, Sequence[Any]]  # strings or numbers
     caption: str = ""
-    percent: Sequence[str] = ()  # columns of fractions that are printed as percentages
+    percent: Sequence[str] = ()  # columns of fractions, printed as percentages; 0 is printed as "not used"
     n_printed: int = MAX_ROWS  # maximum number of printed rows; 0 leaves out the table
     order: Sequence[int] | None = None  # rows by decreasing importance, to select those that are printed
     sentences: str = ""  # name of the last column if it contains sentences, which are wrapped
@@ -122,7 +122,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a number with four significant digits, without an exponent between 1e-4 and 1e6."""
+    """Format a number with four significant digits or as an integer; below 1e-4 and from 1e6 on, with an exponent."""
     if math.isnan(value):
         return ""
     if value != 0 and not 1e-4 <= abs(value) < 1e6:

@@ -160,14 +160,12 @@ class FittedShifts:
     """Shifts, ordered by increasing support size; those without B are zero."""
 
     shifts: Sequence[MeanShift]  # learned from all tasks
-    folds: Sequence[
-        Sequence[MeanShift]
-    ]  # learned from the training tasks of each fold, with the same penalties
+    #: Learned from the training tasks of each fold, with the same penalties.
+    folds: Sequence[Sequence[MeanShift]]
     results: list[dict[str, Any]]  # errors of all candidates
     penalty: float | None = None  # for the largest support size; None without a shift
-    errors: Array | None = (
-        None  # errors of the held-out tasks at the largest support size; None if none was learned
-    )
+    #: Errors of the held-out tasks at the largest support size; None if none was learned.
+    errors: Array | None = None
 
 
 class _Search(NamedTuple):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from ..tasks.rows import Array
-from .em import BATCH_FLOATS, noise_floor
+from .em import batches_of, noise_floor
 from .mixture import Mixture
 from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
@@ -43,9 +43,8 @@ class Criterion:
         v, d = self.varying, self.tasks.n_features
         u, roots = design(self.tasks, self.terms), roots_of(self.terms, d)
         left, right = np.zeros((u.shape[1] * d,) * 2), np.zeros((u.shape[1], d))
-        square = log_determinant = 0.0
-        parts = []
-        for part in self._blocks():
+        square, log_determinant, parts = 0.0, 0.0, []
+        for part in batches_of(self.tasks):
             some = self.tasks.take(part)
             columns = some.gram[:, :, v]
             # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, also for singular W.
@@ -74,9 +73,7 @@ class Criterion:
             a = a - times(A, some_u @ effects)
             gradient += A[:, :, v].sum(axis=0) - a.T @ a
             if self.is_restricted:
-                D = spread[0, :, 0]
-                if self.terms:
-                    D = np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
+                D = np.einsum("ti,idje,tj->tde", some_u, spread, some_u) if self.terms else spread[0, :, 0]
                 gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
@@ -85,10 +82,6 @@ class Criterion:
         residual = quadratic - float(prior @ fixed**2)
         along_noise = N - residual - used - float(np.sum(gradient * W))
         return value, gradient, along_noise, fixed
-
-    def _blocks(self) -> list[slice]:
-        size = max(1, BATCH_FLOATS // self.tasks.n_features**2)
-        return [slice(start, start + size) for start in range(0, len(self.tasks), size)]
 
 
 def maximise_restricted(

@@ -184,7 +184,11 @@ class ResponseRows(RowStatistics):
         component equals that of expectation propagation.
         """
         precisions, targets, evidence = self.gaussian_rows(model)
-        return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads), evidence
+        return self.sites_of(precisions, targets), evidence
+
+    def sites_of(self, precisions: Array, targets: Array) -> Sites:
+        """Return the second moments of the sites that `gaussian_rows` returned."""
+        return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads)
 
     def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float]:
         """Return the precisions (N,) and the targets (N,) of the sites of `site_moments`, and the log evidence per task."""

@@ -57,9 +57,8 @@ class Structure(ABC):
     """The structure of the prior of the coefficients."""
 
     kind: ClassVar[str]
-    has_mean: ClassVar[bool] = (
-        True  # whether the prior mean and the effects of side information are estimated
-    )
+    #: Whether the prior mean and the effects of side information are estimated.
+    has_mean: ClassVar[bool] = True
     is_refined: ClassVar[bool] = True  # whether EM over the sums of all tasks improves a fit to a sample
 
     n_components: int = field(default=1, kw_only=True)
@@ -87,7 +86,7 @@ class Structure(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return the kind, and the attributes that differ from their defaults."""
+        """Return the kind, and the attributes that are not None, zero or "full"."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"kind": self.kind} | {k: v for k, v in values.items() if v not in (None, 0.0, "full")}
 

@@ -138,7 +138,9 @@ def read(
         if isinstance(learner.loss_, MarginLoss):
             X = X.replace(y=_as_signs(learner, class_labels(X), reset=reset))
         return check_tasks(learner, X, reset=reset)
-    if reset and y is None:
+    if not reset:
+        refuse_side_info(learner, side_info)
+    elif y is None:
         raise ValueError(WITHOUT_Y)
     y = _as_signs(learner, y, reset=reset)
     encoding = None if reset else learner.encoding_
@@ -165,12 +167,13 @@ def _check_names_of_rows(
 
 def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
     """Return a task without rows for each row of side information: of an array, of a frame, or of a mapping by label."""
-    values = side_info
+    refuse_side_info(learner, side_info)
+    values, labels = side_info, []
     if isinstance(side_info, Mapping):
         labels = list(side_info)
     elif hasattr(side_info, "index") and not callable(side_info.index):
         labels = list(side_info.index)  # of pandas
-    else:
+    elif side_info is not None:
         values = side_info if is_frame(side_info) else np.asarray(side_info)
         labels = list(range(len(values)))
     if not labels:
@@ -320,9 +323,9 @@ def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> Non
         raise ValueError(f"The feature names should match those that were passed during fit: {found}")
 
 
-def refuse_side_info(learner: Learner) -> None:
-    """Raise ValueError if the learner was fitted without side information."""
-    if not learner.n_side_info_in_:
+def refuse_side_info(learner: Learner, side_info: SideInfoLike) -> None:
+    """Raise ValueError if there is side information, but the learner was fitted without it."""
+    if side_info is not None and not learner.n_side_info_in_:
         raise ValueError("side_info: this learner was fitted without side information; leave it out here")
 
 
@@ -451,8 +454,7 @@ def read_one_task(
     **row_values: ValuesLike,
 ) -> TaskSet:
     """Return a set of one task, which may have no rows."""
-    if side_info is not None:
-        refuse_side_info(learner)
+    refuse_side_info(learner, side_info)
     if not row_values and (task := _valid_task(learner, X, y, side_info)) is not None:
         return task
     if X is not None and (isinstance(X, TaskSet) or not _has_no_rows(X, learner.n_features_in_, y)):

@@ -224,7 +224,7 @@ class Trajectory:
     def advance(
         self, batch: StreamBatch, surrogate: Surrogate, callback: Callback | None = None
     ) -> Trajectory:
-        """Take one projected step per task of ``batch``, in place.  Return self, because a worker process updates a copy."""
+        """Take one projected step per task of ``batch``, in place, and return self."""
         if self.failure is None:
             try:
                 with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):

@@ -38,11 +38,9 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         names = list_some((model.columns[j] for j in model.constant), MAX_NAMED)
         yield f"Left out of the model, because constant in all rows: {names}."
     if training is not None and training.log_likelihood is not None:
-        how, what = (
-            ("REML", "restricted log likelihood")
-            if learner.reml
-            else ("maximum likelihood", "log likelihood")
-        )
+        how, what = "maximum likelihood", "log likelihood"
+        if learner.reml:
+            how, what = "REML", "restricted log likelihood"
         yield f"Estimated by {how}; the {what} is {training.log_likelihood:.6g}."
     if isinstance(prior.response, SerialGaussian):
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)

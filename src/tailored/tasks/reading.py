@@ -1,4 +1,4 @@
-"""Read labels, side information and long tables, and return predictions as a table."""
+"""Read labels, side information and long tables."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     strings = factorize(groups)
-    labels = read_labels(groups, "groups") if strings is None else strings[0]
+    labels = read_labels(groups, name) if strings is None else strings[0]
     if len(labels) != n_rows:
         raise ValueError(f"{name} has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
     if strings is None:
@@ -121,7 +121,7 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
             numbers = (known.setdefault(label, len(known)) for label in native(labels))
             codes = np.fromiter(numbers, np.int64, len(labels))
         except TypeError as error:
-            raise TypeError(f"groups must hold hashable labels, such as strings: {error}.") from None
+            raise TypeError(f"{name} must hold hashable labels, such as strings: {error}.") from None
         refuse_other_spelling(list(known), list(known))
         grouping = Grouping(codes, label_array(list(known)), _first_rows(codes, len(known)))
     if grouping.labels.dtype.kind not in "biuU":
@@ -517,8 +517,9 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
     may_be_zero = name in ("frequency_weight", "weights")
     bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
-        row, allowed = int(np.argmax(bad)), f"all must be positive and at most {MAX_ROW_VALUE:g}"
-        raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}. Drop rows with zero.")
+        row, least = int(np.argmax(bad)), "at least 0" if may_be_zero else "positive"
+        allowed = f"all must be {least} and at most {MAX_ROW_VALUE:g}. Drop the other rows."
+        raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}")
     return array
 
 
