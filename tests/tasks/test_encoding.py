@@ -522,6 +522,8 @@ def test_one_category_or_missing_is_an_indicator():
     assert tasks.encoding.feature_names.tolist() == ["x", "paid=missing"]
     np.testing.assert_array_equal(tasks.X[:, 1], frame["paid"].isna())
     assert tasks.encoding.features[1].text() == "paid=missing (reference: yes)"
+    with pytest.raises(ValueError, match=r"Input X, column 'paid', contains NaN: row \d+ .* Drop those rows"):
+        TaskSet.from_frame(frame, task="g", target="y")
     again = TaskSet.from_frame(frame[1:3], task="g", target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X[:, 1], 0.0)
 
