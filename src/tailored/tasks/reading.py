@@ -658,6 +658,8 @@ class LongTable:
         for n_rows in (FIRST_ROWS, len(data)):  # most columns vary within the first tasks
             part = data.head(n_rows)
             labelled, _ = complete_rows(part, task, None, ())
+            if not labelled.any():
+                return []
             part = part if labelled.all() else part.filter(labelled.tolist())
             codes, _, first = grouping = group_tasks(part, self.task)
             columns = {name: side_column(part[name]) for name in names}
