@@ -271,6 +271,15 @@ def test_one_fit_to_counts_of_any_size(name, mean):
     np.testing.assert_allclose(b, np.log(y.mean() / 2.0), rtol=1e-4)
 
 
+def test_a_code_that_the_kernels_do_not_know_is_an_error():
+    rows, model = environment("poisson", np.ones((1, 1, 1)), [3, 3])
+    with (
+        patch.object(type(rows.response), "code", 3),
+        pytest.raises(ValueError, match="response with the code 3"),
+    ):
+        rows.posterior(model)
+
+
 def test_a_pooled_fit_without_rows_is_zero():
     nothing = np.zeros(0)
     for name in ("poisson", "negative_binomial"):

@@ -22,8 +22,8 @@ def frame(n_tasks=40, n_rows=6, slope=0.0, seed=0):
     return pd.DataFrame({"school": school, "hours spent": hours, "track": track, "score": score})
 
 
-def fit(table, **options):
-    tasks = TaskSet.from_frame(table, task="school", target="score")
+def fit(table, target="score", **options):
+    tasks = TaskSet.from_frame(table, task="school", target=target)
     return EmpiricalBayesLearner(common="linear", **options).fit(tasks)
 
 
@@ -101,8 +101,9 @@ def test_formula_of_lme4(with_category, structure, formula, monkeypatch):
 
 
 def test_html_has_no_control_characters():
-    table = frame().rename(columns={"hours spent": "hours\x1b[2J"})
-    shown = fit(table).summary()
+    table = frame().rename(columns={"hours spent": "hours\x1b[2J", "score": "a\n\x00"})
+    shown = fit(table, "a\n\x00").summary()
+    assert shown.title.endswith("rows of a��, 3 features")
     for text in (shown._repr_html_(), shown.tables["effects"].html, str(shown)):
         assert "hours�[2J" in text
         assert "\x1b" not in text

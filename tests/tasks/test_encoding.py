@@ -317,7 +317,7 @@ def test_second_groupings_are_answered():
         TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
     # Integers that cross the tasks are identifiers only by their names.
     number = np.random.default_rng(1).integers(0, 60, len(frame))
-    for name in ("student_id", "ID", "itemCode", "room number", "studentId"):
+    for name in ("student_id", "ID", "itemCode", "room number", "studentId", "patient"):
         with pytest.warns(
             SecondGroupingWarning, match=f"column '{name}' holds 60 different integers and is read"
         ):
@@ -326,6 +326,8 @@ def test_second_groupings_are_answered():
         warnings.simplefilter("error")
         for name in ("paid", "year", "score", "grid", "number_of_rooms", "decode"):
             TaskSet.from_frame(frame.assign(**{name: number}), features=["x", name], **roles)
+        income = np.random.default_rng(2).integers(10_000, 90_000, len(frame))
+        TaskSet.from_frame(frame.assign(income=income), features=["x", "income"], **roles)
         TaskSet.from_frame(frame.assign(room_id=number % 20), features=["x", "room_id"], **roles)
         TaskSet.from_frame(frame, features=["x", "age", "teacher", "city"], **roles)
         TaskSet.from_frame(frame, task=["school", "class"], target="y", features=["x", "age"])
@@ -522,6 +524,8 @@ def test_one_category_or_missing_is_an_indicator():
     assert tasks.encoding.feature_names.tolist() == ["x", "paid=missing"]
     np.testing.assert_array_equal(tasks.X[:, 1], frame["paid"].isna())
     assert tasks.encoding.features[1].text() == "paid=missing (reference: yes)"
+    with pytest.raises(ValueError, match=r"Input X, column 'paid', contains NaN: row \d+ .* Drop those rows"):
+        TaskSet.from_frame(frame, task="g", target="y")
     again = TaskSet.from_frame(frame[1:3], task="g", target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X[:, 1], 0.0)
 

@@ -103,6 +103,10 @@ _INCOMPLETE = (
     "Rows with a missing feature: error (stop) or drop (leave their prediction empty). A model that was fitted with "
     "--missing impute imputes them, unless this is drop."
 )
+_CHECKPOINT = (
+    "Folder in which the same command, given again, finds the rows and statistics of an interrupted fit. For files of 1 GB "
+    "or more."
+)
 _FITTED_TO = "Table that the model was fitted to, or another table with the same columns."
 
 
@@ -128,6 +132,7 @@ def fit(
     missing: Missing = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
+    checkpoint: Annotated[Path | None, typer.Option(metavar="FOLDER", help=_CHECKPOINT)] = None,
     jobs: Jobs = -1,
 ) -> None:
     """Fit a model to a table with many tasks, and write it to a file.
@@ -143,6 +148,8 @@ def fit(
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
+        if checkpoint is not None and not is_large(data):
+            raise UsageError("--checkpoint: only a file of 1 GB or more is read in batches. Leave it out.")
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
         classes = _classes(tasks, loss)
         if classes:
@@ -150,7 +157,8 @@ def fit(
             note(f"target {columns.target!r} has {len(classes)} classes, so a classifier is fitted")
         elif loss in ("squared", "absolute") and (hint := hint_about_target(getattr(tasks, "y", ()))):
             note(f"hint: {with_options(hint)}")
-        learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
+        resumed = {} if checkpoint is None else {"checkpoint": checkpoint}
+        learner.set_params(progress=sys.stderr.isatty()).fit(tasks, **resumed)
         learner.save(out)
         for summary in _summaries(learner).values():
             say("\n".join([summary.title, *(f"  {sentence}" for sentence in summary.text)]))

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
+from .._utils.validation import warn
 from ..tasks.rows import Array
 from .em import batches_of, noise_floor
 from .mixture import Mixture
@@ -125,6 +127,10 @@ def maximise_restricted(
     bounds = [(None, None)] * len(entries[0]) + [(floor, None)]
     options = {"maxfun": EVALUATIONS, "maxiter": EVALUATIONS, "gtol": GRADIENT, "ftol": 1e-13}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    if found.status == 1:
+        stopped = f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
+        advice = "Leave out collinear columns, or list fewer columns in `varying`."
+        warn(f"{stopped}, so they may be inaccurate. {advice}", ConvergenceWarning)
     W, noise = np.zeros((d, d)), float(np.exp(found.x[-1]))
     W[np.ix_(v, v)] = covariance(found.x)[1]
     value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)

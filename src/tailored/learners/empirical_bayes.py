@@ -250,17 +250,17 @@ class EmpiricalBayesLearner(MetaLearner):
             seed = self._seed()
             if isinstance(X, TaskScan):
                 with self._open_scan(X, checkpoint, seed, validation) as source:
-                    self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
+                    self._warn_about(source.reservoir.sample)
             elif is_tensor(X):
                 refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
             else:
                 tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
+                self._fit_tasks(tasks, seed, validation)
                 if groups is not None or isinstance(X, TaskSet):
                     self._warn_about(tasks, self._feature_names)
-                self._fit_tasks(tasks, seed, validation)
         return self
 
     def _warn_about(self, tasks: TaskSet, names: NDArray[Any] | None = None) -> None:

@@ -44,8 +44,12 @@ class HeldOutTasks:
     phis: Array
 
     def error(self, prior: RepresentationPrior, n_jobs: int | None = None) -> float:
-        """Return the mean over tasks of the mean error on their query rows."""
-        found = predictions(self.query, prior.solve(self.support, self.phis, n_jobs))
+        """Return the mean over tasks of the mean error on their query rows; infinity if the weights of a task overflow."""
+        try:
+            weights = prior.solve(self.support, self.phis, n_jobs)
+        except OverflowError:
+            return np.inf
+        found = predictions(self.query, weights)
         return mean_error(prior.loss.error(clipped(found, prior.clip), self.query.y), self.query.offsets)
 
 
