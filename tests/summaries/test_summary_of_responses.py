@@ -80,6 +80,8 @@ def test_sentences_name_the_model_and_the_scale(fitted):
     assert f"All coefficients are {scale}." in text
     assert ("Predictions are probabilities of 'yes'." in text) == (name == "bernoulli")
     assert "noise" not in text
+    # The standard errors agree with glmer and glmmTMB because the variances are estimated, too.
+    assert "std. error: observed information of all parameters." in " ".join(text.split())
 
 
 def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):

@@ -140,6 +140,7 @@ def test_columns_groups_and_fit_are_those_by_hand(formula, frame, short_fits_in_
     assert learner.structure_ == other.structure_
     np.testing.assert_allclose(learner.task_weights_, other.task_weights_, rtol=1e-6, atol=1e-8)
     assert f"Formula of lme4: {formula}." in learner.summary().text
+    assert "selected on the same tasks" not in learner.summary().tables["errors"].caption
 
 
 def test_slopes_without_a_random_intercept(frame):
