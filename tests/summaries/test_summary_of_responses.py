@@ -112,6 +112,22 @@ def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
         np.testing.assert_allclose(deviation, np.sqrt(variance + (variance / std**2 * error) ** 2), rtol=0.02)
 
 
+def test_standard_errors_with_side_information_are_those_with_a_column():
+    """Events are rare, so the mean and the variance of the intercepts are estimated with correlated errors."""
+    rng = np.random.default_rng(0)
+    z, u = rng.integers(0, 2, 300), rng.normal(0.0, 2.0, 300)
+    events = rng.random((300, 4)) < expit(-3.0 + z + u)[:, None]
+    rows = pd.DataFrame({"g": np.repeat(np.arange(300), 4), "z": np.repeat(z - z.mean(), 4)})
+    rows["y"] = events.ravel().astype(int)
+    found = []
+    for columns in ({"features": ["z"]}, {"features": [], "side_columns": ["z"]}):
+        tasks = TaskSet.from_frame(rows, task="g", target="y", **columns)
+        summary = EmpiricalBayesClassifier(varying=[], common="linear").fit(tasks).summary()
+        found.append(summary.tables["effects"].columns["std. error"][-1])
+    assert "side_effects" in summary.tables
+    np.testing.assert_allclose(found[1], found[0], rtol=0.05)
+
+
 def test_ratios_that_overflow_are_empty(frame):
     """With x - 870, the intercept is near 700, the logarithm of the largest number, and its std. error near 30."""
     learner = EmpiricalBayesLearner(varying=[], loss="poisson")

@@ -84,7 +84,7 @@ def effects_table(model: FittedModel) -> Table:
     scale = f"All coefficients are {model.scale.coefficients}. " if model.scale.coefficients else ""
     at_mean = ", at the mean of the side information" if model.mixture.side is not None else ""
     how = "generalised least squares under the estimated covariances"
-    if not model.prior.response.is_gaussian and not at_mean and len(model.varying) <= MOST_DIRECTIONS:
+    if not model.prior.response.is_gaussian and len(model.varying) <= MOST_DIRECTIONS:
         how = "observed information of all parameters"
     caption = (
         f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: {how}. "
