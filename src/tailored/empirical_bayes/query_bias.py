@@ -24,7 +24,7 @@ from .._utils.records import cached_property
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..gaussian.serial import SerialGaussian, SerialMoments
-from ..losses import BoxLoss, DualBox, Loss
+from ..losses import BoxLoss, DualBox, Loss, Squared
 from ..priors.base import products
 from ..priors.mixture import MeanShift, TaskSummary
 from ..tasks.episodes import Episodes, SupportSampling
@@ -194,9 +194,12 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
+    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.  Means of
+    a model whose covariance is given, such as that of a formula, are those of this model.
     """
-    if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
+    is_given = data.settings.covariance is not None and isinstance(data.settings.loss, Squared)
+    is_small = not data.is_wide and len(data) > data.statistics.n_features
+    if is_given or not data.response.is_gaussian or not is_small:
         return FittedShifts((), [()] * len(fits), [])
     sizes = shift_sizes(data.tasks, data.settings.arrival)
     searches = [_select_penalty(data, fits, rows, tick) for rows in sizes]

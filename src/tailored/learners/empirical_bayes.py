@@ -97,7 +97,8 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+        by REML, whose means are not shifted.  None selects it on held-out tasks, and may shrink correlations or use several
+        components.
     reml : bool, default=True
         Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
         whose log likelihoods can be compared between models with different fixed effects.

@@ -41,7 +41,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         how, what = "maximum likelihood", "log likelihood"
         if learner.reml:
             how, what = "REML", "restricted log likelihood"
-        yield f"Estimated by {how}; the {what} is {training.log_likelihood:.6g}."
+        given = " given the correlation of the noise" * isinstance(prior.response, SerialGaussian)
+        yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
     if isinstance(prior.response, SerialGaussian):
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
@@ -55,7 +56,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if prior.reads_side_info and learner.n_side_info_in_:
         yield _describe_side(model, learner)
     if learner.bias_penalty_ is not None:
-        yield "Part of the prior mean was learned on query rows, not in the tables of summary()."
+        yield "Predictions have a shift of the prior mean, learned on query rows. The tables of coefficients do not."
     yield describe_prediction(learner.loss_, event)
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:

@@ -14,6 +14,7 @@ from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..feature_maps import SideVector
 from ..gaussian.serial import SerialGaussian
+from ..gaussian.sites import MOST_DIRECTIONS
 from ..losses import error_name
 from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
@@ -29,7 +30,7 @@ METHODS = {
     TASK_MEAN: "mean of the support rows",
     RIDGE: "each task alone, with the best of 15 penalties",
     POOLED: "one regression for the rows of all tasks",
-    MIXED_MODEL: "full random-effect covariance, with the same side information",
+    MIXED_MODEL: "full random-effect covariance",
 }
 
 
@@ -55,7 +56,7 @@ def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         }
     if getattr(learner, "structure_", None) is not None:
         tables["selection"] = selection_table(model, learner)
-    tables["errors"] = errors_table(model, sampling)
+    tables["errors"] = errors_table(model, learner, sampling)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -81,10 +82,13 @@ def effects_table(model: FittedModel) -> Table:
         "random-effect std": model.random_effect_std[shown].tolist(),
     }
     scale = f"All coefficients are {model.scale.coefficients}. " if model.scale.coefficients else ""
-    at_mean = ", at the mean of the side information" if model.side_columns else ""
+    at_mean = ", at the mean of the side information" if model.mixture.side is not None else ""
+    how = "generalised least squares under the estimated covariances"
+    if not model.prior.response.is_gaussian and len(model.varying) <= MOST_DIRECTIONS:
+        how = "observed information of all parameters"
     caption = (
-        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the "
-        "estimated covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
+        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: {how}. "
+        "random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
     if (r2 := model.r2_of_side_info) is not None:
         columns["R² of side info"] = r2[shown].tolist()
@@ -308,7 +312,7 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
     return Table(title, columns, caption, n_printed=MAX_STRUCTURES)
 
 
-def errors_table(model: FittedModel, sampling: SupportSampling) -> Table:
+def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) -> Table:
     """Tabulate the errors of the tasks that were held out in `fit`; empty if there are none."""
     title, training, prior = "Error on held-out tasks", model.training, model.prior
     if training is None or not np.isfinite(own := training.errors.get(OWN, np.zeros(0))).any():
@@ -319,17 +323,24 @@ def errors_table(model: FittedModel, sampling: SupportSampling) -> Table:
         share = " to ".join(dict.fromkeys(ends))
     caption = (
         f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
-        f"its rows as support ({'first' if sampling.in_order else 'random'}); the model was selected on the same tasks, so "
-        "its error is slightly optimistic. The criterion is the log predictive density, not the error, so a baseline may "
-        "have a lower error."
+        f"its rows as support ({'first' if sampling.in_order else 'random'})"
     )
+    if len(learner.search_results_) > 1:
+        caption += (
+            "; the model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
+            "predictive density, not the error, so a baseline may have a lower error"
+        )
+    caption += "."
     if len(rows) > 1:
         if prior.shared is not None:
             caption += (
                 " All methods have the effects that all tasks share, which were fitted to these tasks, too."
             )
         smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
-        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth}
+        mixed = METHODS[MIXED_MODEL]
+        mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
+        mixed += ", with the same side information" * bool(model.side_columns)
+        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed}
         defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in training.errors)
         caption += (
             " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "

@@ -59,7 +59,7 @@ class Description:
         task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
         target = f", target {encoding.target}" if encoding.target else ""
         features, side = list(_features(tasks)), list(_side_info(tasks))
-        dropped = ", ".join(f"{count:,} rows with {reason}" for reason, count in encoding.dropped)
+        dropped = ", ".join(f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped)
         numbers = [
             f"{len(tasks):,} tasks{task}, {len(tasks.y):,} rows{target}",
             f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
@@ -141,7 +141,8 @@ def data_notes(
         fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
         constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
         if constant:
-            notes.append(f"constant in all rows, so without effect: {list_some(titles[j] for j in constant)}")
+            found = "constant in all rows, so without effect if there is an intercept"
+            notes.append(f"{found}: {list_some(titles[j] for j in constant)}")
         read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
         parts = () if encoding is None else encoding.task_columns
         chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]

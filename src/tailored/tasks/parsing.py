@@ -52,8 +52,8 @@ class ParsedFormula(NamedTuple):
             any("1" in terms for terms in self.random),
         )
         if others := set(formula.varying) - set(formula.names):
-            advice = "Add it to them; for categories k, write (k | g) instead of (0 + k | g)"
-            found = f"{name_some(sorted(others))} varies and is not among the fixed effects"
+            advice = "Add them; for categories k, write (k | g) instead of (0 + k | g)"
+            found = f"the fixed effects lack columns that vary: {name_some(sorted(others))}"
             _refuse(self.text, f"{found}. {advice}")
         encoding = replace(encoding, formula=formula)
         return encoding, encoding.design(X)

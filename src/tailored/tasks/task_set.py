@@ -356,6 +356,8 @@ class TaskSet(Fitted):
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
         advice = "Drop those rows, or fill the values in." if encoding is None else MISSING_ADVICE
+        if encoding is not None and encoding.formula is not None:
+            advice = "Use missing='drop' to drop such rows, or fill the values in."
         check_finite(X, "X", where, None if encoding is None else encoding.source_names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
         check_finite(y if target is None else y[:, None], "y", where, target, advice)
