@@ -202,7 +202,10 @@ def test_more_mistakes():
 def test_a_missing_class_is_a_missing_target(library):
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     frame = make({"g": list("aabb"), "x": [1.0, 2.0, 3.0, 4.0], "y": ["u", "v", None, "u"]})
-    with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'y'\. "):
+    with pytest.raises(
+        ValueError,
+        match=r"Input y contains NaN: task 'b', row 2, column 'y'\. [^.]*\.from_frame\(\.\.\., missing='drop'\)\.$",
+    ):
         TaskSet.from_frame(frame, task="g", target="y")
     assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [0.0, 1.0, 0.0]
 
@@ -213,7 +216,9 @@ def test_missing_values_are_named_or_left_out(library):
     plain |= {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "w": ["u", "v", None, "u", "v", "u"]}
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     whole = {name: [values[i] for i in (0, 2, 4, 5)] for name, values in plain.items()}
-    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. "):
+    with pytest.raises(
+        ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. .*missing='impute'\)\.$"
+    ):
         TaskSet.from_frame(make(whole), task="g", target="y")
     # Cells are counted, and not the two indicators of "w".
     more = {"g": list("aabab"), "y": [1.0, 2.0, 3.0, 4.0, 5.0], "x": [1.0, None, 3.0, 4.0, 5.0]}
@@ -224,7 +229,7 @@ def test_missing_values_are_named_or_left_out(library):
     assert tasks.labels.tolist() == ["a", "b"]
     np.testing.assert_array_equal(tasks.y, [1.0, 5.0, 4.0])
     assert dict(tasks.encoding.dropped) == {"no 'g', the task": 1, "no 'y', the target": 1, "no 'w'": 1}
-    assert "dropped: 1 rows with no 'g', the task" in str(tasks.describe())
+    assert "dropped: 1 row with no 'g', the task" in str(tasks.describe())
 
 
 def test_descriptions():

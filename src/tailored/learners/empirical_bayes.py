@@ -240,8 +240,8 @@ class EmpiricalBayesLearner(MetaLearner):
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
-            has_them = "a scan has its own columns; name them in tailored.scan"
-            refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
+            reason = "a scan has its own columns; name them in tailored.scan"
+            refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info)
             refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
         elif checkpoint is not None:
             raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")

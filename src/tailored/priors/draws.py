@@ -127,7 +127,7 @@ class JointRows:
         """Return the variances of the sums of ``units`` (N,) targets of each row by group, (G,), if they are Gaussian."""
         pair, at = np.unique(self.task * n_groups + group, return_inverse=True)
         task, of = pair // n_groups, pair % n_groups
-        # The coefficients of the sum over the rows of one task in one group.
+        # Sums of the feature rows, for each task and group.
         A = adding(at, len(pair), units) @ self.X
         add = adding(of, n_groups, np.ones(len(of)))
         total = add @ (np.einsum("pd,pdk->pk", A, self.roots[0][task]) ** 2).sum(axis=1)

@@ -14,6 +14,7 @@ from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..feature_maps import SideVector
 from ..gaussian.serial import SerialGaussian
+from ..gaussian.sites import MOST_DIRECTIONS
 from ..losses import error_name
 from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
@@ -83,8 +84,8 @@ def effects_table(model: FittedModel) -> Table:
     scale = f"All coefficients are {model.scale.coefficients}. " if model.scale.coefficients else ""
     at_mean = ", at the mean of the side information" if model.side_columns else ""
     caption = (
-        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the "
-        "estimated covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
+        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: {_source_of_errors(model)}. "
+        "random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
     if (r2 := model.r2_of_side_info) is not None:
         columns["R² of side info"] = r2[shown].tolist()
@@ -108,6 +109,16 @@ def effects_table(model: FittedModel) -> Table:
         caption += ". No std. error: the rows identify the fixed effect only jointly with other columns"
     title = "Fixed effects and random-effect std"
     return Table(title, columns, f"{caption}.", ["R² of side info"], order=_order(model))
+
+
+def _source_of_errors(model: FittedModel) -> str:
+    """Return how the standard errors of the fixed effects are computed; see `tailored.gaussian.errors`."""
+    least_squares = "generalised least squares under the estimated covariances"
+    if model.prior.response.is_gaussian or model.mixture.side is not None:
+        return least_squares
+    if np.linalg.matrix_rank(model.covariance) > MOST_DIRECTIONS:
+        return least_squares
+    return f"observed information of all parameters ({least_squares} if it is not positive definite)"
 
 
 def ratios_table(model: FittedModel) -> Table:

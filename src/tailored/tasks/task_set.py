@@ -86,7 +86,9 @@ class Task(_Fields):
     side_names: list[str] | None = None
 
 
-MISSING_ADVICE = "Use TaskSet.from_frame(..., missing='drop') to drop such rows, or missing='impute' for the training table to impute."
+DROP_ADVICE = "Drop those rows, for example with TaskSet.from_frame(..., missing='drop')."
+#: A missing target cannot be imputed.
+IMPUTE_ADVICE = f"{DROP_ADVICE} To impute them, fit with TaskSet.from_frame(..., missing='impute')."
 
 
 class TaskSet(Fitted):
@@ -353,10 +355,13 @@ class TaskSet(Fitted):
         def where(row: int) -> str:
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
-        advice = "Drop those rows, or fill the values in." if encoding is None else MISSING_ADVICE
-        check_finite(X, "X", where, None if encoding is None else encoding.source_names, advice)
-        target = None if encoding is None or encoding.target is None else [encoding.target]
-        check_finite(y if target is None else y[:, None], "y", where, target, advice)
+        if encoding is None:
+            check_finite(X, "X", where)
+            check_finite(y, "y", where)
+        else:
+            target = None if encoding.target is None else [encoding.target]
+            check_finite(X, "X", where, encoding.source_names, IMPUTE_ADVICE)
+            check_finite(y if target is None else y[:, None], "y", where, target, DROP_ADVICE)
         order = np.argsort(codes, kind="stable")
         if (frequency := row_values.get("frequency_weight")) is not None:
             order = order[frequency[order] > 0]
