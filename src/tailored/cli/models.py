@@ -62,7 +62,7 @@ _COMMON = (
 )
 Common = Annotated[bool, flag("--common", _COMMON)]
 _LOSS = (
-    "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
+    "Predicted quantity: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
 )
 LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
@@ -179,7 +179,7 @@ def predict(
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
-    Predictions are means of the target, unless --loss of fit said otherwise.
+    Predictions are means of the target by default; the option --loss of fit selects another quantity.
 
     Training tasks are predicted with the coefficients from fit.
 

@@ -54,7 +54,7 @@ MOST_COLUMNS = 12
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
-    It fits a linear mixed model, or a mixture of them, to all tasks by EM.  It may then add a shift of the prior mean, which is
+    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  It may then add a shift of the prior mean, which is
     learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or
     thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
@@ -149,7 +149,7 @@ class EmpiricalBayesLearner(MetaLearner):
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
-        the structure.  Shifts of the prior mean and common regressors have an "error" only.  That of a common regressor is the
+        the structure.  Shifts of the prior mean and common regressors have an "error" only.  For a common regressor, it is the
         error of query rows of the training tasks.
     validation_error_ : float
         Error of the selected model on the held-out tasks.

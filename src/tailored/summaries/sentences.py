@@ -57,7 +57,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if prior.reads_side_info and learner.n_side_info_in_:
         yield _describe_side(model, learner)
     if learner.bias_penalty_ is not None:
-        yield "Part of the prior mean was learned on query rows, not in the tables of summary()."
+        yield "A shift of the prior mean was learned on query rows; the tables of summary() do not contain it."
     yield describe_prediction(learner.loss_, event)
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
@@ -197,8 +197,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return (
-            "Side information is not used: its evidence in all tasks proposed no effect, or held-out tasks rejected the "
-            "effects."
+            "Side information is not used: no effect had enough evidence to be proposed, or held-out tasks rejected the "
+            "proposed effects."
         )
     effects = model.prior.mixture.side if model.prior.mixture is not None else None
     shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]

@@ -26,7 +26,7 @@ _HEADER = ("column", "role", "kind", "read as")
 
 
 class Tasks(Protocol):
-    """What is described of a `TaskSet`, whose module imports this one."""
+    """The described attributes of a `TaskSet`, whose module imports this one."""
 
     X: Any
     y: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Read labels, side information and long tables, and return predictions as a table."""
+"""Read labels, side information and long tables."""
 
 from __future__ import annotations
 

@@ -852,7 +852,7 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
-            raise ValueError(f"sizes={values} asks for {sum(counts)} tasks, but there are {n_tasks}.")
+            raise ValueError(f"sizes={values} needs {sum(counts)} tasks, but there are {n_tasks}.")
         return counts
     if any(is_integer(v) for v in values):
         raise ValueError(f"sizes={values} mixes numbers and fractions of tasks; use one of them.")
