@@ -27,9 +27,10 @@ rows by two paired standard errors.  These rows are not held out: the prior was 
 was not.
 
 Shared curves and products are decided first, and all other models are compared on the residuals.  The dispersion of counts and
-noise that is correlated in time are next, then side information with the covariance, low rank, components, atoms and shifts.  With hundreds of columns, more
-factors are a richer model, and effects of side information are proposed without a test.  A single task is fitted by ridge
-regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
+noise that is correlated in time are next, then side information with the covariance, low rank, components, atoms and shifts.
+With hundreds of columns, more factors are a richer model, and effects of side information are proposed without a test.  A
+single task is fitted by ridge regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression
+of numbers.
 """
 
 from __future__ import annotations

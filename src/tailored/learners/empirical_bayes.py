@@ -54,9 +54,9 @@ MOST_COLUMNS = 12
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
-    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  It may then add a shift of the prior mean, which is
-    learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or
-    thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
+    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  It may then add a shift of the prior mean,
+    which is learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With
+    hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
     Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.  Its

@@ -48,7 +48,7 @@ def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: 
     """Return the mean ratio of actual to implied variances of held-out rows, for tasks with this many support rows.
 
     The calibrated noise variance of a task depends on its residuals.  Here it has its expected value: a prior with the influence
-    R (d, d) leaves ``n − d + tr R`` of n squared residuals.  The noise variance of a single task would be too uncertain for totals.
+    R (d, d) leaves ``n − d + tr R`` of n squared residuals.  The residuals of a single task would be too uncertain for totals.
     """
     noise, calibration = prior.model.noise, prior.calibration
     if calibration is None:
