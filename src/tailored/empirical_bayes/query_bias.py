@@ -196,7 +196,7 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
+    No shift is learned for classes and counts, with many columns, or with at least as many columns as tasks: B has d² entries.
     """
     if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
         return FittedShifts((), [()] * len(fits), [])
