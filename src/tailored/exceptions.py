@@ -27,7 +27,7 @@ class ConstantRepresentationWarning(UserWarning):
 
 
 class UnknownCategoryWarning(UserWarning):
-    """A table has a category that did not occur in training; the message says how it is encoded."""
+    """A table has a category that did not occur in training; the message describes how it is encoded."""
 
 
 class SecondGroupingWarning(UserWarning):

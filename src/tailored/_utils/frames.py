@@ -1,4 +1,4 @@
-"""Read and build dataframes of any library.
+"""Read and build dataframes of pandas, polars and pyarrow.
 
 narwhals reads pandas, polars and pyarrow, so this module imports none of them.
 """

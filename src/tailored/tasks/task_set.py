@@ -567,7 +567,7 @@ class TaskSet(Fitted):
         return self.with_rows(np.zeros(len(self.y), dtype=bool), np.zeros(len(self), dtype=np.int64))
 
     def in_label_order(self, seed: int = 0) -> Self:
-        """Return the tasks in the order of their hashed labels, which looks random.
+        """Return the tasks in a pseudorandom order, that of their hashed labels.
 
         Draws and sums in this order do not depend on the order in which the tasks were given.
         """
