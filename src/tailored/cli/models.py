@@ -74,7 +74,7 @@ _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting
 FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
-    "their mean and add an indicator; leave out rows without a task or a target)."
+    "their mean, with an indicator from ten missing values on; leave out rows without a task or a target)."
 )
 Treatment = Literal["error", "drop", "impute"]
 Missing = Annotated[Treatment, typer.Option(metavar="CHOICE", help=_MISSING)]

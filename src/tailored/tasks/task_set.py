@@ -105,10 +105,10 @@ class TaskSet(Fitted):
     groups : array-like of shape (N,), optional
         The task label of each row: integers, strings or other hashable values. If None, all rows are one task, labelled 0.
     side_info : mapping, pandas DataFrame or array, optional
-        Side information: a mapping from label to row (a number, a vector, or a dict of named values), a
-        pandas DataFrame or Series whose index holds the labels, or an (N, q) array or dataframe (with the
-        default index or that of `X`) with a row for every row of `X`, constant within each task. For a
-        single task, also a vector, and without `groups` also a dict, a named Series or a frame of one row.
+        Side information by task: a mapping from label to row (a number, a vector, or a dict of named values), or a
+        pandas DataFrame or Series whose index contains the labels. Or by row: an (N, q) array, or a dataframe with the
+        default index or that of `X`, constant within each task. The side information of a single task may be a vector;
+        without `groups` it may also be a dict, a named Series or a frame of one row.
     sample_weight : array-like of shape (N,), optional
         Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
         likelihood of a row is raised to the power v.
@@ -215,9 +215,10 @@ class TaskSet(Fitted):
         encoding : Encoding, optional
             The encoding of another task set, or ``encoding_`` of a learner, to read the columns in the same way.
         missing : {"error", "drop", "impute"}, default="error"
-            How to treat rows with a missing task, target or feature. "impute" drops rows without a task or a target,
-            replaces missing features by the mean of their column, and adds indicators such as "age=missing". Other tables
-            that are read with this encoding, also by learners, are imputed with the same means.
+            How to treat rows with a missing task, target or feature. "impute" drops rows without a task or a target and
+            replaces missing features by the mean of their column. Columns with at least ten missing values also get an
+            indicator such as "age=missing". Other tables that are read with this encoding, also by learners, are imputed
+            with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
         time : str, optional
