@@ -35,7 +35,7 @@ class SecondGroupingWarning(UserWarning):
 
 
 class ShardError(RuntimeError):
-    """A shard, i.e. a part of the tasks, could not be read or processed; the message names the shard."""
+    """A shard, which is a part of the tasks, could not be read or processed; the message gives the reason."""
 
 
 class ModelFileError(ValueError):

@@ -849,7 +849,7 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; the sums of the first fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        raise ValueError(f"sizes must be a list of numbers or fractions, as [0.8, 0.2]; got {sizes!r}.")
+        raise ValueError(f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}.")
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
