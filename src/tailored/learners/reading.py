@@ -39,10 +39,10 @@ from ..tasks.encoding import (
     missing_exposure,
 )
 from ..tasks.reading import (
+    LongTable,
     check_row_values,
     group_labels,
     group_rows,
-    group_tasks,
     label_array,
     positions_of,
     read_side_info,
@@ -528,11 +528,9 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     named = columns if encoding is None else None
-    roles: dict[str, Any] = {"task": task, "target": target, "features": named, "exposure": exposure}
+    roles = task, target, named, side_info, side or None, encoding
     try:
-        tasks = TaskSet.from_frame(
-            data, **roles, side_info=side_info, side_columns=side or None, encoding=encoding
-        )
+        tasks, order = TaskSet.of_table(LongTable(frame, *roles, row_columns={"exposure": exposure}))
     except ValueError as error:  # errors of `LongTable` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     if name == "support" and hasattr(learner, "task_labels_"):
@@ -543,7 +541,7 @@ def read_table(
             advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warn(message)
-    return tasks, np.argsort(group_tasks(frame, task).codes, kind="stable")
+    return tasks, order
 
 
 def prediction_table(

@@ -229,9 +229,13 @@ class TaskSet(Fitted):
         table = LongTable(
             frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
         )
+        return cls.of_table(table)[0]
+
+    @classmethod
+    def of_table(cls, table: LongTable) -> tuple[Self, np.ndarray]:
+        """Read a table; return also the order of its rows: row i of the tasks is row ``order[i]`` of the table."""
         self = cls.__new__(cls)
-        self._collect(*table.read())
-        return self
+        return self, self._collect(*table.read())
 
     @classmethod
     def from_formula(
@@ -270,9 +274,7 @@ class TaskSet(Fitted):
         require_columns(read_frame(frame, "frame"), "formula", used)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
-        self = cls.__new__(cls)
-        self._collect(*LongTable(frame, *roles, None, missing, columns, formula=parsed).read())
-        return self
+        return cls.of_table(LongTable(frame, *roles, None, missing, columns, formula=parsed))[0]
 
     @classmethod
     def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
@@ -348,8 +350,8 @@ class TaskSet(Fitted):
         side: SideInfo,
         encoding: Encoding | None,
         row_values: Mapping[str, np.ndarray | None],
-    ) -> None:
-        """Check the values, encode side information, and collect the rows of each task."""
+    ) -> np.ndarray:
+        """Check the values, encode side information, and collect the rows of each task; return their order."""
         codes, labels = grouping.codes, grouping.labels
         side = side if encoding is None else encoding.encode_side_info(*side)
 
@@ -366,13 +368,16 @@ class TaskSet(Fitted):
         order = np.argsort(codes, kind="stable")
         if (frequency := row_values.get("frequency_weight")) is not None:
             order = order[frequency[order] > 0]
-        # Indexing copies: the user's arrays must neither become read-only nor be shared.
-        values = {"X": X, "y": y, **{name: row_values.get(name) for name in ROW_VALUES}}
-        rows = {name: None if value is None else value[order] for name, value in values.items()}
+        # Copies: the user's arrays must neither become read-only nor be shared. `take` is six times as fast as indexing.
+        rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
+        for name in ROW_VALUES:
+            value = row_values.get(name)
+            rows[name] = None if value is None else value.take(order)
         offsets = offsets_of(np.bincount(codes[order], minlength=len(labels)))
         names = None if encoding is None else encoding.feature_names
         columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
         self._store(**rows, offsets=offsets, labels=labels, side_info=side.values, **columns)
+        return order
 
     def _store(self, **values: Any) -> None:
         vars(self).update(dict.fromkeys(FIELDS), **values)
