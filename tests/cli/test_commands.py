@@ -227,7 +227,7 @@ def test_incomplete_rows(folder, numeric_models):
     model = numeric_models["whole"]
     data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
     done = run("fit", data, *ROLES, "-o", folder / "x", code=2)
-    advice = "Use --missing drop to drop such rows, or --missing impute for the training table to impute."
+    advice = "Drop those rows, for example with --missing drop. To impute them, fit with --missing impute."
     assert done.stderr.endswith(f" task 0, line 2, column 'hours' (35 such rows in all). {advice}\n")
     out = folder / "holes-out.csv"
     run("predict", model, data, "-o", out, code=2)

@@ -54,6 +54,7 @@ def test_estimates_are_those_of_other_software(fitted):
     effects, errors, std, dispersion = EXPECTED[name]
     summary = learner.summary()
     table = summary.tables["effects"].columns
+    assert "std. error: observed information of all parameters" in summary.tables["effects"].caption
     np.testing.assert_allclose(table["fixed effect"], effects, atol=0.01)
     np.testing.assert_allclose(table["std. error"], errors, rtol=0.06)
     np.testing.assert_allclose(table["random-effect std"], [0.0, std], rtol=0.015)

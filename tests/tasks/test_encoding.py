@@ -202,7 +202,10 @@ def test_more_mistakes():
 def test_a_missing_class_is_a_missing_target(library):
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     frame = make({"g": list("aabb"), "x": [1.0, 2.0, 3.0, 4.0], "y": ["u", "v", None, "u"]})
-    with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'y'\. "):
+    with pytest.raises(
+        ValueError,
+        match=r"Input y contains NaN: task 'b', row 2, column 'y'\. [^.]*\.from_frame\(\.\.\., missing='drop'\)\.$",
+    ):
         TaskSet.from_frame(frame, task="g", target="y")
     assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [0.0, 1.0, 0.0]
 
@@ -213,7 +216,9 @@ def test_missing_values_are_named_or_left_out(library):
     plain |= {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "w": ["u", "v", None, "u", "v", "u"]}
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     whole = {name: [values[i] for i in (0, 2, 4, 5)] for name, values in plain.items()}
-    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. "):
+    with pytest.raises(
+        ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. .*missing='impute'\)\.$"
+    ):
         TaskSet.from_frame(make(whole), task="g", target="y")
     more = {"g": list("aabab"), "y": [1.0, 2.0, 3.0, 4.0, 5.0], "x": [1.0, None, 3.0, 4.0, 5.0]}
     more |= {"w": ["u", None, None, "t", "v"], "z": ["u", "v", None, "v", "u"]}

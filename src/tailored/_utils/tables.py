@@ -122,7 +122,10 @@ def plural(n: int, noun: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a number with four significant digits or as an integer; below 1e-4 and from 1e6 on, with an exponent."""
+    """Format a number with four significant digits and all digits before the point.
+
+    Below 1e-4 and from 1e6 on, three significant digits and an exponent are used.
+    """
     if math.isnan(value):
         return ""
     if value != 0 and not 1e-4 <= abs(value) < 1e6:

@@ -62,7 +62,7 @@ _COMMON = (
 )
 Common = Annotated[bool, flag("--common", _COMMON)]
 _LOSS = (
-    "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
+    "Predicted quantity: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
 )
 LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
@@ -74,7 +74,7 @@ _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting
 FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
-    "their mean and add an indicator; leave out rows without a task or a target)."
+    "their mean, with an indicator from ten missing values on; leave out rows without a task or a target)."
 )
 Treatment = Literal["error", "drop", "impute"]
 Missing = Annotated[Treatment, typer.Option(metavar="CHOICE", help=_MISSING)]
@@ -187,7 +187,7 @@ def predict(
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
-    Predictions are means of the target, unless --loss of fit said otherwise.
+    Predictions are means of the target by default; the option --loss of fit selects another quantity.
 
     Training tasks are predicted with the coefficients from fit.
 

@@ -187,7 +187,7 @@ class ProjectedSGD(Stored, BaseEstimator):
         if isinstance(self.step, str):
             check_choice("step", self.step, ["search"])
         elif np.ndim(self.step) and len(self.step) != 2:
-            raise ValueError(f"step: a pair is (step of C, step of H), got {self.step!r}")
+            raise ValueError(f"step: expected a pair (step of C, step of H), got {self.step!r}")
         else:
             given["step"] = self.step if np.ndim(self.step) else [self.step]
         for name, values in given.items():

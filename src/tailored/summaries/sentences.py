@@ -196,8 +196,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return (
-            "Side information is not used: its evidence in all tasks proposed no effect, or held-out tasks rejected the "
-            "effects."
+            "Side information is not used: no effect had enough evidence to be proposed, or held-out tasks rejected the "
+            "proposed effects."
         )
     effects = model.prior.mixture.side if model.prior.mixture is not None else None
     shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
