@@ -14,6 +14,7 @@ from tailored.losses import (
     Loss,
     MarginLoss,
     Pinball,
+    error_name,
     get_loss,
 )
 
@@ -73,6 +74,14 @@ def test_errors_in_tables(loss):
     y = targets(loss, np.random.default_rng(0), 3)
     expected = (y - 0.4) ** 2 if loss.name == "squared" else loss.value(0.4, y)
     np.testing.assert_array_equal(loss.error(0.4, y), expected)
+    assert error_name(loss.name).endswith(" error") == (loss.name in {"absolute", "squared"})
+
+
+def test_errors_of_responses_have_the_names_of_scikit_learn():
+    """`test_evaluation` compares their values with its log_loss and with half of its mean_poisson_deviance."""
+    assert error_name("bernoulli") == "log loss"
+    assert error_name("poisson") == error_name("negative_binomial") == "half Poisson deviance"
+    assert error_name("epsilon_insensitive") == "epsilon-insensitive loss"
 
 
 @losses

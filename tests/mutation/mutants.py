@@ -82,6 +82,16 @@ def mutants(root: Path, path: str) -> list[Mutant]:
     return sorted(set(found), key=lambda mutant: (mutant.start, mutant.stop, mutant.kind))
 
 
+def is_compiled(path: Path, line: int) -> bool:
+    """Whether compiled functions contain a line: those of a decorated function, and constants of the module."""
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= (
+            node.end_lineno or line
+        ):
+            return any(name in ast.unparse(d) for d in node.decorator_list for name in ("njit", "inline"))
+    return True
+
+
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, ast.AST]]:
     for node in _walk(tree):
         yield from ((node, kind, new) for kind, new in _of_node(node))
