@@ -52,7 +52,10 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
         data = self.coverage.get_data()
-        lines = {path: data.contexts_by_lineno(path) for path in data.measured_files()}
+        lines = {
+            str(Path(path).relative_to(Path.cwd())): data.contexts_by_lineno(path)
+            for path in data.measured_files()
+        }
         self.target.write_text(json.dumps({"seconds": self.seconds, "failing": self.failing, "lines": lines}))
 
 
@@ -82,9 +85,9 @@ class Covering(NamedTuple):
     def read(cls, path: Path) -> Covering:
         return cls(**json.loads(path.read_text()))
 
-    def tests(self, path: Path, line: int) -> list[str]:
+    def tests(self, folder: Path, path: str, line: int) -> list[str]:
         """Tests that execute the statement in a line: by file, files and their tests with the least time first."""
-        contexts, span = self.lines.get(str(path), {}), _span(path, line)
+        contexts, span = self.lines.get(path, {}), _span(folder / path, line)
         found = {name for at in span for name in contexts.get(str(at), ())}
         everywhere = not span or found == {ALWAYS}
         passing = set(self.seconds) - set(self.failing)

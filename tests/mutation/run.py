@@ -165,14 +165,25 @@ def preload() -> None:
 class Judge:
     """Runs the tests of one package on mutants."""
 
-    def __init__(self, copy: Copy, package: str, log: Path):
+    def __init__(self, copy: Copy, package: str, log: Path, *, again: bool):
         self.copy, self.package, self.log = copy, package, log
+        recorded = copy.folder.parent / f"recorded-{package}.json"
+        if again or not recorded.exists():
+            self._record(recorded)
+        self.covering = Covering.read(recorded)
+
+    def _record(self, target: Path) -> None:
+        """Run all tests without a mutant."""
+        copy, package, log = self.copy, self.package, self.log
         tests = [name for name in PACKAGES[package].tests if (copy.folder / name).exists()]
-        recorded = copy.folder / "recorded.json"
-        status = self._run([*OPTIONS[1:], *tests], copy.cache, 3600.0, lambda: self._recorder(recorded))
+        status = self._run(
+            [*OPTIONS[1:], "-k", PACKAGES[package].keyword, *tests],
+            copy.cache,
+            3600.0,
+            lambda: self._recorder(target),
+        )
         if status not in {0, 1}:
             raise SystemExit(f"The tests of {package} could not be run:\n{log.read_text()[-3000:]}")
-        self.covering = Covering.read(recorded)
 
     def _recorder(self, target: Path) -> Recorder:
         import coverage
@@ -184,7 +195,7 @@ class Judge:
 
     def verdict(self, mutant: Mutant) -> tuple[str, int]:
         """``killed``, ``timeout`` (killed too) or ``survived``, and the number of tests that execute the line."""
-        names = self.covering.tests(self.copy.folder / mutant.path, mutant.line)
+        names = self.covering.tests(self.copy.folder, mutant.path, mutant.line)
         if not names:
             return "survived", 0
         seconds = sum(self.covering.seconds[name] for name in names)
@@ -222,7 +233,7 @@ def run(package: str, options: argparse.Namespace) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     copy = Copy(folder, Path(options.tests).resolve())
     start = time.monotonic()
-    judge = Judge(copy, package, folder / "log")
+    judge = Judge(copy, package, folder / "log", again=not options.recorded)
     ready = time.monotonic() - start
     chosen, total = drawn(package, options.sample, options.seed)
     chosen = chosen[: options.first]
@@ -270,6 +281,9 @@ def main() -> None:
     parser.add_argument("--again", help="the survivors in the output of an earlier run only")
     parser.add_argument(
         "--name", action="append", default=[], help="repeat mutants, by the names that a run printed"
+    )
+    parser.add_argument(
+        "--recorded", action="store_true", help="trust what an earlier run found out about the tests"
     )
     parser.add_argument(
         "--scratch", default=".mutation", help="folder for the copy of the tree and Numba's cache"
