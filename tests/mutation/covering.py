@@ -85,13 +85,17 @@ class Covering(NamedTuple):
     def read(cls, path: Path) -> Covering:
         return cls(**json.loads(path.read_text()))
 
-    def tests(self, folder: Path, path: str, line: int) -> list[str]:
-        """Tests that execute the statement in a line: by file, files and their tests with the least time first."""
+    def tests(self, folder: Path, path: str, line: int, *, compiled: bool) -> list[str]:
+        """Tests that execute the statement in a line: by file, files and their tests with the least time first.
+
+        For compiled functions, which are not seen, and for what runs on import, it is enough to execute something of the file.
+        """
         contexts, span = self.lines.get(path, {}), _span(folder / path, line)
-        found = {name for at in span for name in contexts.get(str(at), ())}
-        everywhere = not span or found == {ALWAYS}
+        found = {name for at in span for name in contexts.get(str(at), [])}
+        if compiled or not span or found == {ALWAYS}:
+            found = {name for names in contexts.values() for name in names}
         passing = set(self.seconds) - set(self.failing)
-        kept = {name for name in passing if everywhere or name in found or name.split("::")[0] in found}
+        kept = {name for name in passing if name in found or name.split("::")[0] in found}
         totals: dict[str, float] = defaultdict(float)
         for name in kept:
             totals[name.split("::")[0]] += self.seconds[name]
@@ -111,7 +115,8 @@ def _span(path: Path, line: int) -> range:
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt) and _first(node) <= line <= (node.end_lineno or line)
     ]
-    if any("cache" in ast.unparse(d) for node in around for d in getattr(node, "decorator_list", ())):
+    decorators = {ast.unparse(d) for node in around for d in getattr(node, "decorator_list", ())}
+    if decorators & {"cache", "lru_cache"}:
         return range(0)
     inner = max(around, key=lambda node: (_first(node), -(node.end_lineno or line)))
     body = getattr(inner, "body", None)

@@ -83,12 +83,13 @@ def mutants(root: Path, path: str) -> list[Mutant]:
 
 
 def is_compiled(path: Path, line: int) -> bool:
-    """Whether compiled functions contain a line: those of a decorated function, and constants of the module."""
-    for node in ast.parse(path.read_bytes()).body:
+    """Whether compiled functions contain a line: in them, among the constants of the module, or where they are generated."""
+    source = path.read_bytes()
+    for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= (
             node.end_lineno or line
         ):
-            return any(name in ast.unparse(d) for d in node.decorator_list for name in ("njit", "inline"))
+            return b"llvmlite" in source or any("njit" in ast.unparse(d) for d in node.decorator_list)
     return True
 
 

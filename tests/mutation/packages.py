@@ -34,7 +34,7 @@ PACKAGES = {
     ),
     "gaussian": Package(
         (f"{_HERE}/gaussian/*.py",),
-        ("tests/gaussian", "tests/priors/test_mixture_prior.py", "tests/learners/test_weights.py"),
+        ("tests/gaussian", "tests/priors", "tests/learners/test_weights.py"),
     ),
     "files": Package(
         (f"{_HERE}/files/*.py", f"{_HERE}/_utils/files.py"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import random
@@ -35,7 +36,8 @@ from packages import COMPILED_WITH, PACKAGES, files
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = "ignore::pytest.PytestAssertRewriteWarning"
-OPTIONS = ["-x", "-q", "-W", QUIET, "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line"]
+PLUGINS = [f"-pno:{name}" for name in ("cacheprovider", "xdist", "hypothesispytest")]
+OPTIONS = ["-x", "-q", "-W", QUIET, *PLUGINS, "--no-header", "--tb=line"]
 
 
 class Copy:
@@ -160,6 +162,7 @@ def preload() -> None:
     with contextlib.suppress(ImportError):
         import skops.io  # noqa: F401
     assert "tailored" not in sys.modules
+    gc.freeze()  # pytest collects garbage at its end: not all of this in every fork
 
 
 class Judge:
@@ -195,7 +198,13 @@ class Judge:
 
     def verdict(self, mutant: Mutant) -> tuple[str, int]:
         """``killed``, ``timeout`` (killed too) or ``survived``, and the number of tests that execute the line."""
-        names = self.covering.tests(self.copy.folder, mutant.path, mutant.line)
+        compiled = mutant.path in COMPILED_WITH and is_compiled(self.copy.folder / mutant.path, mutant.line)
+        names = self.covering.tests(
+            self.copy.folder,
+            mutant.path,
+            mutant.line,
+            compiled=compiled and not PACKAGES[self.package].uncompiled,
+        )
         if not names:
             return "survived", 0
         seconds = sum(self.covering.seconds[name] for name in names)
