@@ -34,7 +34,12 @@ PACKAGES = {
     ),
     "gaussian": Package(
         (f"{_HERE}/gaussian/*.py",),
-        ("tests/gaussian", "tests/priors", "tests/learners/test_weights.py"),
+        (
+            "tests/gaussian",
+            "tests/priors",
+            "tests/learners/test_weights.py",
+            "tests/learners/test_learning_responses.py",
+        ),
     ),
     "files": Package(
         (f"{_HERE}/files/*.py", f"{_HERE}/_utils/files.py"),
