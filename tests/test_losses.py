@@ -14,6 +14,8 @@ from tailored.losses import (
     Loss,
     MarginLoss,
     Pinball,
+    Squared,
+    error_name,
     get_loss,
 )
 
@@ -60,6 +62,7 @@ def test_losses_of_a_margin_and_losses_with_a_box():
     """What learners ask of a loss before they take it."""
     assert {name for name, kind in LOSSES.items() if issubclass(kind, MarginLoss)} == BINARY
     assert {name for name, kind in LOSSES.items() if not issubclass(kind, BoxLoss)} == {"logistic"}
+    assert [name for name, loss in CASES.items() if loss.dual_box(np.ones(1)).logistic] == ["logistic"]
 
 
 def test_every_loss_is_a_case():
@@ -73,6 +76,14 @@ def test_errors_in_tables(loss):
     y = targets(loss, np.random.default_rng(0), 3)
     expected = (y - 0.4) ** 2 if loss.name == "squared" else loss.value(0.4, y)
     np.testing.assert_array_equal(loss.error(0.4, y), expected)
+    assert error_name(loss.name).endswith(" error") == (loss.name in {"absolute", "squared"})
+
+
+def test_errors_of_responses_have_the_names_of_scikit_learn():
+    """`test_evaluation` compares their values with its log_loss and with half of its mean_poisson_deviance."""
+    assert error_name("bernoulli") == "log loss"
+    assert error_name("poisson") == error_name("negative_binomial") == "half Poisson deviance"
+    assert error_name("epsilon_insensitive") == "epsilon-insensitive loss"
 
 
 @losses
@@ -176,6 +187,20 @@ def test_piecewise_linear_means_constant_slopes(loss):
     p, y = rng.normal(scale=3.0, size=1000), targets(loss, rng, 1000)
     slopes = np.unique(loss.subgradient(p, y))
     assert (len(slopes) <= 3) == loss.piecewise_linear
+
+
+def test_a_new_loss_is_defined_by_its_box():
+    """The maximum over a of a (p - y) - a² is (p - y)²/4, at a = (p - y)/2."""
+
+    class Quarter(Squared):
+        value = BoxLoss.value
+
+        def dual_box(self, y):
+            return super().dual_box(y)._replace(quadratic=2.0)
+
+    p, y = np.array([-1.0, 0.5, 2.0]), np.array([0.0, 0.5, -1.0])
+    np.testing.assert_allclose(Quarter().subgradient(p, y), (p - y) / 2)
+    np.testing.assert_allclose(Quarter().value(p, y), (p - y) ** 2 / 4)
 
 
 def test_a_tube_of_no_width_is_the_absolute_loss():
