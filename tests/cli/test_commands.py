@@ -393,7 +393,10 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
     frame.loc[30, "hours"] = "k.A."
     frame.to_csv(data, index=False)
     done = run("fit", data, *ROLES, code=2)
-    assert "column 'hours': most values are numbers, but 'k.A.' in line 32 is not read as one." in done.stderr
+    assert (
+        "column 'hours': most values look like numbers, but 'k.A.' in line 32 is not read as one."
+        in done.stderr
+    )
     assert data.read_text().splitlines()[31].split(",")[1] == "k.A."
     for cell in ("k.A.", "45%", "1,234"):
         first = frame.assign(hours=[*frame["hours"][:30].replace("1.0", "1e-05"), cell, *frame["hours"][31:]])

@@ -426,6 +426,7 @@ def test_ordered_numbers_are_these_numbers():
         (lambda text: f"1.{text[0]}00" if text[0] in "45" else text[0], "'1.400' in row 4"),
         (lambda text: f"{text[0]}%" if text[0] > "3" else text[0], "'4%' in row 4"),
         (lambda text: f"{text[0]}%" if text[0] == "4" else f"{text}e-01", "'4%' in row 4"),
+        (lambda text: f"${text}", "'$0.5' in row 0"),
     ],
 )
 def test_text_among_numbers_is_an_error(change, found):
@@ -451,15 +452,23 @@ def test_text_among_numbers_is_an_error(change, found):
     [
         (
             {"score": ["1,5", "2", "-,5", "12,25"]},
-            "The target column 'score': most values are numbers, but '1,5' in row 0 is not read as one",
+            "The target column 'score': most values look like numbers, but '1,5' in row 0 is not read as one",
         ),
         (
             {"hours": ["1,5", "2", "+3,5", "1,5"]},
-            "Feature column 'hours': most values are numbers, but '1,5' in row 0 is not read as one",
+            "Feature column 'hours': most values look like numbers, but '1,5' in row 0 is not read as one",
         ),
         (
             {"size": ["1,5", "1,5", "2,5", "2,5"]},
-            "side_info: column 'size': most values are numbers, but '1,5' in row 0 is not read as one",
+            "side_info: column 'size': most values look like numbers, but '1,5' in row 0 is not read as one",
+        ),
+        (
+            {"hours": ["31.01.2025", "01.02.2025", None, "31.12.2025"]},
+            "Feature column 'hours': '31.01.2025' in row 0 looks like a date. Write dates as 2026-01-31",
+        ),
+        (
+            {"size": ["1/31/25 0:00", "1/31/25 0:00", "2/1/25 0:00", "2/1/25 0:00"]},
+            "side_info: column 'size': '1/31/25 0:00' in row 0 looks like a date",
         ),
     ],
 )

@@ -30,7 +30,7 @@ METHODS = {
     TASK_MEAN: "mean of the support rows",
     RIDGE: "each task alone, with the best of 15 penalties",
     POOLED: "one regression for the rows of all tasks",
-    MIXED_MODEL: "full random-effect covariance",
+    MIXED_MODEL: "full covariance of the random effects",
 }
 
 
@@ -328,14 +328,13 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         share = " to ".join(dict.fromkeys(ends))
     caption = (
         f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
-        f"its rows as support ({'first' if sampling.in_order else 'random'})"
+        f"its rows as support ({'first' if sampling.in_order else 'random'})."
     )
-    if len(learner.search_results_) > 1:
+    if len(training.compared) > 1 or prior.shared is not None or prior.reads_side_info:
         caption += (
-            "; the model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
-            "predictive density, not the error, so a baseline may have a lower error"
+            " The model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
+            "predictive density, not the error, so a baseline may have a lower error."
         )
-    caption += "."
     if len(rows) > 1:
         if prior.shared is not None:
             caption += (

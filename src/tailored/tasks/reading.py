@@ -40,7 +40,7 @@ from .encoding import (
     TaskColumns,
     as_columns,
     declared_types,
-    refuse_numbers_as_text,
+    refuse_misread_text,
     side_column,
 )
 from .parsing import ParsedFormula
@@ -565,9 +565,9 @@ class LongTable:
         names = self._feature_columns(data, other_columns(data.columns, (*roles, *side_names)), taken)
         if self.encoding is None:
             for name in names:
-                refuse_numbers_as_text(data[name], f"Feature column {name!r}")
+                refuse_misread_text(data[name], f"Feature column {name!r}")
             if self.target is not None:
-                refuse_numbers_as_text(data[self.target], f"The target column {self.target!r}")
+                refuse_misread_text(data[self.target], f"The target column {self.target!r}")
         if self.encoding is None and self.features is None and self.side_columns is None:
             constant = self._constant_columns(data, task, names)
             names = [name for name in names if name not in constant]
