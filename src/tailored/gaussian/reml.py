@@ -57,7 +57,8 @@ class Criterion:
             A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
             cross = some.cross[:, v]
             a = (some.cross - times(shrunk, cross)) / noise
-            square += float(some.square.sum() - np.vdot(cross, times(P, cross)) / noise) / noise
+            explained = np.sum(times(np.asarray(P), cross) * cross) / noise
+            square += float(some.square.sum() - explained) / noise
             left += information_of(u[part], u[part], A)
             right += u[part].T @ a
             parts.append((u[part], A[:, v], a[:, v]))
