@@ -22,8 +22,8 @@ def frame(n_tasks=40, n_rows=6, slope=0.0, seed=0):
     return pd.DataFrame({"school": school, "hours spent": hours, "track": track, "score": score})
 
 
-def fit(table, **options):
-    tasks = TaskSet.from_frame(table, task="school", target="score")
+def fit(table, target="score", **options):
+    tasks = TaskSet.from_frame(table, task="school", target=target)
     return EmpiricalBayesLearner(common="linear", **options).fit(tasks)
 
 
@@ -111,8 +111,9 @@ def test_formula_of_lme4(with_category, structure, formula, monkeypatch):
 
 
 def test_html_has_no_control_characters():
-    table = frame().rename(columns={"hours spent": "hours\x1b[2J"})
-    shown = fit(table).summary()
+    table = frame().rename(columns={"hours spent": "hours\x1b[2J", "score": "a\n\x00"})
+    shown = fit(table, "a\n\x00").summary()
+    assert shown.title.endswith("rows of a��, 3 features")
     for text in (shown._repr_html_(), shown.tables["effects"].html, str(shown)):
         assert "hours�[2J" in text
         assert "\x1b" not in text
@@ -123,7 +124,9 @@ def test_a_constant_column_is_left_out():
     table = frame(slope=1.0)[["school", "hours spent", "score"]]
     wide = table.assign(year=2026.1)
     plain = EmpiricalBayesLearner().fit(TaskSet.from_frame(table, task="school", target="score"))
-    with pytest.warns(UserWarning, match="constant in all rows, so without effect: year"):
+    with pytest.warns(
+        UserWarning, match="constant in all rows, so without effect if there is an intercept: year"
+    ):
         learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(wide, task="school", target="score"))
     want, found = plain.summary(), learner.summary()
     assert "Left out of the model, because constant in all rows: year." in found.text

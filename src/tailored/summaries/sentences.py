@@ -39,12 +39,11 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         names = list_some((model.columns[j] for j in model.constant), MAX_NAMED)
         yield f"Left out of the model, because constant in all rows: {names}."
     if training is not None and training.log_likelihood is not None:
-        how, what = (
-            ("REML", "restricted log likelihood")
-            if learner.reml
-            else ("maximum likelihood", "log likelihood")
-        )
-        yield f"Estimated by {how}; the {what} is {training.log_likelihood:.6g}."
+        how, what = "maximum likelihood", "log likelihood"
+        if learner.reml:
+            how, what = "REML", "restricted log likelihood"
+        given = " given the correlation of the noise" * isinstance(prior.response, SerialGaussian)
+        yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
     if isinstance(prior.response, SerialGaussian):
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
@@ -58,7 +57,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if prior.reads_side_info and learner.n_side_info_in_:
         yield _describe_side(model, learner)
     if learner.bias_penalty_ is not None:
-        yield "Part of the prior mean was learned on query rows, not in the tables of summary()."
+        yield "Predictions have a shift of the prior mean, learned on query rows. The tables of coefficients do not."
     yield describe_prediction(learner.loss_, event)
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
@@ -201,8 +200,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return (
-            "Side information is not used: its evidence in all tasks proposed no effect, or held-out tasks rejected the "
-            "effects."
+            "Side information is not used: no effect had enough evidence to be proposed, or held-out tasks rejected the "
+            "proposed effects."
         )
     effects = model.prior.mixture.side if model.prior.mixture is not None else None
     shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]

@@ -34,6 +34,7 @@ from .._utils.frames import (
 from .._utils.records import Record
 from .._utils.validation import (
     check_choice,
+    check_finite,
     check_real,
     is_missing,
     name_some,
@@ -345,6 +346,8 @@ class Encoding(Record):
         for column in self.features:
             k, title = len(column.names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
+            if not (k or self.imputes):  # the missing values of other columns are found in the encoded values
+                check_finite(values[:, 0], f"{name}, column {column.name!r},")
             X[:, j : j + k] = column.impute(values) if self.imputes else values[:, :k]
             other = "an average category" if column.kind == "levels" else "the mean of the training table"
             warn_unknown(unknown, column, f"it is replaced by {other}")
