@@ -682,6 +682,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["summary", "{}/none"], "none"),
         (["report", "{model}"], "--data"),
         (["report", "{}/none", "--data", "{}/pupils.csv"], "model: there is no file"),
+        (["report", "{model}", "--data", "{}/new.csv"], "data: {}/new.csv has no column 'kind'."),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(folder, model, arguments, message):

@@ -380,6 +380,8 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
         raise UsageError("--side-columns: side information also comes from --side-info. Give only one.")
     labels, known = columns.task, getattr(like, "task_labels_", None)
     table = _read_by_task(data, labels, "data", known)
+    if like is not None:
+        check_columns(table, [columns.target, *(columns.features or ()), *(columns.side or ())], "data", data)
     if known is None:
         known = table[labels[0]].unique().to_numpy(zero_copy_only=False)
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
