@@ -207,3 +207,17 @@ def test_boosting_reads_side_information():
     tasks = TaskSet.from_tasks([(rng.normal(size=(4, 1)), np.full(4, s), [s]) for s in sides])
     none = TaskSet.from_tasks([(task.X[:0], task.y[:0], task.side_info) for task in tasks[100:]])
     assert PooledBoosting(max_iter=100).fit(tasks[:100]).task_errors(none, tasks[100:]).mean() < 0.2
+
+
+@pytest.mark.parametrize(
+    "baseline", [TaskMean(), RidgePerTask(), PooledRidge(), MixedModel(), PooledBoosting()]
+)
+def test_frequencies_of_support_rows_are_those_of_repeated_rows(baseline):
+    rng = np.random.default_rng(2)
+    X, groups, often = rng.normal(size=(240, 2)), np.repeat(np.arange(30), 8), rng.integers(1, 4, 240)
+    y = X[:, 0] + rng.normal(size=30)[groups] + 0.3 * rng.normal(size=240)
+    every = np.repeat(np.arange(240), often)
+    baseline.fit(TaskSet(X, y, groups))
+    counted, query = TaskSet(X, y, groups, frequency_weight=often), TaskSet(X[::-1], y, groups)
+    repeated = baseline.predict_rows(TaskSet(X[every], y[every], groups[every]), query)
+    np.testing.assert_allclose(baseline.predict_rows(counted, query), repeated, rtol=1e-8)

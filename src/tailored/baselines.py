@@ -180,10 +180,11 @@ class TaskMean(LinearBaseline):
     """Predict the mean target of the task's own rows; without rows, the mean of all training targets."""
 
     def _fit(self, tasks: TaskSet) -> None:
-        self.mean_ = float(tasks.y.mean())
+        self.mean_ = float(np.average(tasks.y, weights=tasks.row_weights))
 
     def _adapt(self, tasks: TaskSet) -> Array:
-        means = np.where(tasks.sizes > 0, task_means(tasks.y, tasks.offsets), self.mean_)
+        means = task_means(tasks.y, tasks.offsets, tasks.row_weights)
+        means = np.where(tasks.sizes > 0, means, self.mean_)
         return np.column_stack([np.zeros((len(tasks), tasks.n_features)), means])
 
 
@@ -204,7 +205,8 @@ class RidgePerTask(TaskMean):
         """Return the coefficients of every task for every penalty, (n_alphas, n_tasks, d + 1)."""
         weights = np.tile(super()._adapt(tasks), (len(alphas), 1, 1))
         for t in np.flatnonzero(tasks.sizes):
-            weights[:, t] = _ridge_path(dense(tasks[int(t)].X), tasks[int(t)].y, alphas)
+            one = tasks[t : t + 1]
+            weights[:, t] = _ridge_path(one, dense(one.X), alphas)
         return weights
 
     def _adapt(self, tasks: TaskSet) -> Array:
@@ -222,31 +224,38 @@ class PooledRidge(LinearBaseline):
     def _fit(self, tasks: TaskSet) -> None:
         self._fit_side(tasks)
         support, query = tasks.support_query(0.5, random_state=0)
-        path = _ridge_path(self._columns(support), support.y, RIDGE_ALPHAS)
+        path = _ridge_path(support, self._columns(support), RIDGE_ALPHAS)
         pairs = list(product(range(len(path)), SHRINKAGES))
         errors = [self._error(self._with_offsets(support, path[i], kappa), query) for i, kappa in pairs]
         i, self.shrinkage_ = pairs[int(np.argmin(errors))]
         self.alpha_ = float(RIDGE_ALPHAS[i])
-        self.weights_ = _ridge_path(self._columns(tasks), tasks.y, RIDGE_ALPHAS[[i]])[0]
+        self.weights_ = _ridge_path(tasks, self._columns(tasks), RIDGE_ALPHAS[[i]])[0]
 
     def _with_offsets(self, tasks: TaskSet, weights: Array, shrinkage: float) -> Array:
         d = tasks.n_features
         intercepts = self._side(tasks) @ weights[d:-1] + weights[-1]
         residuals = tasks.y - tasks.X @ weights[:d] - np.repeat(intercepts, tasks.sizes)
-        intercepts += segment_sums(residuals, tasks.offsets) / np.maximum(tasks.sizes + shrinkage, 1e-300)
+        own = np.ones(len(tasks.y)) if tasks.row_weights is None else tasks.row_weights
+        n_rows = segment_sums(own, tasks.offsets) + shrinkage
+        intercepts += segment_sums(own * residuals, tasks.offsets) / np.maximum(n_rows, 1e-300)
         return np.column_stack([np.tile(weights[:d], (len(tasks), 1)), intercepts])
 
     def _adapt(self, tasks: TaskSet) -> Array:
         return self._with_offsets(tasks, self.weights_, self.shrinkage_)
 
 
-def _ridge_path(X: Array, y: Array, alphas: Array) -> Array:
-    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows."""
+def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
+    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows.
+
+    Squares are weighted by the weights of the rows, if there are any.
+    """
+    y, own = tasks.y, tasks.row_weights
     if not len(y):
         return np.zeros((len(alphas), X.shape[1] + 1))
-    shift, level = X.mean(axis=0), y.mean()
-    U, sizes, V = np.linalg.svd(X - shift, full_matrices=False)
-    weights = ((U.T @ (y - level)) * sizes / (sizes**2 + alphas[:, None])) @ V
+    shift, level = np.average(X, axis=0, weights=own), np.average(y, weights=own)
+    roots = np.ones(len(y)) if own is None else np.sqrt(own)
+    U, sizes, V = np.linalg.svd(roots[:, None] * (X - shift), full_matrices=False)
+    weights = ((U.T @ (roots * (y - level))) * sizes / (sizes**2 + alphas[:, None])) @ V
     return np.column_stack([weights, level - weights @ shift])
 
 
@@ -334,7 +343,7 @@ class PooledBoosting(Baseline):
         held_out, others = tasks[order[:n_held_out]], tasks[order[n_held_out:]]
         if len(held_out.y) and len(others.y):
             model = self._boost(others, rng)
-            columns, targets = self._training_rows(held_out, rng)
+            columns, targets, _ = self._training_rows(held_out, rng)
             errors = [np.mean((stage - targets) ** 2) for stage in model.staged_predict(columns)]
             self.n_iter_ = int(np.argmin(errors)) + 1
         self.model_ = self._boost(tasks, rng)
@@ -344,29 +353,33 @@ class PooledBoosting(Baseline):
     ) -> HistGradientBoostingRegressor:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        columns, targets = self._training_rows(tasks, rng)
+        columns, targets, weights = self._training_rows(tasks, rng)
         # A column with only missing values cannot be binned.
         columns[:, np.isnan(columns).all(axis=0)] = 0.0
         # No early stopping: it holds out rows, but here the same row occurs several times.
         options: dict[str, Any] = {"max_iter": self.n_iter_, "early_stopping": False, "random_state": 0}
-        return HistGradientBoostingRegressor(learning_rate=LEARNING_RATE, **options).fit(columns, targets)
+        model = HistGradientBoostingRegressor(learning_rate=LEARNING_RATE, **options)
+        return model.fit(columns, targets, weights)
 
     def _training_rows(
         self, tasks: TaskSet, rng: np.random.RandomState | np.random.Generator
-    ) -> tuple[Array, Array]:
-        """Return columns and targets of the query rows for each number of support rows."""
+    ) -> tuple[Array, Array, Array | None]:
+        """Return columns, targets and weights of the query rows for each number of support rows."""
         pairs = [tasks.support_query(n, random_state=rng) for n in N_SUPPORT]
         columns = [self._columns_given(support, query) for support, query in pairs]
-        return np.concatenate(columns), np.concatenate([query.y for _, query in pairs])
+        weights = [query.row_weights for _, query in pairs if query.row_weights is not None]
+        targets = np.concatenate([query.y for _, query in pairs])
+        return np.concatenate(columns), targets, np.concatenate(weights) if weights else None
 
     def _columns_given(self, support: TaskSet, query: TaskSet) -> Array:
-        known = np.column_stack([task_means(support.y, support.offsets), support.sizes])
+        means = task_means(support.y, support.offsets, support.row_weights)
+        known = np.column_stack([means, support.n_observed])
         return np.hstack([self._columns(query), np.repeat(known, query.sizes, axis=0)])
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
-        return (
-            np.asarray(self.model_.predict(self._columns_given(support, query))) if len(query.y) else query.y
-        )
+        if not len(query.y):
+            return query.y
+        return np.asarray(self.model_.predict(self._columns_given(support, query)))
 
 
 class PooledRegression(Baseline):
@@ -394,7 +407,7 @@ class PooledRegression(Baseline):
         self.classes_ = classes if isinstance(loss, Bernoulli) else None
         if self.classes_ is not None and (len(classes) < 2 or list(classes) != list(range(len(classes)))):
             found = name_some(native(classes))
-            raise ValueError(f"tasks: expected targets y 0, 1, .. (at least two classes), got {found}")
+            raise ValueError(f"tasks: targets must be 0, 1, ... for at least two classes; got {found}")
         y, weights, _ = self._targets(tasks)
         # Add half an observation of each class, or half an event, so that no frequency or mean is 0.
         if self.classes_ is None:

@@ -222,7 +222,7 @@ class Quantities:
             "W": np.broadcast_to(W, (m, d, d)),
             "C": np.broadcast_to(C, (m, d, d)),
             "probabilities": check_probabilities(self.probabilities, m),
-            "initial": np.eye(d) if self.initial is None else np.asarray(self.initial, dtype=float),
+            "initial": np.eye(d) if self.initial is None else check_psd(self.initial, "initial", d),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

@@ -67,9 +67,15 @@ def test_shared_effects_complete_the_prediction():
 def test_what_is_missing_is_named(circle):
     with pytest.raises(ValueError, match="side_info: there are no rows"):
         circle.coefficients(np.zeros((0, 2)))
+    with pytest.raises(ValueError, match="side_info: there are no rows"):
+        circle.adapt_many()
     with pytest.raises(TypeError, match="y: there are no rows"):
         circle.adapt_many(y=[1.0], side_info=np.zeros((1, 2)))
     tasks = make_circle(10, random_state=2)
-    learner = IndependentLearner().fit(TaskSet(tasks.X, tasks.y, np.repeat(tasks.labels, tasks.sizes)))
+    learner = IndependentLearner().fit(tasks)
     with pytest.raises(ValueError, match="return_std: the prior of this learner has no standard errors"):
-        learner.coefficients(np.zeros((2, 2)), return_std=True)
+        learner.coefficients(tasks.side_info, return_std=True)
+    learner.fit(tasks.X, tasks.y, groups=np.repeat(tasks.labels, tasks.sizes))
+    for call in (learner.coefficients, lambda side: learner.adapt_many(tasks.X, tasks.y, side_info=side)):
+        with pytest.raises(ValueError, match="side_info: this learner was fitted without side information"):
+            call(np.zeros((len(tasks.y), 2)))

@@ -54,6 +54,7 @@ def test_estimates_are_those_of_other_software(fitted):
     effects, errors, std, dispersion = EXPECTED[name]
     summary = learner.summary()
     table = summary.tables["effects"].columns
+    assert "std. error: observed information of all parameters" in summary.tables["effects"].caption
     np.testing.assert_allclose(table["fixed effect"], effects, atol=0.01)
     np.testing.assert_allclose(table["std. error"], errors, rtol=0.06)
     np.testing.assert_allclose(table["random-effect std"], [0.0, std], rtol=0.015)
@@ -126,6 +127,13 @@ def test_standard_errors_with_side_information_are_those_with_a_column():
         found.append(summary.tables["effects"].columns["std. error"][-1])
     assert "side_effects" in summary.tables
     np.testing.assert_allclose(found[1], found[0], rtol=0.05)
+
+
+def test_the_formula_names_the_exposure(frame, few_steps):
+    table = frame[["g", "x", "poisson"]].assign(days=2.0 + frame.index % 3)
+    tasks = TaskSet.from_frame(table, task="g", target="poisson", exposure="days")
+    summary = EmpiricalBayesLearner(varying=[], loss="poisson", common="linear").fit(tasks).summary()
+    assert "Formula of lme4: poisson ~ x + offset(log(days)) + (1 | g)." in summary.text
 
 
 def test_ratios_that_overflow_are_empty(frame):

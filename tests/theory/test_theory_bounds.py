@@ -481,6 +481,7 @@ def test_gradient_bound_holds_with_kronecker_products():
         ("K", -1.0, "K must be"),
         ("T", 0, "T must be"),
         ("probabilities", [0.2, 0.2], "probabilities"),
+        ("initial", np.ones(2), "Expected 2D array"),
         ("C", np.tile(np.eye(2), (3, 1, 1)), "same length"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Read and build dataframes of any library.
+"""Read and build dataframes of pandas, polars and pyarrow.
 
-narwhals reads pandas, polars and pyarrow, so this module imports none of them.
+narwhals reads them, so this module imports none of these libraries.
 """
 
 from __future__ import annotations

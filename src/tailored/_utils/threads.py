@@ -74,6 +74,7 @@ class _OneThread:
 
 
 _one_thread = _OneThread()
+_any_number = nullcontext()
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
@@ -86,7 +87,7 @@ def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextMana
 
     For a single small task, setting the limit takes longer than solving the task.
     """
-    return _one_thread if (n_rows + n_columns) * n_columns > MAX_SINGLE_THREAD else nullcontext()
+    return _one_thread if (n_rows + n_columns) * n_columns > MAX_SINGLE_THREAD else _any_number
 
 
 def single_threaded_openmp() -> AbstractContextManager[None]:

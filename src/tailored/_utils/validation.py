@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
-from .progress import printable
+from .progress import one_line
 
 #: A seed or a random generator, as scikit-learn takes them, or a generator of NumPy.
 RandomState = int | np.random.RandomState | np.random.Generator | None
@@ -356,7 +356,7 @@ def label_array(values: list[Any]) -> np.ndarray:
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the first caller outside this package."""
-    warnings.warn(printable(message), category, stacklevel=outside())
+    warnings.warn(one_line(message), category, stacklevel=outside())
 
 
 def outside() -> int:

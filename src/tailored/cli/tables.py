@@ -132,9 +132,9 @@ def check_columns(table: pa.Table, names: Iterable[str], option: str, path: str)
 def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, Any]:
     """Return options for Arrow's CSV reader: encoding, delimiter, decimal mark, and labels as strings.
 
-    The delimiter is the most frequent candidate in the header.  Unless set by options, the encoding is Latin-1 if the file
-    is not UTF-8, and the decimal mark is the comma if commas occur between digits more often than points (other than those
-    of dates such as 15.04.1983), or if columns are separated by semicolons and there are no decimal numbers.
+    The delimiter is the most frequent candidate in the header.  Without options, the encoding is UTF-8, or Latin-1
+    if the file is not valid UTF-8.  The decimal mark is the comma if commas occur between digits more often than points, other
+    than points of dates such as 15.04.1983.  It is also the comma if semicolons separate columns and there are no decimals.
     """
     import pyarrow as pa
     from pyarrow import csv

@@ -42,7 +42,7 @@ PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 SMOOTHING = 0.1
 #: Relative penalty on the first column of B, a shift that is the same for all tasks.
 CONSTANT_PENALTY = 1e-3
-#: Maximum number of Newton steps, their tolerance on the gradient, and tolerance for rounding; the objective is about one.
+#: Maximum number of Newton steps, and absolute tolerances for the gradient and for the objective, which is of order one.
 NEWTON_STEPS, FLAT, ROUNDING = 100, 1e-11, 1e-14
 #: Maximum number of entries of B for Newton's method: in the search over penalties, and for the exact final B.
 FEW_ENTRIES, LARGEST_NEWTON = 200, 1500
@@ -160,14 +160,12 @@ class FittedShifts:
     """Shifts, ordered by increasing support size; those without B are zero."""
 
     shifts: Sequence[MeanShift]  # learned from all tasks
-    folds: Sequence[
-        Sequence[MeanShift]
-    ]  # learned from the training tasks of each fold, with the same penalties
+    #: Learned from the training tasks of each fold, with the same penalties.
+    folds: Sequence[Sequence[MeanShift]]
     results: list[dict[str, Any]]  # errors of all candidates
     penalty: float | None = None  # for the largest support size; None without a shift
-    errors: Array | None = (
-        None  # errors of the held-out tasks at the largest support size; None if none was learned
-    )
+    #: Errors of the held-out tasks at the largest support size; None if none was learned.
+    errors: Array | None = None
 
 
 class _Search(NamedTuple):
@@ -196,8 +194,8 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.  Means of
-    a model whose covariance is given, such as that of a formula, are those of this model.
+    No shift is learned for classes and counts, with many columns, or with at least as many columns as tasks: B has d² entries.
+    Means of a model whose covariance is given, such as that of a formula, are those of this model.
     """
     is_given = data.settings.covariance is not None and isinstance(data.settings.loss, Squared)
     is_small = not data.is_wide and len(data) > data.statistics.n_features

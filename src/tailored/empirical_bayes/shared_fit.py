@@ -232,7 +232,7 @@ def _gaussian_rows(
     """Return the rows of residual tasks, after adding back ``fitted``, the sum of the subtracted effects."""
     if isinstance(statistics, ResponseRows):
         precisions, y, _ = statistics.gaussian_rows(model)
-        roots, sites = np.sqrt(precisions), statistics.gaussian(model)[0]
+        roots, sites = np.sqrt(precisions), statistics.sites_of(precisions, y)
         C = sites.posterior(replace(model, noise=1.0, side=None), Want(covariances=True)).covariances
         return GaussianRows(statistics.X * roots[:, None], (y + fitted) * roots, roots, 1.0, C)
     X, y = data.scaling.weighted_rows(tasks)

@@ -94,16 +94,15 @@ def em(
     zero at the start keeps zero variance.
 
     EM stops after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
-    ``learn_mean=False`` keeps the means of Gaussian tasks.  With a ``gate_penalty`` (a number or (q,)), mixing weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is
-    applied to the covariances after each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all
-    parameters except the mixing weights; accelerated steps that lower the evidence are rejected.
+    ``learn_mean=False`` keeps the means of Gaussian tasks.  With a ``gate_penalty`` (a number or (q,)), mixing weights are
+    estimated from the side information; tasks must then be in memory.  ``restrict`` is applied to the covariances after
+    each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all parameters except the
+    coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
         source = replace(source, sites={})
-        options: dict[str, Any] = {"shrinkage": shrinkage, "restrict": restrict}
-        fit = _fit_responses(
-            source, start, max_iter, gate_penalty=gate_penalty, accelerate=accelerate, **options
-        )
+        options: dict[str, Any] = {"shrinkage": shrinkage, "restrict": restrict, "gate_penalty": gate_penalty}
+        fit = _fit_responses(source, start, max_iter, accelerate=accelerate, **options)
         if start.n_components == 1 or not _has_quadrature(start) or max_iter == 0:
             return fit
         start = fit.mixture
@@ -112,7 +111,7 @@ def em(
     n_tasks = max(totals.n_tasks, 1)
     threshold = tol * max(totals.n_rows, 1.0) / n_tasks
     summed = source.sums(mixture)
-    memory = _Anderson() if accelerate else None
+    memory = _Anderson()
     while True:
         current = summed.sums.log_evidence / n_tasks
         if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
@@ -129,14 +128,13 @@ def em(
         # After a few steps, most tasks have non-negligible responsibilities for only a few components.
         skip = n_iter % FULL_EVERY != 0 and mixture.n_components > 1
         shares = summed.shares if skip else None
-        if memory is not None:
-            combined = _combine(totals, mixture, step, memory)
-            if combined is not None:
-                summed = source.sums(combined, shares)
-                if summed.sums.log_evidence / n_tasks >= current:
-                    mixture = combined
-                    continue
-            memory.reset()
+        combined = _combine(totals, mixture, step, memory) if accelerate else None
+        if combined is not None:
+            summed = source.sums(combined, shares)
+            if summed.sums.log_evidence / n_tasks >= current:
+                mixture = combined
+                continue
+        memory.reset()
         mixture, summed = step, source.sums(step, shares)
 
 
@@ -415,16 +413,19 @@ def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np
     return np.asarray(clusters.predict(points), dtype=np.intp)
 
 
+def batches_of(tasks: Tasks) -> list[slice]:
+    """Return batches of tasks whose d x d matrices fit into little memory."""
+    size = max(1, BATCH_FLOATS // tasks.n_features**2)
+    return [slice(start, start + size) for start in range(0, len(tasks), size)]
+
+
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
     """Yield batches of tasks with XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d), where V = σ²I + XWXᵀ, for one component."""
     tasks, model = tasks.gaussian(model)
-    size = max(1, BATCH_FLOATS // tasks.n_features**2)
-    for start in range(0, len(tasks), size):
-        part = slice(start, start + size)
+    for part in batches_of(tasks):
         some = tasks.take(part)
-        without_side = replace(model, side=None)
         # σ² XᵀV⁻¹X = G R
-        covariances = some.posterior(without_side, Want(covariances=True)).covariances
+        covariances = some.posterior(replace(model, side=None), Want(covariances=True)).covariances
         R = influence(some, model, covariances) / model.noise
         A = np.matmul(some.gram, R)
         yield part, 0.5 * (A + A.transpose(0, 2, 1)), np.einsum("tji,tj->ti", R, some.cross)

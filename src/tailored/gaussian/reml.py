@@ -16,11 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
+from .._utils.validation import warn
 from ..tasks.rows import Array
-from .em import BATCH_FLOATS, noise_floor
+from .em import batches_of, noise_floor
 from .mixture import Mixture
-from .moments import Moments, used_columns
+from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
@@ -42,14 +44,9 @@ class Criterion:
         """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
         v, d = self.varying, self.tasks.n_features
         u, roots = design(self.tasks, self.terms), roots_of(self.terms, d)
-        left, right, square, log_determinant = (
-            np.zeros((u.shape[1] * d,) * 2),
-            np.zeros((u.shape[1], d)),
-            0.0,
-            0.0,
-        )
-        parts = []
-        for part in self._blocks():
+        left, right = np.zeros((u.shape[1] * d,) * 2), np.zeros((u.shape[1], d))
+        square, log_determinant, parts = 0.0, 0.0, []
+        for part in batches_of(self.tasks):
             some = self.tasks.take(part)
             columns = some.gram[:, :, v]
             # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, also for singular W.
@@ -58,14 +55,10 @@ class Criterion:
             log_determinant += float(np.linalg.slogdet(system)[1].sum())
             shrunk = columns @ P / noise
             A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
-            a = (some.cross - (shrunk @ some.cross[:, v, None])[:, :, 0]) / noise
-            square += (
-                float(
-                    some.square.sum()
-                    - np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise
-                )
-                / noise
-            )
+            cross = some.cross[:, v]
+            a = (some.cross - times(shrunk, cross)) / noise
+            explained = np.sum(times(np.asarray(P), cross) * cross) / noise
+            square += float(some.square.sum() - explained) / noise
             left += information_of(u[part], u[part], A)
             right += u[part].T @ a
             parts.append((u[part], A[:, v], a[:, v]))
@@ -80,15 +73,11 @@ class Criterion:
         spread = spread.reshape(u.shape[1], d, u.shape[1], d)
         gradient, used = np.zeros((len(v), len(v))), 0.0
         for some_u, A, a in parts:
-            a = a - np.einsum("tvd,td->tv", A, some_u @ effects)
+            a = a - times(A, some_u @ effects)
             gradient += A[:, :, v].sum(axis=0) - a.T @ a
             if self.is_restricted:
-                D = (
-                    spread[0, :, 0]
-                    if not self.terms
-                    else np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
-                )
-                gradient -= np.einsum("tvd,tde,twe->vw", A, np.broadcast_to(D, (len(A), d, d)), A)
+                D = np.einsum("ti,idje,tj->tde", some_u, spread, some_u) if self.terms else spread[0, :, 0]
+                gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
             used = float(np.sum(covariance * left))
@@ -96,10 +85,6 @@ class Criterion:
         residual = quadratic - float(prior @ fixed**2)
         along_noise = N - residual - used - float(np.sum(gradient * W))
         return value, gradient, along_noise, fixed
-
-    def _blocks(self) -> list[slice]:
-        size = max(1, BATCH_FLOATS // self.tasks.n_features**2)
-        return [slice(start, start + size) for start in range(0, len(self.tasks), size)]
 
 
 def maximise_restricted(
@@ -143,6 +128,10 @@ def maximise_restricted(
     bounds = [(None, None)] * len(entries[0]) + [(floor, None)]
     options = {"maxfun": EVALUATIONS, "maxiter": EVALUATIONS, "gtol": GRADIENT, "ftol": 1e-13}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    if found.status == 1:
+        stopped = f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
+        advice = "Leave out collinear columns, or list fewer columns in `varying`."
+        warn(f"{stopped}, so they may be inaccurate. {advice}", ConvergenceWarning)
     W, noise = np.zeros((d, d)), float(np.exp(found.x[-1]))
     W[np.ix_(v, v)] = covariance(found.x)[1]
     value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)

@@ -122,6 +122,7 @@ class Scoring:
         at = np.zeros(d + len(i) + self.tasks.response.has_dispersion)
         sizes = np.sqrt((scores_at(at) ** 2).sum(axis=0))
         steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
+        steps[d:] = np.minimum(steps[d:], 1.0)  # exp of a larger step of the log dispersion could be zero
         changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
         information = np.stack(changes, axis=1) / (2.0 * steps[:, None])
         return np.asarray(0.5 * (information + information.transpose(0, 2, 1)))

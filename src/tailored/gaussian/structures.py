@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.validation import check_choice
 from ..tasks.rows import Array
 from .atoms import fit_atoms
 from .em import (
@@ -34,6 +35,8 @@ from .rows import Tasks
 from .side import Group, SideFit, SideStructure, Term, fit_side, gate_penalties
 from .sites import ResponseRows
 
+#: Covariances W of a mixed model, simplest first; "none" is pooled regression, and only "full" has correlations.
+COVARIANCES = ("none", "intercept", "diagonal", "full")
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
@@ -57,9 +60,8 @@ class Structure(ABC):
     """The structure of the prior of the coefficients."""
 
     kind: ClassVar[str]
-    has_mean: ClassVar[bool] = (
-        True  # whether the prior mean and the effects of side information are estimated
-    )
+    #: Whether the prior mean and the effects of side information are estimated.
+    has_mean: ClassVar[bool] = True
     is_refined: ClassVar[bool] = True  # whether EM over the sums of all tasks improves a fit to a sample
 
     n_components: int = field(default=1, kw_only=True)
@@ -87,7 +89,7 @@ class Structure(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return the kind, and the attributes that differ from their defaults."""
+        """Return the kind, and the attributes that are not None, zero or "full"."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"kind": self.kind} | {k: v for k, v in values.items() if v not in (None, 0.0, "full")}
 
@@ -120,16 +122,16 @@ class Independent(Structure):
 
 @dataclass(frozen=True)
 class MixedModel(Structure):
-    """One Gaussian.  ``covariance`` of W is "full", "diagonal", "intercept" or "none" (pooled regression).
-
-    Every value except "full" restricts W to its diagonal.
-    """
+    """One Gaussian; ``covariance`` is one of `COVARIANCES`."""
 
     kind = "mixed model"
 
     covariance: str = "full"
     pseudo_tasks: float = 0.0  # weight of the shrinkage of W to its diagonal
     varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
+
+    def __post_init__(self) -> None:
+        check_choice("covariance", self.covariance, COVARIANCES)
 
     @property
     def plain(self) -> MixedModel | None:

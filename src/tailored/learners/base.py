@@ -411,8 +411,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if not hasattr(self, "task_posterior_"):
             fitted = "this learner was fitted to more tasks than it stores"
             raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
-        if side_info is not None:
-            reading.refuse_side_info(self)
+        reading.refuse_side_info(self, side_info)
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
@@ -489,8 +488,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if coverage is not None:
             check_fraction("coverage", coverage)
         tasks, order, observed, labels = self._read_query(query, support, task, target, side_info, exposure)
-        if not len(order):
-            return reading.prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -501,7 +498,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             adapted = some.without_rows() if observed is None else observed.support_of(some)
             reading.require_side_info(self, adapted, "pass it, or tables that have it")
             parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
-        found = parts[0]
+        found = parts[0] if parts else Predicted(*np.zeros((4, 0)))
         if len(parts) == 2:
             back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
@@ -518,8 +515,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
         """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
         check_is_fitted(self, "prior_")
-        if side_info is not None:
-            reading.refuse_side_info(self)
+        reading.refuse_side_info(self, side_info)
         labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
         target = self.columns_in_["target"] if target is None else target
         options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
@@ -537,7 +533,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
-        if not hasattr(self, "task_posterior_"):
+        if not hasattr(self, "task_posterior_") or not len(tasks):
             return np.full(len(tasks), -1, dtype=np.intp)
         positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
         if support is not None:
@@ -566,9 +562,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
-        The draws include the posterior of the coefficients, which the rows of a task share, the errors of the fixed effects,
-        which all tasks share, and the noise, or the distribution of classes or counts.  Variances are treated as known.  The
-        draws are those of the model: unlike intervals, they are not calibrated.
+        The draws include the posterior of the coefficients, which the rows of a task share, and the errors of the fixed
+        effects, which all tasks share.  They also include the noise, or the distribution of classes or counts.  Variances are
+        treated as known.  The draws are those of the model: unlike intervals, they are not calibrated.
 
         Parameters
         ----------

@@ -39,10 +39,10 @@ from ..tasks.encoding import (
     missing_exposure,
 )
 from ..tasks.reading import (
+    LongTable,
     check_row_values,
     group_labels,
     group_rows,
-    group_tasks,
     label_array,
     positions_of,
     read_side_info,
@@ -106,11 +106,11 @@ def feature_names(model: Model) -> NDArray[Any] | None:
     return getattr(model, "feature_names_in_", None)
 
 
-def refuse_other_arguments(has_them: str, **arguments: object) -> None:
-    """Raise TypeError if an argument is not None; ``has_them`` is the reason."""
+def refuse_other_arguments(reason: str, **arguments: object) -> None:
+    """Raise TypeError if an argument is not None; the reason may contain "{name}" for the argument."""
     for name, value in arguments.items():
         if value is not None:
-            raise TypeError(f"{name}: {has_them.format(name=name)}")
+            raise TypeError(f"{name}: {reason.format(name=name)}")
 
 
 def read(
@@ -131,14 +131,16 @@ def read(
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
-        has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
-        refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info, **row_values)
+        reason = "a TaskSet has its own {name}; pass arrays or a TaskSet"
+        refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info, **row_values)
         if len(X) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
         if isinstance(learner.loss_, MarginLoss):
             X = X.replace(y=_as_signs(learner, class_labels(X), reset=reset))
         return check_tasks(learner, X, reset=reset)
-    if reset and y is None:
+    if not reset:
+        refuse_side_info(learner, side_info)
+    elif y is None:
         raise ValueError(WITHOUT_Y)
     y = _as_signs(learner, y, reset=reset)
     encoding = None if reset else learner.encoding_
@@ -165,12 +167,13 @@ def _check_names_of_rows(
 
 def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
     """Return a task without rows for each row of side information: of an array, of a frame, or of a mapping by label."""
-    values = side_info
+    refuse_side_info(learner, side_info)
+    values, labels = side_info, []
     if isinstance(side_info, Mapping):
         labels = list(side_info)
     elif hasattr(side_info, "index") and not callable(side_info.index):
         labels = list(side_info.index)  # of pandas
-    else:
+    elif side_info is not None:
         values = side_info if is_frame(side_info) else np.asarray(side_info)
         labels = list(range(len(values)))
     if not labels:
@@ -204,7 +207,9 @@ def check_tasks(
     elif not accepts.any_unit:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-            raise ValueError(f"y: targets are below {SMALLEST_TARGET:g}, so squares are zero; rescale")
+            raise ValueError(
+                f"y: all targets are below {SMALLEST_TARGET:g}, so their squares underflow to zero; rescale y"
+            )
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not feature_names(learner):
         tasks = tasks.replace(feature_names=feature_names(learner))
@@ -320,9 +325,9 @@ def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> Non
         raise ValueError(f"The feature names should match those that were passed during fit: {found}")
 
 
-def refuse_side_info(learner: Learner) -> None:
-    """Raise ValueError if the learner was fitted without side information."""
-    if not learner.n_side_info_in_:
+def refuse_side_info(learner: Learner, side_info: SideInfoLike) -> None:
+    """Raise ValueError if there is side information, but the learner was fitted without it."""
+    if side_info is not None and not learner.n_side_info_in_:
         raise ValueError("side_info: this learner was fitted without side information; leave it out here")
 
 
@@ -451,8 +456,7 @@ def read_one_task(
     **row_values: ValuesLike,
 ) -> TaskSet:
     """Return a set of one task, which may have no rows."""
-    if side_info is not None:
-        refuse_side_info(learner)
+    refuse_side_info(learner, side_info)
     if not row_values and (task := _valid_task(learner, X, y, side_info)) is not None:
         return task
     if X is not None and (isinstance(X, TaskSet) or not _has_no_rows(X, learner.n_features_in_, y)):
@@ -505,8 +509,8 @@ def read_table(
     ``name`` is "query" (a frame without targets) or "support".
     """
     if isinstance(data, TaskSet):
-        has_it = "a TaskSet has its own {name}; leave it out, or pass a frame"
-        refuse_other_arguments(has_it, side_info=side_info, exposure=exposure)
+        reason = "a TaskSet has its own {name}; leave it out, or pass a frame"
+        refuse_other_arguments(reason, side_info=side_info, exposure=exposure)
         return data, np.arange(len(data.y))
     if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
@@ -526,11 +530,9 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     named = columns if encoding is None else None
-    roles: dict[str, Any] = {"task": task, "target": target, "features": named, "exposure": exposure}
+    roles = task, target, named, side_info, side or None, encoding
     try:
-        tasks = TaskSet.from_frame(
-            data, **roles, side_info=side_info, side_columns=side or None, encoding=encoding
-        )
+        tasks, order = TaskSet.of_table(LongTable(frame, *roles, row_columns={"exposure": exposure}))
     except ValueError as error:  # errors of `LongTable` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     if name == "support" and hasattr(learner, "task_labels_"):
@@ -541,7 +543,7 @@ def read_table(
             advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warn(message)
-    return tasks, np.argsort(group_tasks(frame, task).codes, kind="stable")
+    return tasks, order
 
 
 def prediction_table(

@@ -339,12 +339,13 @@ class Prior(Record, ABC):
 
         The first is in units of the noise variance, and zero unless ``variances`` is set.
         """
-        part: Array | float = 0.0
+        part: Array | None = None
         of_shared: Array | float = 0.0
         if self.regressor is not None or self.shared is not None:
             of_shared = 0.0 if self.shared is None else self.shared.error_variances(X)
             X, part = self.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
-        centre = products(X, posterior.weights, task, self.fit_intercept) + part
+        centre = products(X, posterior.weights, task, self.fit_intercept)
+        centre = centre if part is None else centre + part
         own = np.maximum(self.variances(posterior, X, task), 0.0) if variances else np.zeros(len(centre))
         return centre, own, of_shared
 
@@ -441,7 +442,7 @@ def predict(
     """
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
     centre, variances, of_shared = prior.linear_predictors(posterior, X, task, variances=uncertain)
-    unknown = np.full(len(centre), np.nan)
+    unknown = np.nan * centre
     if isinstance(prior.response, Likelihood):
         assert prior.mixture is not None
         response, noise, variances = prior.response, prior.mixture.noise, variances + of_shared

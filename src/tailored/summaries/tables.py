@@ -30,7 +30,7 @@ METHODS = {
     TASK_MEAN: "mean of the support rows",
     RIDGE: "each task alone, with the best of 15 penalties",
     POOLED: "one regression for the rows of all tasks",
-    MIXED_MODEL: "full random-effect covariance",
+    MIXED_MODEL: "full covariance of the random effects",
 }
 
 
@@ -83,11 +83,8 @@ def effects_table(model: FittedModel) -> Table:
     }
     scale = f"All coefficients are {model.scale.coefficients}. " if model.scale.coefficients else ""
     at_mean = ", at the mean of the side information" if model.mixture.side is not None else ""
-    how = "generalised least squares under the estimated covariances"
-    if not model.prior.response.is_gaussian and len(model.varying) <= MOST_DIRECTIONS:
-        how = "observed information of all parameters"
     caption = (
-        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: {how}. "
+        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: {_source_of_errors(model)}. "
         "random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
     if (r2 := model.r2_of_side_info) is not None:
@@ -112,6 +109,14 @@ def effects_table(model: FittedModel) -> Table:
         caption += ". No std. error: the rows identify the fixed effect only jointly with other columns"
     title = "Fixed effects and random-effect std"
     return Table(title, columns, f"{caption}.", ["R² of side info"], order=_order(model))
+
+
+def _source_of_errors(model: FittedModel) -> str:
+    """Return how the standard errors of the fixed effects are computed; see `tailored.gaussian.errors`."""
+    least_squares = "generalised least squares under the estimated covariances"
+    if model.prior.response.is_gaussian or np.linalg.matrix_rank(model.covariance) > MOST_DIRECTIONS:
+        return least_squares
+    return f"observed information of all parameters ({least_squares} if it is not positive definite)"
 
 
 def ratios_table(model: FittedModel) -> Table:
@@ -323,14 +328,13 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         share = " to ".join(dict.fromkeys(ends))
     caption = (
         f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
-        f"its rows as support ({'first' if sampling.in_order else 'random'})"
+        f"its rows as support ({'first' if sampling.in_order else 'random'})."
     )
-    if len(learner.search_results_) > 1:
+    if len(training.compared) > 1 or prior.shared is not None or prior.reads_side_info:
         caption += (
-            "; the model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
-            "predictive density, not the error, so a baseline may have a lower error"
+            " The model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
+            "predictive density, not the error, so a baseline may have a lower error."
         )
-    caption += "."
     if len(rows) > 1:
         if prior.shared is not None:
             caption += (

@@ -26,7 +26,7 @@ _HEADER = ("column", "role", "kind", "read as")
 
 
 class Tasks(Protocol):
-    """What is described of a `TaskSet`, whose module imports this one."""
+    """The described attributes of a `TaskSet`, whose module imports this one."""
 
     X: Any
     y: NDArray[np.float64]
@@ -61,7 +61,7 @@ class Description:
         features, side = list(_features(tasks)), list(_side_info(tasks))
         dropped = ", ".join(f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped)
         numbers = [
-            f"{len(tasks):,} tasks{task}, {len(tasks.y):,} rows{target}",
+            f"{plural(len(tasks), 'task')}{task}, {plural(len(tasks.y), 'row')}{target}",
             f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
             f"columns: {plural(len(features), 'feature')}, {len(side)} of side information",
             f"dropped: {dropped or 'nothing'}",
@@ -172,7 +172,7 @@ def _notes(tasks: Tasks) -> list[str]:
 
 
 def hint_about_target(y: ArrayLike) -> str:
-    """Return a hint for targets 0 and 1, or for targets that may be counts, with many zeros, otherwise ""."""
+    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".  Only targets with many zeros have one."""
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""

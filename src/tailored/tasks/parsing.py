@@ -60,7 +60,7 @@ class ParsedFormula(NamedTuple):
 
 
 def parse(text: str) -> ParsedFormula:
-    """Return the parts of a formula; raise ValueError for what this package does not have."""
+    """Return the parts of a formula; raise ValueError for terms that this package does not support."""
     if not isinstance(text, str) or text.count("~") != 1:
         raise ValueError(f"formula: expected a string such as 'y ~ x + (x | g)', got {text!r}.")
     left, right = text.split("~")

@@ -346,8 +346,13 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
             sizes[i] = abs(z[i] - box.linear[i]) - box.kink
-    ordered = np.sort(sizes[sizes > 0.0])
-    width = ordered[r] if len(ordered) > r else np.inf  # the (r + 1)-th smallest positive size
+    width = 0.0  # the (r + 1)-th smallest positive size; np.sort would take two seconds to compile
+    for _ in range(r + 1):
+        above = np.inf
+        for i in range(n):
+            if width < sizes[i] < above:
+                above = sizes[i]
+        width = above
     w[:] = 0.0
     for i in range(n):
         a[i] = _box_terms(box, i, z[i], 0.0)[0]
