@@ -131,7 +131,8 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
                 missing = f"{name} has a missing label ({label!r}) in row {row}"
-                raise ValueError(f"{missing}. Name each task, or drop the row.")
+                advice = "Name each task. TaskSet.from_frame(..., missing='drop') drops such rows."
+                raise ValueError(f"{missing}. {advice}")
     return grouping
 
 
