@@ -124,7 +124,10 @@ def frames(learner, meta):
         tables.append(pd.DataFrame({"task": labels, "a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}))
     support, query = tables
     out = {}
-    for words, names in (("numbers", support["task"]), ("words", "task " + support["task"].astype(str))):
+    for kind_of_label, names in (
+        ("numbers", support["task"]),
+        ("strings", "task " + support["task"].astype(str)),
+    ):
         given = support.assign(task=names)
         asked = query.assign(task=given["task"].drop_duplicates().repeat(2).to_numpy())
         for kind, coverage in (("predictions", None), ("intervals", 0.9)):
@@ -135,7 +138,7 @@ def frames(learner, meta):
                 asked,
                 given,
             )
-            out[f"{kind}, labels are {words}"] = 1e6 * taken / 100_000
+            out[f"{kind}, labels are {kind_of_label}"] = 1e6 * taken / 100_000
     return out
 
 

@@ -14,6 +14,8 @@ from tailored.losses import (
     Loss,
     MarginLoss,
     Pinball,
+    Squared,
+    error_name,
     get_loss,
 )
 
@@ -60,6 +62,7 @@ def test_losses_of_a_margin_and_losses_with_a_box():
     """What learners ask of a loss before they take it."""
     assert {name for name, kind in LOSSES.items() if issubclass(kind, MarginLoss)} == BINARY
     assert {name for name, kind in LOSSES.items() if not issubclass(kind, BoxLoss)} == {"logistic"}
+    assert [name for name, loss in CASES.items() if loss.dual_box(np.ones(1)).logistic] == ["logistic"]
 
 
 def test_every_loss_is_a_case():
@@ -73,6 +76,14 @@ def test_errors_in_tables(loss):
     y = targets(loss, np.random.default_rng(0), 3)
     expected = (y - 0.4) ** 2 if loss.name == "squared" else loss.value(0.4, y)
     np.testing.assert_array_equal(loss.error(0.4, y), expected)
+    assert error_name(loss.name).endswith(" error") == (loss.name in {"absolute", "squared"})
+
+
+def test_errors_of_responses_have_the_names_of_scikit_learn():
+    """`test_evaluation` compares their values with its log_loss and with half of its mean_poisson_deviance."""
+    assert error_name("bernoulli") == "log loss"
+    assert error_name("poisson") == error_name("negative_binomial") == "half Poisson deviance"
+    assert error_name("epsilon_insensitive") == "epsilon-insensitive loss"
 
 
 @losses
@@ -178,6 +189,20 @@ def test_piecewise_linear_means_constant_slopes(loss):
     assert (len(slopes) <= 3) == loss.piecewise_linear
 
 
+def test_a_new_loss_is_defined_by_its_box():
+    """The maximum over a of a (p - y) - a² is (p - y)²/4, at a = (p - y)/2."""
+
+    class Quarter(Squared):
+        value = BoxLoss.value
+
+        def dual_box(self, y):
+            return super().dual_box(y)._replace(quadratic=2.0)
+
+    p, y = np.array([-1.0, 0.5, 2.0]), np.array([0.0, 0.5, -1.0])
+    np.testing.assert_allclose(Quarter().subgradient(p, y), (p - y) / 2)
+    np.testing.assert_allclose(Quarter().value(p, y), (p - y) ** 2 / 4)
+
+
 def test_a_tube_of_no_width_is_the_absolute_loss():
     p, y = np.array([-1.0, 0.5, 2.0]), np.array([0.0, 0.5, -1.0])
     tube, absolute = EpsilonInsensitive(0.0), get_loss("absolute")
@@ -234,12 +259,12 @@ def test_targets(loss):
     loss.check_targets(np.empty(0))
     if loss.name in BINARY:
         with pytest.raises(
-            ValueError, match=rf"{loss.name} loss needs targets.*ratings also contains 0\.0.*np.where"
+            ValueError, match=rf"{loss.name} loss needs targets.*ratings contains 0\.0.*np.where"
         ):
             loss.check_targets([0.0, 1.0], name="ratings")
-        with pytest.raises(ValueError, match=r"also contains 0, 2, 3, 4, 5\."):
+        with pytest.raises(ValueError, match=r"contains 0, 2, 3, 4, 5\."):
             loss.check_targets([0, 2, 3, 4, 5, 1, -1])
-        with pytest.raises(ValueError, match="also contains 0, 2, 3, 4, 5 and 3 more"):
+        with pytest.raises(ValueError, match="contains 0, 2, 3, 4, 5 and 3 more"):
             loss.check_targets(np.arange(9))
     else:
         loss.check_targets([0.0, 0.5])

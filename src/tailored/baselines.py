@@ -404,7 +404,7 @@ class PooledRegression(Baseline):
         self.classes_ = classes if isinstance(loss, Bernoulli) else None
         if self.classes_ is not None and (len(classes) < 2 or list(classes) != list(range(len(classes)))):
             found = name_some(native(classes))
-            raise ValueError(f"tasks: expected targets y 0, 1, .. (at least two classes), got {found}")
+            raise ValueError(f"tasks: targets must be 0, 1, ... for at least two classes; got {found}")
         y, weights, _ = self._targets(tasks)
         # Add half an observation of each class, or half an event, so that no frequency or mean is 0.
         if self.classes_ is None:

@@ -26,7 +26,7 @@ CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
 class ClusterTruth:
     """The hidden parameters of `make_clusters`."""
 
-    weights: np.ndarray  # (T, d) target vector of each task, of unit norm
+    weights: np.ndarray  # (T, d) weight vector of each task, of unit norm
     clusters: np.ndarray  # (T,) cluster of each task, 0 to m - 1
     bases: np.ndarray  # (m, d, r) orthonormal basis of each cluster's subspace; the subspaces are orthogonal
     noise: float = 0.1  # standard deviation of the noise on `y`
@@ -48,7 +48,7 @@ def make_clusters(
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
-    A task draws a cluster `j` uniformly and has the target vector ``w = P_j u``, where ``u`` is a standard normal vector
+    A task draws a cluster `j` uniformly and has the weight vector ``w = P_j u``, where ``u`` is a standard normal vector
     scaled to unit norm. Its rows are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The columns of
     all matrices ``P_j`` (d, rank) together are orthonormal, so using one representation for all clusters instead of one per
     cluster increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
@@ -72,7 +72,7 @@ def make_clusters(
         else a uniformly random one, so it is right with probability ``hint + (1 - hint) / n_clusters``. By default tasks
         have no side information.
     random_state : int, Generator, RandomState or None
-        Seed. Subspaces, tasks, rows and side information are drawn from separate streams, so the target vectors of a seed
+        Seed. Subspaces, tasks, rows and side information are drawn from separate streams, so the weight vectors of a seed
         do not depend on `n_rows`, `noise` or `hint`. None uses fresh entropy.
     return_truth : bool
         Also return the hidden parameters.
@@ -154,7 +154,7 @@ class CircleTruth:
 
     u: np.ndarray  # (d,) first of two orthonormal vectors that span the plane of the curve
     v: np.ndarray  # (d,) second vector
-    weights: np.ndarray  # (T, d) target vector of each task
+    weights: np.ndarray  # (T, d) weight vector of each task
     s: np.ndarray  # (T,) position of each task on the curve, which is its side information
     radius: float
     spread: float
@@ -162,7 +162,7 @@ class CircleTruth:
     curve: str
 
     def mean(self, side_info: ArrayLike) -> np.ndarray:
-        """Return the expected target vectors (T, d) for side information (T,) or (T, 1)."""
+        """Return the expected weight vectors (T, d) for side information (T,) or (T, 1)."""
         return self.radius * _point(self.curve, side_info, np.stack([self.u, self.v]))
 
 
@@ -178,9 +178,9 @@ def make_circle(
     random_state: RandomState = None,
     return_truth: bool = False,
 ) -> Any:
-    """Draw regression tasks whose target vectors lie around a curve; the side information is the position on it.
+    """Draw regression tasks whose weight vectors lie around a curve; the side information is the position on it.
 
-    A task has side information s, uniform on [0, 1], and the target vector
+    A task has side information s, uniform on [0, 1], and the weight vector
     ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its rows are
     ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w up to ``spread``, but not
     linearly: nonlinear features of s are needed.
@@ -190,7 +190,7 @@ def make_circle(
     n_tasks, n_features, n_rows, noise, random_state, return_truth
         See `make_clusters`; `n_features` is at least 2.
     radius : float
-        Radius of the circle, in the units of the target vectors.
+        Radius of the circle, in the units of the weight vectors.
     spread : float
         Standard deviation of each coordinate of w around the curve.
     curve : {"circle", "line", "quadratic"}

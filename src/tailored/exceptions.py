@@ -27,7 +27,7 @@ class ConstantRepresentationWarning(UserWarning):
 
 
 class UnknownCategoryWarning(UserWarning):
-    """A table has a category that did not occur in training; the message says how it is encoded."""
+    """A table has a category that did not occur in training; the message describes how it is encoded."""
 
 
 class SecondGroupingWarning(UserWarning):
@@ -35,7 +35,7 @@ class SecondGroupingWarning(UserWarning):
 
 
 class ShardError(RuntimeError):
-    """A shard, i.e. a part of the tasks, could not be read or processed; the message names the shard."""
+    """A shard, which is a part of the tasks, could not be read or processed; the message gives the reason."""
 
 
 class ModelFileError(ValueError):

@@ -121,7 +121,7 @@ class MarginLoss(Loss):
         bad = values[~np.isin(values, (-1, 1))]
         if bad.size:
             raise ValueError(
-                f"The {self.name} loss needs targets -1 and +1, but {name} also contains {name_some(bad)}. "
+                f"The {self.name} loss needs targets -1 and +1, but {name} contains {name_some(bad)}. "
                 f"Recode two classes first, for example with np.where({name} == positive, 1, -1)."
             )
 

@@ -83,7 +83,7 @@ def _multilevel(name: str, n_train: int, n_given: int, *, in_time: bool = False)
             return str(error)
         return None
 
-    rows = f"{'first ' if in_time else ''}{n_given} row{'s' * (n_given != 1)} given"
+    rows = f"{'first ' if in_time else ''}{n_given} support row{'s' * (n_given != 1)}"
     return Suite(
         f"{MULTILEVEL[name].about}; {rows}",
         n_train,
@@ -115,7 +115,7 @@ def _known(
 def _subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1) -> Suite:
     """Weights in unknown subspaces, where the error of the weights is measured."""
     what = "a shared subspace" if n_clusters == 1 else f"{n_clusters} orthogonal subspaces"
-    about = f"weights in {what} of rank {rank}, d = {d}, {n_train:,} tasks; {n_rows} rows given"
+    about = f"weights in {what} of rank {rank}, d = {d}, {n_train:,} tasks; {n_rows} support rows"
     return _known(about, n_train, splits.subspaces(n_train, d, rank, n_rows, n_clusters), (n_rows,), MEANS)
 
 
@@ -125,35 +125,35 @@ SUITES: dict[str, Suite] = {
     "clusters-2": Suite("the paper's two clusters, d = 20", 800, splits.clusters(2), _NO_RATINGS),
     "clusters-6": Suite("the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS),
     "hint": _known(
-        "six clusters, d = 20, and a hint that is right 75 % of the time; 8 rows given",
+        "six clusters, d = 20, and a hint that is right 75 % of the time; 8 support rows",
         600,
         splits.with_oracle(datasets.make_clusters, 600, 40, 8, n_clusters=6, hint=0.7),
         (0, 1, 3, 8),
         rivals=(SPLINES, PER_CATEGORY),
     ),
     "hint-4": _known(
-        "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 rows given",
+        "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 support rows",
         300,
         splits.with_oracle(datasets.make_clusters, 300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5),
         (0, 1, 3, 6),
         rivals=(SPLINES, PER_CATEGORY),
     ),
     "circle": _known(
-        "weights on a circle that the description indexes, d = 10; 3 rows given",
+        "weights on a circle, whose position is the side information, d = 10; 3 support rows",
         400,
         splits.with_oracle(datasets.make_circle, 400, 20, 3),
         (0, 1, 3),
         rivals=(SPLINES,),
     ),
     "circle-150": _known(
-        "weights on a circle that the description indexes, d = 6, 150 tasks of 12 rows; 3 rows given",
+        "weights on a circle, whose position is the side information, d = 6, 150 tasks of 12 rows; 3 support rows",
         150,
         splits.with_oracle(datasets.make_circle, 150, 12, 3, n_features=6),
         (0, 1, 3),
         rivals=(SPLINES,),
     ),
     "quadratic": _known(
-        "weights on a parabola that the description indexes, d = 10; 3 rows given",
+        "weights on a parabola, whose position is the side information, d = 10; 3 support rows",
         400,
         splits.with_oracle(datasets.make_circle, 400, 20, 3, curve="quadratic"),
         (0, 1, 3),
@@ -161,7 +161,7 @@ SUITES: dict[str, Suite] = {
     ),
     **{
         f"circle-noise-{n}": _known(
-            f"circle with {n} columns of noise in the side information, {n_train} tasks; 3 rows given",
+            f"circle with {n} columns of noise in the side information, {n_train} tasks; 3 support rows",
             n_train,
             splits.with_oracle(datasets.make_circle, n_train, 20, 3, n),
             (3,),
@@ -170,7 +170,7 @@ SUITES: dict[str, Suite] = {
         for n, n_train in ((3, 150), (20, 400), (50, 400))
     },
     "hint-noise-50": _known(
-        "hint with 50 columns of noise in the side information; 8 rows given",
+        "hint with 50 columns of noise in the side information; 8 support rows",
         600,
         splits.with_oracle(datasets.make_clusters, 600, 40, 8, 50, n_clusters=6, hint=0.7),
         (1, 3, 8),
@@ -201,7 +201,7 @@ SUITES: dict[str, Suite] = {
     "hsb82": _multilevel("hsb82", 120, 8),
     "egsingle": _multilevel("egsingle", 1291, 2),
     "polls": Suite(
-        "polls of 57 states, 43 to learn from; 5 rows given",
+        "polls of 57 states, 43 to learn from; 5 support rows",
         43,
         polls.load,
         tuple(set(METHODS) - {OURS}),

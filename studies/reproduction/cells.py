@@ -189,7 +189,10 @@ class Scorer:
         """``thetas`` (T, d, d), or one (d, d) for all tasks."""
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
-        solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner)
+        try:
+            solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner)
+        except solving.WithinTaskOverflowError:
+            return np.inf
         return self.of_coefficients(solved.coef)
 
     def of_coefficients(self, coefficients: Array) -> float:

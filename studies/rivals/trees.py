@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 class TreesAndIntercepts(Baseline):
-    """Trees of the columns and the description, and a random intercept for each task, fitted by another program.
+    """Trees of the columns and the side information, and a random intercept for each task, fitted by another program.
 
     The programs predict new groups by the trees alone.  Here a new task's intercept is the best linear predictor
     from the residuals of its rows.

@@ -141,7 +141,7 @@ def _split(
 
 
 def angle(seed: int, data: str | None, *, d: int = 6, n_train: int = 400, n_rows: int = 20) -> Split:
-    """Weights on a circle of radius 3 that no side information describes; noise 0.5; 4 rows given."""
+    """Weights on a circle of radius 3 that no side information describes; noise 0.5; 4 support rows."""
     rng = np.random.default_rng(seed)
     plane = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
 

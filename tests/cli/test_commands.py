@@ -227,8 +227,8 @@ def test_incomplete_rows(folder, numeric_models):
     model = numeric_models["whole"]
     data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
     done = run("fit", data, *ROLES, "-o", folder / "x", code=2)
-    advice = "Use --missing drop to drop such rows, or --missing impute for the training table to impute."
-    assert done.stderr.endswith(f" task 0, line 2, column 'hours' (35 such values in all). {advice}\n")
+    advice = "Drop those rows, for example with --missing drop. To impute them, fit with --missing impute."
+    assert done.stderr.endswith(f" task 0, line 2, column 'hours' (35 such rows in all). {advice}\n")
     out = folder / "holes-out.csv"
     run("predict", model, data, "-o", out, code=2)
     assert not out.exists()
@@ -382,6 +382,10 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
     for content, message in (
         (b"PK\3\4" + bytes(200), "is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8"),
         (b"Results of 2024\n" + rows.encode(), "cannot be read .CSV parse error: Expected 1 columns, got 2"),
+        (
+            b"Results;;\nschool;hours;share\na;1;2\n",
+            "columns with the name ''. Delete the lines above the header",
+        ),
     ):
         data.write_bytes(content)
         with pytest.raises(UsageError, match=f"data: .*{message}"):
@@ -393,7 +397,10 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
     frame.loc[30, "hours"] = "k.A."
     frame.to_csv(data, index=False)
     done = run("fit", data, *ROLES, code=2)
-    assert "column 'hours': most values are numbers, but 'k.A.' in line 32 is not read as one." in done.stderr
+    assert (
+        "column 'hours': most values look like numbers, but 'k.A.' in line 32 is not read as one."
+        in done.stderr
+    )
     assert data.read_text().splitlines()[31].split(",")[1] == "k.A."
     for cell in ("k.A.", "45%", "1,234"):
         first = frame.assign(hours=[*frame["hours"][:30].replace("1.0", "1e-05"), cell, *frame["hours"][31:]])
@@ -428,9 +435,14 @@ def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
     expected = whole.adapt().predict(X)
     run("fit", folder / "pupils.parquet", *ROLES, "-o", folder / "a", "--jobs", 1)
     np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-9)
+    checkpoint = ("--checkpoint", folder / "kept")
+    assert (
+        "--checkpoint: only a file" in run("fit", folder / "pupils.csv", *ROLES, *checkpoint, code=2).stderr
+    )
     monkeypatch.setattr(tables, "LARGE", 10)
-    for name in ("pupils.csv", "pupils.parquet"):
-        run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1)
+    for name, options in (("pupils.csv", ()), ("pupils.parquet", checkpoint), ("pupils.parquet", checkpoint)):
+        run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1, *options)
+        assert any(folder.glob("kept/*")) == bool(options)
         np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-3)
     for option in (("--side-info", folder / "schools.csv"), ("--missing", "drop"), ("--loss", "bernoulli")):
         done = run("fit", folder / "pupils.csv", *ROLES, *option, code=2)

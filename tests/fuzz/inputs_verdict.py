@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 FAILURES = """an exception that is no ValueError or TypeError, or one that another library raised inside (LinAlgError
-is a ValueError and counts); a message that names no argument; a RuntimeWarning; NaN or infinity in a result (but an interval
-that a warning says is not kept);
+is a ValueError and counts); a message that names no argument; a RuntimeWarning; a warning before an error; NaN or infinity in
+a result (but an interval that a warning says is not kept);
 crossed ends of an interval; anything on the terminal; a failed call that changed the learner"""
 
 #: Arguments that messages name.
@@ -80,6 +80,7 @@ class Terminal:
 def attempt(call: Callable[[], Any], learner: Any = None) -> Any:
     """The result of a call; None where it refused in the way it should; `Failure` otherwise."""
     before = dict(vars(learner)) if learner is not None else {}
+    refusal = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -90,6 +91,7 @@ def attempt(call: Callable[[], Any], learner: Any = None) -> Any:
         except Exception as error:
             check_refusal(error)
             OUTCOMES["refused"] += 1
+            refusal = str(error)[:160]
             if learner is not None:
                 check_unchanged(before, vars(learner))
             found = None
@@ -98,6 +100,8 @@ def attempt(call: Callable[[], Any], learner: Any = None) -> Any:
             raise Failure(
                 f"{warning.category.__name__}: {warning.message} ({short(warning.filename)}:{warning.lineno})"
             )
+        if refusal:
+            raise Failure(f"a warning before an error: {warning.message} | {refusal}")
     return found
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian.mixture import Mixture
@@ -84,6 +85,13 @@ def test_gradient_is_the_derivative_of_the_criterion(with_side, restricted):
     assert np.sum(gradient * direction) == pytest.approx(along, rel=1e-5)
     along = (criterion(W, 0.6 * np.exp(h))[0] - criterion(W, 0.6 * np.exp(-h))[0]) / (2 * h)
     assert along_noise == pytest.approx(along, rel=1e-5)
+
+
+def test_a_search_that_ends_at_its_limit_warns(monkeypatch):
+    X, y, groups = panel(0)
+    monkeypatch.setattr("tailored.gaussian.reml.EVALUATIONS", 2)
+    with pytest.warns(ConvergenceWarning, match="stopped at its limit of 2 evaluations"):
+        EmpiricalBayesLearner(varying=[0], covariance="full", common="linear").fit(X, y, groups=groups)
 
 
 def test_effects_of_side_information_are_integrated_out():

@@ -154,6 +154,27 @@ def test_information_is_the_derivative_of_the_evidence(name):
     assert np.abs((a - A @ model.means[0]).sum(axis=0)).max() < 1e-3
 
 
+@pytest.mark.parametrize("name", RESPONSES)
+def test_second_moments_are_the_curvature_of_the_likelihood_at_the_pooled_fit(name):
+    rows, _ = environment(name, 0.3 * np.eye(2)[None], [0, 4, 9])
+    rng = np.random.default_rng(1)
+    rows = replace(rows, offset=rng.normal(size=13), weights=rng.choice([0.5, 1.0, 2.0], size=13))
+    b, noise = rows.pooled
+
+    def log_likelihoods(b):
+        each = rows.weights * response_log_likelihood(name, rows.y, rows.X @ b + rows.offset, noise)
+        return np.array([0.0, each[:4].sum(), each[4:].sum()])
+
+    h = 1e-4 * np.eye(2)
+    for i, j in [(0, 0), (0, 1), (1, 1)]:
+        plus = log_likelihoods(b + h[i] + h[j]) + log_likelihoods(b - h[i] - h[j])
+        minus = log_likelihoods(b + h[i] - h[j]) + log_likelihoods(b - h[i] + h[j])
+        np.testing.assert_allclose(rows.gram[:, i, j], (minus - plus) / 4e-8, rtol=1e-5, atol=1e-6)
+    totals = rows.totals()
+    np.testing.assert_allclose(totals.gram, rows.gram.sum(axis=0))
+    np.testing.assert_allclose(np.linalg.solve(totals.gram, totals.cross), b, atol=1e-4)
+
+
 def exact_evidence(rows, b, sigma):
     """The log evidence of tasks with one constant column, from the sums of their targets."""
     z = np.linspace(-9.0, 9.0, 1501)
@@ -269,6 +290,15 @@ def test_one_fit_to_counts_of_any_size(name, mean):
     y = np.round(mean * np.array([0.5, 1.0, 1.5, 1.0])) + np.array([0.0, 0.0, 0.0, 1.0])
     b, _ = RESPONSES[name]().pooled_fit(np.ones((4, 1)), y, np.full(4, np.log(2.0)), np.ones(4))
     np.testing.assert_allclose(b, np.log(y.mean() / 2.0), rtol=1e-4)
+
+
+def test_a_code_that_the_kernels_do_not_know_is_an_error():
+    rows, model = environment("poisson", np.ones((1, 1, 1)), [3, 3])
+    with (
+        patch.object(type(rows.response), "code", 3),
+        pytest.raises(ValueError, match="response with the code 3"),
+    ):
+        rows.posterior(model)
 
 
 def test_a_pooled_fit_without_rows_is_zero():

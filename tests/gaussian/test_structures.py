@@ -67,6 +67,11 @@ def uncentred(model):
     return p, p[:, None] * m, p[:, None, None] * second
 
 
+def test_covariances_are_known():
+    with pytest.raises(ValueError, match="covariance must be one of 'none', 'intercept'"):
+        MixedModel("diag")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_moments_of_a_blend_are_those_of_both(share):
     one, other = (draw(1, seed=seed)[2] for seed in (0, 1))

@@ -71,6 +71,14 @@ def test_held_out_tasks_far_beyond_the_others():
         EmpiricalBayesLearner().fit(tasks[:6], validation=far[6:])
 
 
+def test_no_warning_comes_before_an_error():
+    tasks, empty = make()[:2], TaskSet.from_tasks([(np.zeros((0, D)), np.zeros(0), make().side_info[0])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="validation: none of its tasks has a row"):
+            EmpiricalBayesLearner().fit(tasks, validation=empty)
+
+
 def test_errors_whose_squares_are_no_numbers():
     own, other = np.array([1e160, 3e160, 2e160]), np.array([2e160, 7e160, 3e160])
     assert compare_errors({OWN: own, "other": other})[1][-1] == pytest.approx(1e160)  # of 1, 4 and 1

@@ -105,7 +105,7 @@ def test_numbers_words_and_tuples_are_saved(names, tmp_path):
     [KINDS["dates"], KINDS["frozen sets"], list(np.array(KINDS["dates"], dtype="datetime64[ns]")), MIXED],
 )
 def test_others_are_refused_with_the_reason(names, tmp_path):
-    with pytest.raises(TypeError, match=r"task_labels_.*use numbers, words or tuples"):
+    with pytest.raises(TypeError, match=r"task_labels_.*use numbers, strings or tuples"):
         fit([names[c] for c in CODES]).save(tmp_path / "learner")
     assert not list(tmp_path.iterdir())
 

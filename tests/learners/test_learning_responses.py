@@ -157,6 +157,14 @@ def test_unsupported_combinations_are_errors():
         EmpiricalBayesClassifier().fit(scan(table, task="g", target="y"))
 
 
+@pytest.mark.parametrize("loss", ["poisson", "negative_binomial"])
+def test_counts_that_are_all_zero_are_predicted_to_be_rare(loss):
+    """The dispersion is not identified: its score is zero."""
+    X = np.random.default_rng(0).normal(size=(4, 5))
+    learner = EmpiricalBayesLearner(loss=loss).fit(X, np.zeros(4), groups=np.arange(4))
+    assert (learner.adapt().predict(X) < 1.0).all()
+
+
 def test_one_event_is_predicted_to_be_rare():
     tasks = tasks_of("poisson", 45, 6)
     learner = EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=(np.arange(270) == 7) * 1.0))

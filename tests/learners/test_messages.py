@@ -195,7 +195,7 @@ def test_constant_columns_of_arrays_are_those_of_fit():
     [
         (1, {}, "fit: differences between tasks cannot be estimated from one task"),
         (2, {}, "fit: differences between tasks cannot be estimated from two tasks"),
-        (8, {"one": 3.0}, "fit: constant in all rows, so without effect: one"),
+        (8, {"one": 3.0}, "fit: constant in all rows, so without effect if there is an intercept: one"),
         (
             8,
             {"size": lambda f: f["g"] * 2.0},
@@ -207,7 +207,11 @@ def test_constant_columns_of_arrays_are_those_of_fit():
             {"row": lambda f: np.arange(len(f)) % 115},
             "column 'row' holds 115 different integers in 120 rows",
         ),
-        (8, {"one\x1b": 3.0}, "fit: constant in all rows, so without effect: one�"),
+        (
+            8,
+            {"one\x1b\n": 3.0},
+            "fit: constant in all rows, so without effect if there is an intercept: one��",
+        ),
     ],
 )
 def test_data_that_do_not_identify_effects_are_reported(n_tasks, columns, message):

@@ -165,7 +165,9 @@ def test_exposure_multiplies_rates():
 
 def test_training_tasks_need_their_rows():
     learner, query = fitted(), TRAIN[::5]
-    with pytest.raises(ValueError, match=r"support: training task 'u.* has no rows here, which sample needs"):
+    with pytest.raises(
+        ValueError, match=r"support: it has no rows of the training tasks 'u.*, which sample needs"
+    ):
         learner.sample(query)
     found = learner.predict_totals(query, TRAIN, by="user", statistic="mean")
     rows = learner.predict_tasks(query)["prediction"].groupby(query["user"]).mean()

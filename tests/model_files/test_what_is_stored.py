@@ -46,7 +46,7 @@ def test_other_labels_are_refused_before_anything_is_written(tmp_path):
     ):
         groups = [names[i % 3] for i in range(12)]
         learner = IndependentLearner().fit(X, y, groups=groups)
-        with pytest.raises(TypeError, match=r"task_labels_.*numbers, words or tuples"):
+        with pytest.raises(TypeError, match=r"task_labels_.*numbers, strings or tuples"):
             learner.save(tmp_path / "a")
         assert not list(tmp_path.iterdir())
 

@@ -82,6 +82,17 @@ def mutants(root: Path, path: str) -> list[Mutant]:
     return sorted(set(found), key=lambda mutant: (mutant.start, mutant.stop, mutant.kind))
 
 
+def is_compiled(path: Path, line: int) -> bool:
+    """Whether compiled functions contain a line: in them, among the constants of the module, or where they are generated."""
+    source = path.read_bytes()
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= (
+            node.end_lineno or line
+        ):
+            return b"llvmlite" in source or any("njit" in ast.unparse(d) for d in node.decorator_list)
+    return True
+
+
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, ast.AST]]:
     for node in _walk(tree):
         yield from ((node, kind, new) for kind, new in _of_node(node))

@@ -1,22 +1,24 @@
 """Mutation testing of the numerical core and of model files: `python tests/mutation/run.py`.
 
-One mutant at a time stands in a copy of the tree; the tests that should notice it run, fastest first, until one fails.
+One mutant at a time stands in a copy of the tree; the tests that execute its line run, fastest first, until one fails.
 A mutant that all of them pass survives. `--sample 55` draws that many of each package by `--seed`; `--name` repeats one
-and shows what it says; `--tests` takes the tests of another commit, of which those that fail without any mutant are left out.
+and shows what it says; `--tests` takes the tests of another commit. Tests that fail without any mutant are left out.
 
 Why a script of its own: mutmut puts all mutants of a function into one file behind a switch, which compiled functions
 do not go through; cosmic-ray starts Python, scikit-learn and Numba anew for every mutant, and knows nothing of Numba's
-cache, which keeps what other files were compiled into. Here tests run in forks of a process that has imported them all,
-and compiled functions that contain the mutated file are taken from the cache of every mutant.
+cache, which keeps what other files were compiled into. Here tests run in forks of a process that has imported what they
+need, and a mutant of a compiled function does not see the cache of functions that contain it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -26,13 +28,16 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from mutants import Mutant, mutants
-from packages import COMPILED_WITH, PACKAGES, files, tests_of
+from covering import Covering, Recorder, Selection
+from mutants import Mutant, is_compiled, mutants
+from packages import COMPILED_WITH, PACKAGES, files
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = "ignore::pytest.PytestAssertRewriteWarning"
-OPTIONS = ["-x", "-q", "-W", QUIET, "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line"]
+PLUGINS = [f"-pno:{name}" for name in ("cacheprovider", "xdist", "hypothesispytest")]
+OPTIONS = ["-x", "-q", "-W", QUIET, *PLUGINS, "--no-header", "--tb=line"]
 
 
 class Copy:
@@ -54,7 +59,7 @@ class Copy:
         path = self.folder / mutant.path
         source, times = path.read_bytes(), path.stat()
         path.write_bytes(mutant.apply(source))
-        cache = self._cache_without(mutant.path)
+        cache = self._cache_without(mutant)
         try:
             yield cache
         finally:
@@ -63,10 +68,10 @@ class Copy:
             if cache != self.cache:
                 shutil.rmtree(cache, ignore_errors=True)
 
-    def _cache_without(self, path: str) -> Path:
+    def _cache_without(self, mutant: Mutant) -> Path:
         """Numba looks at the file of the function only, and at that by size and time: neither is enough here."""
-        stale = COMPILED_WITH.get(path)
-        if stale is None:
+        stale = COMPILED_WITH.get(mutant.path)
+        if stale is None or not is_compiled(self.folder / mutant.path, mutant.line):
             return self.cache
         cache = self.folder.parent / "numba-of-mutant"
         shutil.rmtree(cache, ignore_errors=True)  # of a run that was ended
@@ -78,40 +83,44 @@ class Copy:
 
 
 def in_a_fork(
-    copy: Copy, cache: Path, arguments: list[str], log: Path, limit: float, uncompiled: bool
+    copy: Copy, cache: Path, arguments: list[str], log: Path, limit: float, uncompiled: bool, plugin: Any
 ) -> int | None:
-    """Exit status of pytest in a child of its own session, or None where it took longer."""
+    """Exit status of pytest in a child of its own session, or None where it took longer than so many CPU seconds."""
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 10))
             target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(target, 1)
             os.dup2(target, 2)
-            status = _pytest(copy.folder, cache, arguments, uncompiled)
+            status = _pytest(copy.folder, cache, arguments, uncompiled, plugin)
             sys.stdout.flush()
             os._exit(status)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(99)
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + 20.0 * limit
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            code = os.waitstatus_to_exitcode(status)
+            return None if code == -signal.SIGXCPU else code
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None
 
 
-def _pytest(folder: Path, cache: Path, arguments: list[str], uncompiled: bool) -> int:
+def _pytest(folder: Path, cache: Path, arguments: list[str], uncompiled: bool, make_plugin: Any) -> int:
     import hypothesis
     import numba
     import pytest
+    from numba.core import caching
 
     os.chdir(folder)
+    plugin = make_plugin()
     if uncompiled:
         import_module("uncompiled")
         arguments = [
@@ -120,8 +129,10 @@ def _pytest(folder: Path, cache: Path, arguments: list[str], uncompiled: bool) -
             *arguments,
         ]  # Python's numbers warn, compiled ones do not
     numba.config.CACHE_DIR = str(cache)
+    # `Copy` removes what a mutant changes.
+    caching._SourceFileBackedLocatorMixin.get_source_stamp = lambda self: None
     os.environ.update(NUMBA_CACHE_DIR=str(cache), PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1")
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = not isinstance(plugin, Recorder)
     sys.path[:0] = [str(folder / "src")]
     # a failure is enough: nobody reads the smallest example
     generate = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
@@ -129,7 +140,7 @@ def _pytest(folder: Path, cache: Path, arguments: list[str], uncompiled: bool) -
         "mutants", phases=generate, derandomize=True, database=None, deadline=None
     )
     hypothesis.settings.load_profile("mutants")
-    return int(pytest.main(arguments))
+    return int(pytest.main(arguments, plugins=[plugin]))
 
 
 def preload() -> None:
@@ -151,49 +162,64 @@ def preload() -> None:
     with contextlib.suppress(ImportError):
         import skops.io  # noqa: F401
     assert "tailored" not in sys.modules
+    gc.freeze()  # pytest collects garbage at its end: not all of this in every fork
 
 
 class Judge:
     """Runs the tests of one package on mutants."""
 
-    def __init__(self, copy: Copy, package: str, log: Path):
+    def __init__(self, copy: Copy, package: str, log: Path, *, again: bool):
         self.copy, self.package, self.log = copy, package, log
-        self.tests = [name for name in PACKAGES[package].tests if (copy.folder / name).exists()]
-        slow = PACKAGES[package].slow
-        self.left_out = ["-k", f"not ({slow})"] if slow else []
+        recorded = copy.folder.parent / f"recorded-{package}.json"
+        if again or not recorded.exists():
+            self._record(recorded)
+        self.covering = Covering.read(recorded)
 
-    def without_mutants(self) -> float:
-        """The tests as they are must pass; those of another commit that do not are left out. Seconds of the rest."""
-        start = time.monotonic()
-        status = self._run([*OPTIONS[1:], "-rfE", *self.left_out, *self.tests], self.copy.cache, 1200)
-        if status == 0:
-            return time.monotonic() - start
-        if status == 1:
-            words = [line.split(" - ")[0].split(" ", 1) for line in self.log.read_text().splitlines()]
-            failing = [line[1] for line in words if len(line) > 1 and line[0] in {"FAILED", "ERROR"}]
-            self.tests = [name for name in self.tests if name not in failing]
-            self.left_out += [f"--deselect={name}" for name in failing if "::" in name]
-        start = time.monotonic()
-        if self._run([*OPTIONS, *self.left_out, *self.tests], self.copy.cache, 1200) != 0:
-            raise SystemExit(
-                f"The tests of {self.package} fail without a mutant:\n{self.log.read_text()[-3000:]}"
-            )
-        return time.monotonic() - start
+    def _record(self, target: Path) -> None:
+        """Run all tests without a mutant."""
+        copy, package, log = self.copy, self.package, self.log
+        tests = [name for name in PACKAGES[package].tests if (copy.folder / name).exists()]
+        status = self._run(
+            [*OPTIONS[1:], "-k", PACKAGES[package].keyword, *tests],
+            copy.cache,
+            3600.0,
+            lambda: self._recorder(target),
+        )
+        if status not in {0, 1}:
+            raise SystemExit(f"The tests of {package} could not be run:\n{log.read_text()[-3000:]}")
 
-    def verdict(self, mutant: Mutant, limit: float) -> str:
-        """``killed``, ``timeout`` (killed too) or ``survived``."""
-        ordered = tests_of(self.package, mutant.path, self.tests)
+    def _recorder(self, target: Path) -> Recorder:
+        import coverage
+
+        sources = [str(self.copy.folder / path) for path in files(ROOT, self.package)]
+        measured = coverage.Coverage(data_file=None, include=sources, config_file=False)
+        measured.start()
+        return Recorder(measured, target, PACKAGES[self.package].most_seconds)
+
+    def verdict(self, mutant: Mutant) -> tuple[str, int]:
+        """``killed``, ``timeout`` (killed too) or ``survived``, and the number of tests that execute the line."""
+        compiled = mutant.path in COMPILED_WITH and is_compiled(self.copy.folder / mutant.path, mutant.line)
+        names = self.covering.tests(
+            self.copy.folder,
+            mutant.path,
+            mutant.line,
+            compiled=compiled and not PACKAGES[self.package].uncompiled,
+        )
+        if not names:
+            return "survived", 0
+        seconds = sum(self.covering.seconds[name] for name in names)
+        paths = dict.fromkeys(name.split("::")[0] for name in names)
         with self.copy.holding(mutant) as cache:
-            status = self._run([*OPTIONS, *self.left_out, *ordered], cache, limit)
-        if status is None:
-            return "timeout"
+            limit = 30.0 + 3.0 * seconds + 240.0 * (cache != self.copy.cache)
+            status = self._run([*OPTIONS, *paths], cache, limit, lambda: Selection(names))
         if status == 5:
             raise SystemExit(f"No test was run on {mutant.name}.")
-        return "survived" if status == 0 else "killed"
+        verdict = "timeout" if status is None else "killed" if status else "survived"
+        return verdict, len(names)
 
-    def _run(self, arguments: list[str], cache: Path, limit: float) -> int | None:
+    def _run(self, arguments: list[str], cache: Path, limit: float, plugin: Any) -> int | None:
         uncompiled = PACKAGES[self.package].uncompiled
-        return in_a_fork(self.copy, cache, arguments, self.log, limit, uncompiled)
+        return in_a_fork(self.copy, cache, arguments, self.log, limit, uncompiled, plugin)
 
 
 def drawn(package: str, sample: int, seed: int) -> tuple[list[Mutant], int]:
@@ -215,17 +241,18 @@ def run(package: str, options: argparse.Namespace) -> None:
     folder = Path(options.scratch) / "tree"
     shutil.rmtree(folder, ignore_errors=True)
     copy = Copy(folder, Path(options.tests).resolve())
-    judge = Judge(copy, package, folder / "log")
-    limit = 60.0 + 4.0 * judge.without_mutants()
+    start = time.monotonic()
+    judge = Judge(copy, package, folder / "log", again=not options.recorded)
+    ready = time.monotonic() - start
     chosen, total = drawn(package, options.sample, options.seed)
     chosen = chosen[: options.first]
     if options.again or options.name:
-        names = {options.name} if options.name else survivors(Path(options.again))
+        names = set(options.name) or survivors(Path(options.again))
         chosen = [m for path in files(ROOT, package) for m in mutants(ROOT, path) if m.name in names]
     counts: Counter[str] = Counter()
     for mutant in chosen:
         start = time.monotonic()
-        verdict = judge.verdict(mutant, limit)
+        verdict, n_tests = judge.verdict(mutant)
         counts[verdict] += 1
         old = (ROOT / mutant.path).read_bytes()[mutant.start : mutant.stop].decode()
         seconds = time.monotonic() - start
@@ -234,6 +261,7 @@ def run(package: str, options: argparse.Namespace) -> None:
             "verdict": verdict,
             "old": old,
             "new": mutant.new,
+            "tests": n_tests,
             "s": round(seconds, 1),
         }
         print(json.dumps(line), flush=True)
@@ -243,7 +271,9 @@ def run(package: str, options: argparse.Namespace) -> None:
         "mutants": total,
         "tried": len(chosen),
         **counts,
-        "deselected": sum("::" in name for name in judge.left_out),
+        "tests": len(judge.covering.seconds),
+        "left out": sorted(set(judge.covering.failing)),
+        "ready": round(ready),
     }
     print(json.dumps({"package": package, **found}), flush=True)
 
@@ -258,7 +288,12 @@ def main() -> None:
     parser.add_argument("--tests", default=str(ROOT / "tests"), help="folder of the tests")
     parser.add_argument("--first", type=int, help="so many of the sample only")
     parser.add_argument("--again", help="the survivors in the output of an earlier run only")
-    parser.add_argument("--name", help="repeat one mutant, by the name that a run printed")
+    parser.add_argument(
+        "--name", action="append", default=[], help="repeat mutants, by the names that a run printed"
+    )
+    parser.add_argument(
+        "--recorded", action="store_true", help="trust what an earlier run found out about the tests"
+    )
     parser.add_argument(
         "--scratch", default=".mutation", help="folder for the copy of the tree and Numba's cache"
     )

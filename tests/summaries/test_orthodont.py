@@ -90,12 +90,16 @@ def test_sentences(learner):
     }
     assert sentences[learner.structure_.get("structure", "full")] in text
     plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
-    intercept = EmpiricalBayesLearner(varying=[]).fit(plain).summary().text[0]
-    assert intercept == "Linear mixed model with a random intercept."
+    intercept = EmpiricalBayesLearner(varying=[], common="linear").fit(plain).summary()
+    assert intercept.text[0] == "Linear mixed model with a random intercept."
+    assert "selected" not in intercept.tables["errors"].caption  # there was one candidate
+    assert "The model was selected on the same tasks" in learner.summary().tables["errors"].caption
     slope = EmpiricalBayesLearner(varying=["age"], fit_intercept=False).fit(plain).summary().text[0]
     assert slope.startswith("Linear mixed model with a random effect on age")
     tasks = TaskSet.from_frame(FRAME, side_columns=["sex"], **ROLES)
-    table = EmpiricalBayesLearner(varying=[]).fit(tasks).summary().tables["effects"]
+    with_side = EmpiricalBayesLearner(varying=[], common="linear").fit(tasks).summary()
+    assert with_side.text[1].endswith("~ age + (1 | child), with shrunk effects of the side information.")
+    table = with_side.tables["effects"]
     if "R² of side info" in table.columns and table.columns["R² of side info"][0] == 1.0:
         assert "100 % where tasks with equal side information have the same coefficient" in table.caption
     assert len(repr(learner.prior_)) < 80
@@ -103,7 +107,7 @@ def test_sentences(learner):
 
 def test_side_information_of_new_tasks(learner):
     expected = learner.predict_tasks(NEW)["prediction"].to_numpy()
-    with pytest.raises(ValueError, match=r"Use TaskSet\.from_frame\(\.\.\., missing='drop'\)"):
+    with pytest.raises(ValueError, match=r"with TaskSet\.from_frame\(\.\.\., missing='drop'\)"):
         learner.predict_tasks(NEW.assign(age=np.nan))
     by_hand = [learner.adapt(side_info={"sex": sex}).predict(NEW[["age"]])[0] for sex in NEW["sex"]]
     np.testing.assert_allclose(expected, by_hand)
@@ -126,9 +130,7 @@ def test_messages_of_fit_and_tables():
     with pytest.raises(ValueError, match=r"for proportions, pass two rows each, .* frequency_weight"):
         EmpiricalBayesClassifier().fit(FRAME[["age"]], FRAME["distance"] / 40, groups=CHILD)
     holes = FRAME.assign(age=FRAME["age"].where(FRAME.index != 3))
-    message = (
-        r"'c00', row 3, column 'age'. Use TaskSet.from_frame.*missing='drop'. .*missing='impute' for the tr"
-    )
+    message = "'c00', row 3, column 'age'. Drop those rows, .*missing='drop'.. To impute .*missing='impute'"
     with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(holes, side_columns=["sex"], **ROLES)
     for columns in (["age"], ["sex", "age"]):

@@ -22,8 +22,8 @@ def frame(n_tasks=40, n_rows=6, slope=0.0, seed=0):
     return pd.DataFrame({"school": school, "hours spent": hours, "track": track, "score": score})
 
 
-def fit(table, **options):
-    tasks = TaskSet.from_frame(table, task="school", target="score")
+def fit(table, target="score", **options):
+    tasks = TaskSet.from_frame(table, task="school", target=target)
     return EmpiricalBayesLearner(common="linear", **options).fit(tasks)
 
 
@@ -61,13 +61,23 @@ def test_summary_names_the_runner_up_and_its_error(learner):
     assert len(printed.splitlines()) == 1 + len(table) <= 7
 
 
-def test_a_rejected_structure_with_a_higher_density_is_explained():
-    rows = {"correlated": ComparedStructure(0.0, 0.0, 1.0), "mixture of 2": ComparedStructure(0.3, 0.2, 1.1)}
+@pytest.mark.parametrize(
+    ("name", "std_error", "reason"),
+    [
+        ("mixture of 2", 0.2, "the gain is below two standard errors"),
+        ("mixture of 2", np.nan, "the gain is below two standard errors"),  # one held-out task
+        ("mixture of 2", 0.1, "of its errors"),
+        ("uncorrelated", 0.2, "of its errors"),  # no gain is too small for a covariance of one Gaussian
+    ],
+)
+def test_a_rejected_structure_with_a_higher_density_is_explained(name, std_error, reason):
+    rows = {"correlated": ComparedStructure(0.0, 0.0, 1.0), name: ComparedStructure(0.3, std_error, 1.1)}
     text = describe_selection(rows)
-    assert (
-        "The log predictive density of the runner-up (mixture of 2; error 1.1) is higher by 0.3 ± 0.2" in text
+    gain = (
+        f"The log predictive density of the runner-up ({name}; error 1.1) is higher by 0.3 ± {std_error:.1g}"
     )
-    assert "because the gain is below two standard errors" in text
+    assert gain in text
+    assert text.endswith(f"It is not selected because {reason}.")
 
 
 MODEL, COLUMNS = "Formula of lme4: score ~ ", "`hours spent` + `track=b` + `track=c`"
@@ -101,8 +111,9 @@ def test_formula_of_lme4(with_category, structure, formula, monkeypatch):
 
 
 def test_html_has_no_control_characters():
-    table = frame().rename(columns={"hours spent": "hours\x1b[2J"})
-    shown = fit(table).summary()
+    table = frame().rename(columns={"hours spent": "hours\x1b[2J", "score": "a\n\x00"})
+    shown = fit(table, "a\n\x00").summary()
+    assert shown.title.endswith("rows of a��, 3 features")
     for text in (shown._repr_html_(), shown.tables["effects"].html, str(shown)):
         assert "hours�[2J" in text
         assert "\x1b" not in text
@@ -113,7 +124,9 @@ def test_a_constant_column_is_left_out():
     table = frame(slope=1.0)[["school", "hours spent", "score"]]
     wide = table.assign(year=2026.1)
     plain = EmpiricalBayesLearner().fit(TaskSet.from_frame(table, task="school", target="score"))
-    with pytest.warns(UserWarning, match="constant in all rows, so without effect: year"):
+    with pytest.warns(
+        UserWarning, match="constant in all rows, so without effect if there is an intercept: year"
+    ):
         learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(wide, task="school", target="score"))
     want, found = plain.summary(), learner.summary()
     assert "Left out of the model, because constant in all rows: year." in found.text

@@ -54,6 +54,7 @@ def test_estimates_are_those_of_other_software(fitted):
     effects, errors, std, dispersion = EXPECTED[name]
     summary = learner.summary()
     table = summary.tables["effects"].columns
+    assert "std. error: observed information of all parameters" in summary.tables["effects"].caption
     np.testing.assert_allclose(table["fixed effect"], effects, atol=0.01)
     np.testing.assert_allclose(table["std. error"], errors, rtol=0.06)
     np.testing.assert_allclose(table["random-effect std"], [0.0, std], rtol=0.015)
@@ -80,6 +81,8 @@ def test_sentences_name_the_model_and_the_scale(fitted):
     assert f"All coefficients are {scale}." in text
     assert ("Predictions are probabilities of 'yes'." in text) == (name == "bernoulli")
     assert "noise" not in text
+    # The standard errors agree with glmer and glmmTMB because the variances are estimated, too.
+    assert "std. error: observed information of all parameters (generalised" in " ".join(text.split())
 
 
 def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
@@ -108,6 +111,29 @@ def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
         np.testing.assert_allclose(effect, b + mean, atol=2e-3)
         # The error of the prior mean counts as far as the rows do not determine the coefficient.
         np.testing.assert_allclose(deviation, np.sqrt(variance + (variance / std**2 * error) ** 2), rtol=0.02)
+
+
+def test_standard_errors_with_side_information_are_those_with_a_column():
+    """Events are rare, so the mean and the variance of the intercepts are estimated with correlated errors."""
+    rng = np.random.default_rng(0)
+    z, u = rng.integers(0, 2, 300), rng.normal(0.0, 2.0, 300)
+    events = rng.random((300, 4)) < expit(-3.0 + z + u)[:, None]
+    rows = pd.DataFrame({"g": np.repeat(np.arange(300), 4), "z": np.repeat(z - z.mean(), 4)})
+    rows["y"] = events.ravel().astype(int)
+    found = []
+    for columns in ({"features": ["z"]}, {"features": [], "side_columns": ["z"]}):
+        tasks = TaskSet.from_frame(rows, task="g", target="y", **columns)
+        summary = EmpiricalBayesClassifier(varying=[], common="linear").fit(tasks).summary()
+        found.append(summary.tables["effects"].columns["std. error"][-1])
+    assert "side_effects" in summary.tables
+    np.testing.assert_allclose(found[1], found[0], rtol=0.05)
+
+
+def test_the_formula_names_the_exposure(frame, few_steps):
+    table = frame[["g", "x", "poisson"]].assign(days=2.0 + frame.index % 3)
+    tasks = TaskSet.from_frame(table, task="g", target="poisson", exposure="days")
+    summary = EmpiricalBayesLearner(varying=[], loss="poisson", common="linear").fit(tasks).summary()
+    assert "Formula of lme4: poisson ~ x + offset(log(days)) + (1 | g)." in summary.text
 
 
 def test_ratios_that_overflow_are_empty(frame):

@@ -202,7 +202,10 @@ def test_more_mistakes():
 def test_a_missing_class_is_a_missing_target(library):
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     frame = make({"g": list("aabb"), "x": [1.0, 2.0, 3.0, 4.0], "y": ["u", "v", None, "u"]})
-    with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'y'\. "):
+    with pytest.raises(
+        ValueError,
+        match=r"Input y contains NaN: task 'b', row 2, column 'y'\. [^.]*\.from_frame\(\.\.\., missing='drop'\)\.$",
+    ):
         TaskSet.from_frame(frame, task="g", target="y")
     assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [0.0, 1.0, 0.0]
 
@@ -213,18 +216,19 @@ def test_missing_values_are_named_or_left_out(library):
     plain |= {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "w": ["u", "v", None, "u", "v", "u"]}
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     whole = {name: [values[i] for i in (0, 2, 4, 5)] for name, values in plain.items()}
-    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. "):
+    with pytest.raises(
+        ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. .*missing='impute'\)\.$"
+    ):
         TaskSet.from_frame(make(whole), task="g", target="y")
-    # Cells are counted, and not the two indicators of "w".
     more = {"g": list("aabab"), "y": [1.0, 2.0, 3.0, 4.0, 5.0], "x": [1.0, None, 3.0, 4.0, 5.0]}
     more |= {"w": ["u", None, None, "t", "v"], "z": ["u", "v", None, "v", "u"]}
-    with pytest.raises(ValueError, match=r"row 1, column 'x' \(4 such values in all\)"):
+    with pytest.raises(ValueError, match=r"row 1, column 'x' \(2 such rows in all\)"):
         TaskSet.from_frame(make(more), task="g", target="y")
     tasks = TaskSet.from_frame(make(plain), task="g", target="y", missing="drop")
     assert tasks.labels.tolist() == ["a", "b"]
     np.testing.assert_array_equal(tasks.y, [1.0, 5.0, 4.0])
     assert dict(tasks.encoding.dropped) == {"no 'g', the task": 1, "no 'y', the target": 1, "no 'w'": 1}
-    assert "dropped: 1 rows with no 'g', the task" in str(tasks.describe())
+    assert "dropped: 1 row with no 'g', the task, 1 row with no" in str(tasks.describe())
 
 
 def test_descriptions():
@@ -317,7 +321,7 @@ def test_second_groupings_are_answered():
         TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
     # Integers that cross the tasks are identifiers only by their names.
     number = np.random.default_rng(1).integers(0, 60, len(frame))
-    for name in ("student_id", "ID", "itemCode", "room number", "studentId"):
+    for name in ("student_id", "ID", "itemCode", "room number", "studentId", "patient"):
         with pytest.warns(
             SecondGroupingWarning, match=f"column '{name}' holds 60 different integers and is read"
         ):
@@ -326,6 +330,8 @@ def test_second_groupings_are_answered():
         warnings.simplefilter("error")
         for name in ("paid", "year", "score", "grid", "number_of_rooms", "decode"):
             TaskSet.from_frame(frame.assign(**{name: number}), features=["x", name], **roles)
+        income = np.random.default_rng(2).integers(10_000, 90_000, len(frame))
+        TaskSet.from_frame(frame.assign(income=income), features=["x", "income"], **roles)
         TaskSet.from_frame(frame.assign(room_id=number % 20), features=["x", "room_id"], **roles)
         TaskSet.from_frame(frame, features=["x", "age", "teacher", "city"], **roles)
         TaskSet.from_frame(frame, task=["school", "class"], target="y", features=["x", "age"])
@@ -380,7 +386,7 @@ def test_what_was_read_is_said():
         "one     feature    categorical  always x: dropped",
         "kind    side info  categorical  2 categories: Catholic, Public;",
         "n       side info  number       3.5 to 3.5",
-        "note: constant in all rows, so without effect: always",
+        "note: constant in all rows, so without effect if there is an intercept: always",
         "note: constant within every task: mean",
     ):
         assert line in text
@@ -420,6 +426,7 @@ def test_ordered_numbers_are_these_numbers():
         (lambda text: f"1.{text[0]}00" if text[0] in "45" else text[0], "'1.400' in row 4"),
         (lambda text: f"{text[0]}%" if text[0] > "3" else text[0], "'4%' in row 4"),
         (lambda text: f"{text[0]}%" if text[0] == "4" else f"{text}e-01", "'4%' in row 4"),
+        (lambda text: f"${text}", "'$0.5' in row 0"),
     ],
 )
 def test_text_among_numbers_is_an_error(change, found):
@@ -445,15 +452,23 @@ def test_text_among_numbers_is_an_error(change, found):
     [
         (
             {"score": ["1,5", "2", "-,5", "12,25"]},
-            "The target column 'score': most values are numbers, but '1,5' in row 0 is not read as one",
+            "The target column 'score': most values look like numbers, but '1,5' in row 0 is not read as one",
         ),
         (
             {"hours": ["1,5", "2", "+3,5", "1,5"]},
-            "Feature column 'hours': most values are numbers, but '1,5' in row 0 is not read as one",
+            "Feature column 'hours': most values look like numbers, but '1,5' in row 0 is not read as one",
         ),
         (
             {"size": ["1,5", "1,5", "2,5", "2,5"]},
-            "side_info: column 'size': most values are numbers, but '1,5' in row 0 is not read as one",
+            "side_info: column 'size': most values look like numbers, but '1,5' in row 0 is not read as one",
+        ),
+        (
+            {"hours": ["31.01.2025", "01.02.2025", None, "31.12.2025"]},
+            "Feature column 'hours': '31.01.2025' in row 0 looks like a date. Write dates as 2026-01-31",
+        ),
+        (
+            {"size": ["1/31/25 0:00", "1/31/25 0:00", "2/1/25 0:00", "2/1/25 0:00"]},
+            "side_info: column 'size': '1/31/25 0:00' in row 0 looks like a date",
         ),
     ],
 )
@@ -522,6 +537,8 @@ def test_one_category_or_missing_is_an_indicator():
     assert tasks.encoding.feature_names.tolist() == ["x", "paid=missing"]
     np.testing.assert_array_equal(tasks.X[:, 1], frame["paid"].isna())
     assert tasks.encoding.features[1].text() == "paid=missing (reference: yes)"
+    with pytest.raises(ValueError, match=r"Input X, column 'paid', contains NaN: row \d+ .* Drop those rows"):
+        TaskSet.from_frame(frame, task="g", target="y")
     again = TaskSet.from_frame(frame[1:3], task="g", target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X[:, 1], 0.0)
 

@@ -25,6 +25,10 @@ def test_tables_without_rows_or_features(made):
     frame = made({**ROWS, "x": np.full(4, np.nan)})
     with pytest.raises(ValueError, match="4 have no 'x'"):
         TaskSet.from_frame(frame, task="task", target="y", missing="drop")
+    categories = pa.array(["a"] * 4).dictionary_encode()
+    unlabelled = pa.table({**ROWS, "task": pa.nulls(4, pa.string()), "x": categories})
+    with pytest.raises(ValueError, match="task column 'task' has a missing label"):
+        TaskSet.from_frame(unlabelled, task="task", target="y")
 
 
 @LIBRARIES

@@ -52,7 +52,7 @@ def test_split_by_counts_and_partial_fractions():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ([8, 3], r"sizes=\[8, 3\] asks for 11 tasks, but there are 10"),
+        ([8, 3], r"sizes=\[8, 3\] needs 11 tasks, but there are 10"),
         ([0.8, 0.3], r"sizes=\[0.8, 0.3\] sums to 1.1"),
         ([0.5, 2], r"sizes=\[0.5, 2\] mixes numbers and fractions"),
         ([5, 0], r"sizes\[1\] must be an integer >= 1; got 0"),

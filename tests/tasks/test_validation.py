@@ -81,7 +81,7 @@ def test_bad_values_are_located(bad, word, sparse):
     with pytest.raises(ValueError, match=rf"Input X contains {word}.*: task 'b', row 2, column 1\. "):
         TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
     X[3, 2] = bad
-    with pytest.raises(ValueError, match=rf"Input X contains {word}.*column 1 \(2 such values in all\)"):
+    with pytest.raises(ValueError, match=rf"Input X contains {word}.*column 1 \(2 such rows in all\)"):
         TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
     with pytest.raises(ValueError, match=rf"Input y contains {word}.*: task 7, row 1\. "):
         TaskSet(np.eye(3), [0, bad, 0], [3, 7, 3])

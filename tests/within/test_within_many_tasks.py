@@ -128,6 +128,20 @@ def test_not_reaching_the_tolerance_warns_and_names_the_tasks():
         solve_many(X, y, offsets, theta, loss, max_iter=1)
 
 
+def test_overflow_names_the_task():
+    rng, loss = np.random.default_rng(15), CASES["squared"]
+    X, y, offsets = ragged_tasks(rng, loss, 2, sizes=(0, 2, 40))
+    thetas = np.eye(2) * np.array([1.0, 1.0, 1e30])[:, None, None]
+    with pytest.raises(ValueError, match="The online within-task algorithm overflowed: X has values up to"):
+        solve(X, y, 1e30 * np.eye(2), loss, inner="online")
+    with pytest.raises(ValueError, match="Task 'c': the online within-task algorithm overflowed: X has"):
+        solve_many(X, y, offsets, thetas, loss, inner="online", labels=["a", "b", "c"])
+    # Inverse residuals, the weights of the first rounds, are infinite for subnormal numbers.
+    X, offset = 1e-21 * np.array([[-6.6], [3.2], [-21.0], [-2.8]]), 1e-311 * np.array([7.5, -4.8, 1.9, 8.3])
+    with pytest.raises(ValueError, match="The exact within-task algorithm overflowed: X has values up to"):
+        solve(X, np.zeros(4), np.full((1, 1), 2.5e-101), CASES["absolute"], offset=offset)
+
+
 def test_an_unreachable_tolerance_gives_up_soon():
     rng = np.random.default_rng(21)
     for loss in CASES.values():

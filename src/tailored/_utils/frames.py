@@ -1,6 +1,6 @@
-"""Read and build dataframes of any library.
+"""Read and build dataframes of pandas, polars and pyarrow.
 
-narwhals reads pandas, polars and pyarrow, so this module imports none of them.
+narwhals reads them, so this module imports none of these libraries.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
     """Raise ValueError if a frame lacks some of the columns."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
-        raise ValueError(
-            f"{name}: the frame has no column {name_some(missing)}; it has {name_some(frame.columns, 12)}."
-        )
+        found = name_some(frame.columns, 12) or "no columns"
+        raise ValueError(f"{name}: the frame has no column {name_some(missing)}; it has {found}.")
 
 
 def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:

@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
+def one_line(text: str) -> str:
+    """Return `printable` text without line breaks."""
+    return printable(text).replace("\n", "�")
+
+
 class Stages:
     """The stages of a long computation.  Each is logged when it ends, and its name is shown next to the bar.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .frames import as_frame
-from .progress import printable
+from .progress import one_line, printable
 
 #: Maximum width, in characters, of printed text, of a cell, and of a cell in the first column.
 WIDTH, NAME_WIDTH, FIRST_WIDTH = 80, 24, 36
@@ -86,7 +86,7 @@ class Table:
             for row, sentence in zip(rows, [self.sentences, *sentences], strict=True):
                 lines += wrap(sentence or "-", f"{row}  ", " " * (len(row) + 2))
             lines.append("")
-        return "\n".join([*lines, *wrap(text, "  ")] if text else lines[:-1])
+        return printable("\n".join([*lines, *wrap(text, "  ")] if text else lines[:-1]))
 
     @property
     def html(self) -> str:
@@ -122,7 +122,10 @@ def plural(n: int, noun: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a number with four significant digits or as an integer; below 1e-4 and from 1e6 on, with an exponent."""
+    """Format a number with four significant digits and all digits before the point.
+
+    Below 1e-4 and from 1e6 on, three significant digits and an exponent are used.
+    """
     if math.isnan(value):
         return ""
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
@@ -152,7 +155,7 @@ def _cell(value: Any, percent: bool) -> str:
 def _padded(name: str, cells: list[str], *, is_first: bool) -> list[str]:
     """Return the header and cells padded to equal width; text is left-aligned and numbers are right-aligned."""
     is_text = is_first or any(c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell)
-    lines = [shorten(line, FIRST_WIDTH if is_first else NAME_WIDTH) for line in (name, *cells)]
+    lines = [shorten(one_line(text), FIRST_WIDTH if is_first else NAME_WIDTH) for text in (name, *cells)]
     width = max(map(len, lines))
     return [line.ljust(width) if is_text else line.rjust(width) for line in lines]
 

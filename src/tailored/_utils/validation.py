@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
-from .progress import printable
+from .progress import one_line
 
 #: A seed or a random generator, as scikit-learn takes them, or a generator of NumPy.
 RandomState = int | np.random.RandomState | np.random.Generator | None
@@ -271,7 +271,6 @@ def check_finite(
     """Raise ValueError if an array (n,) or (n, d), dense or CSR, has NaN or infinity; the error gives the first position.
 
     ``where`` returns the description of a row from its index.  ``columns`` are column names; the default is their numbers.
-    Columns with the same name are indicators of one column, whose cells are counted.
     """
     flat = values.data if sp.issparse(values) else values
     # A finite sum shows that all values are finite, without a boolean copy of the array.
@@ -282,17 +281,16 @@ def check_finite(
     if not len(positions):
         return
     value = flat[tuple(positions[0])]
-    row, *column = positions[0].tolist()
+    rows, column = positions[:, 0], positions[0, 1:].tolist()
     if sp.issparse(values):
-        row, column = int(np.searchsorted(values.indptr, row, "right")) - 1, [int(values.indices[row])]
-    place = where(row) + "".join(f", column {j if columns is None else repr(columns[j])}" for j in column)
+        rows, column = np.searchsorted(values.indptr, rows, "right") - 1, [int(values.indices[rows[0]])]
+    at = "".join(f", column {j if columns is None else repr(columns[j])}" for j in column)
     what = "NaN"
     if not np.isnan(value):
         what, advice = "infinity or a value too large for dtype('float64')", "Remove or replace these values."
-    named = columns is not None and positions.shape[1] == 2
-    count = len({(i, columns[j]) for i, j in positions.tolist()} if named else positions)  # type: ignore[index]
-    more = f" ({count} such values in all)" if count > 1 else ""
-    raise ValueError(f"Input {name} contains {what}: {place}{more}. {advice}")
+    count = len(np.unique(rows))
+    more = f" ({count} such rows in all)" if count > 1 else ""
+    raise ValueError(f"Input {name} contains {what}: {where(int(rows[0]))}{at}{more}. {advice}")
 
 
 def check_positions(key: Any, n_tasks: int) -> np.ndarray:
@@ -358,7 +356,7 @@ def label_array(values: list[Any]) -> np.ndarray:
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the first caller outside this package."""
-    warnings.warn(printable(message), category, stacklevel=outside())
+    warnings.warn(one_line(message), category, stacklevel=outside())
 
 
 def outside() -> int:

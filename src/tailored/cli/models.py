@@ -62,7 +62,7 @@ _COMMON = (
 )
 Common = Annotated[bool, flag("--common", _COMMON)]
 _LOSS = (
-    "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
+    "Predicted quantity: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
 )
 LossName = Annotated[Loss, typer.Option("--loss", metavar="LOSS", help=_LOSS)]
@@ -74,7 +74,7 @@ _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting
 FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
-    "their mean and add an indicator; leave out rows without a task or a target)."
+    "their mean, with an indicator from ten missing values on; leave out rows without a task or a target)."
 )
 Treatment = Literal["error", "drop", "impute"]
 Missing = Annotated[Treatment, typer.Option(metavar="CHOICE", help=_MISSING)]
@@ -103,6 +103,10 @@ _INCOMPLETE = (
     "Rows with a missing feature: error (stop) or drop (leave their prediction empty). A model that was fitted with "
     "--missing impute imputes them, unless this is drop."
 )
+_CHECKPOINT = (
+    "Folder in which the same command, given again, finds the rows and statistics of an interrupted fit. For files of 1 GB "
+    "or more."
+)
 _FITTED_TO = "Table that the model was fitted to, or another table with the same columns."
 
 
@@ -128,6 +132,7 @@ def fit(
     missing: Missing = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
+    checkpoint: Annotated[Path | None, typer.Option(metavar="FOLDER", help=_CHECKPOINT)] = None,
     jobs: Jobs = -1,
 ) -> None:
     """Fit a model to a table with many tasks, and write it to a file.
@@ -143,6 +148,8 @@ def fit(
         learner = _learner(columns, loss, common, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
+        if checkpoint is not None and not is_large(data):
+            raise UsageError("--checkpoint: only a file of 1 GB or more is read in batches. Leave it out.")
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
         classes = _classes(tasks, loss)
         if classes:
@@ -150,7 +157,8 @@ def fit(
             note(f"target {columns.target!r} has {len(classes)} classes, so a classifier is fitted")
         elif loss in ("squared", "absolute") and (hint := hint_about_target(getattr(tasks, "y", ()))):
             note(f"hint: {with_options(hint)}")
-        learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
+        resumed = {} if checkpoint is None else {"checkpoint": checkpoint}
+        learner.set_params(progress=sys.stderr.isatty()).fit(tasks, **resumed)
         learner.save(out)
         for summary in _summaries(learner).values():
             say("\n".join([summary.title, *(f"  {sentence}" for sentence in summary.text)]))
@@ -179,7 +187,7 @@ def predict(
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
-    Predictions are means of the target, unless --loss of fit said otherwise.
+    Predictions are means of the target by default; the option --loss of fit selects another quantity.
 
     Training tasks are predicted with the coefficients from fit.
 
@@ -250,7 +258,7 @@ def evaluate(
 ) -> None:
     """Estimate errors on new tasks by cross-validation, compared with baselines.
 
-    Support rows are the observed rows of a new task.  There is one error for each number of support rows.
+    Support rows are the observed rows of a new task. There is one error for each number of support rows.
 
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """

@@ -62,12 +62,14 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> pa.Table:
         # Arrow appends the content of a row with a wrong number of columns; remove it from the message.
         reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
         wrong = f"{option}: {name} cannot be read ({reason})"
-        raise UsageError(f"{wrong}. Give a CSV file in UTF-8 with a header, or a parquet file.") from error
+        advice = "Give a CSV file in UTF-8 whose first line is the header, or a parquet file."
+        raise UsageError(f"{wrong}. {advice}") from error
     if not table.num_columns or not table.num_rows:
         raise UsageError(f"{option}: {name} has no rows below its header.")
     repeated = [column for column, count in Counter(table.column_names).items() if count > 1]
     if repeated:
-        raise UsageError(f"{option}: {name} has several columns with the name {repeated[0]!r}. Rename them.")
+        advice = "Rename them." if repeated[0] else "Delete the lines above the header, such as a title."
+        raise UsageError(f"{option}: {name} has several columns with the name {repeated[0]!r}. {advice}")
     return table
 
 
@@ -132,9 +134,9 @@ def check_columns(table: pa.Table, names: Iterable[str], option: str, path: str)
 def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, Any]:
     """Return options for Arrow's CSV reader: encoding, delimiter, decimal mark, and labels as strings.
 
-    The delimiter is the most frequent candidate in the header.  Unless set by options, the encoding is Latin-1 if the file
-    is not UTF-8, and the decimal mark is the comma if commas occur between digits more often than points (other than those
-    of dates such as 15.04.1983), or if columns are separated by semicolons and there are no decimal numbers.
+    The delimiter is the most frequent candidate in the header.  Without options, the encoding is UTF-8, or Latin-1
+    if the file is not valid UTF-8.  The decimal mark is the comma if commas occur between digits more often than points, other
+    than points of dates such as 15.04.1983.  It is also the comma if semicolons separate columns and there are no decimals.
     """
     import pyarrow as pa
     from pyarrow import csv

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.progress import printable
+from .._utils.progress import one_line
 from .._utils.tables import shorten
 from .._utils.validation import name_some
 from ..summaries.model import INTERCEPT, FittedModel, coefficient_names
@@ -147,7 +147,7 @@ def find_column(column: ColumnLike, names: list[str], argument: str = "column") 
 
 def shortened(name: object, longest: int = NAME_WIDTH) -> str:
     """Return a name that fits on an axis, without control characters and with "$" escaped (matplotlib's math mode)."""
-    return printable(shorten(str(name), longest)).replace("\n", "�").replace("$", r"\$")
+    return one_line(shorten(str(name), longest)).replace("$", r"\$")
 
 
 def coefficient_label(name: str) -> str:

@@ -1,8 +1,8 @@
 """Priors for many columns: selection and fit of a low-rank plus diagonal covariance.
 
-1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold,
-   set the scales of FFᵀ and of the noise on the held-out tasks, and stop at the first number that is not accepted as a richer
-   model (see `rule`).
+1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold.  Set
+   the scales of FFᵀ and of the noise on the held-out tasks.  Stop at the first number that is not accepted as a richer model
+   (see `rule`).
 2. Let side information shift the scores and the intercept, if held-out tasks accept this proposal (see `rule`).
 3. Fit all tasks.
 

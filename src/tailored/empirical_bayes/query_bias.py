@@ -24,7 +24,7 @@ from .._utils.records import cached_property
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..gaussian.serial import SerialGaussian, SerialMoments
-from ..losses import BoxLoss, DualBox, Loss
+from ..losses import BoxLoss, DualBox, Loss, Squared
 from ..priors.base import products
 from ..priors.mixture import MeanShift, TaskSummary
 from ..tasks.episodes import Episodes, SupportSampling
@@ -42,7 +42,7 @@ PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 SMOOTHING = 0.1
 #: Relative penalty on the first column of B, a shift that is the same for all tasks.
 CONSTANT_PENALTY = 1e-3
-#: Maximum number of Newton steps, their tolerance on the gradient, and tolerance for rounding; the objective is about one.
+#: Maximum number of Newton steps, and absolute tolerances for the gradient and for the objective, which is of order one.
 NEWTON_STEPS, FLAT, ROUNDING = 100, 1e-11, 1e-14
 #: Maximum number of entries of B for Newton's method: in the search over penalties, and for the exact final B.
 FEW_ENTRIES, LARGEST_NEWTON = 200, 1500
@@ -194,9 +194,12 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, or with many columns or more columns than tasks: B has d² entries.
+    No shift is learned for classes and counts, with many columns, or with at least as many columns as tasks: B has d² entries.
+    Means of a model whose covariance is given, such as that of a formula, are those of this model.
     """
-    if not data.response.is_gaussian or data.is_wide or len(data) <= data.statistics.n_features:
+    is_given = data.settings.covariance is not None and isinstance(data.settings.loss, Squared)
+    is_small = not data.is_wide and len(data) > data.statistics.n_features
+    if is_given or not data.response.is_gaussian or not is_small:
         return FittedShifts((), [()] * len(fits), [])
     sizes = shift_sizes(data.tasks, data.settings.arrival)
     searches = [_select_penalty(data, fits, rows, tick) for rows in sizes]

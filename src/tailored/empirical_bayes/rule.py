@@ -10,9 +10,9 @@ that of uncorrelated random effects.
 A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a guard:
 neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The number of
 components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the highest density
-is compared.  Noise that is correlated in time has to raise the density by two paired standard errors, and its error given
-support rows must not be higher; both are compared with uncorrelated random effects.  A dispersion of counts has to raise the density by two paired standard errors, and neither error may rise by
-two paired standard errors.
+is compared.  Noise that is correlated in time is compared with uncorrelated random effects.  It has to raise the density by
+two paired standard errors, and its error given support rows must not be higher.  A dispersion of counts has to raise the
+density by two paired standard errors, and neither error may rise by two paired standard errors.
 
 Effects of side information, shared curves and shared products are proposed by their evidence in all tasks: the gain in log
 evidence has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves
@@ -27,9 +27,10 @@ rows by two paired standard errors.  These rows are not held out: the prior was 
 was not.
 
 Shared curves and products are decided first, and all other models are compared on the residuals.  The dispersion of counts and
-noise that is correlated in time are next, then side information with the covariance, low rank, components, atoms and shifts.  With hundreds of columns, more
-factors are a richer model, and effects of side information are proposed without a test.  A single task is fitted by ridge
-regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
+noise that is correlated in time are next, then side information with the covariance, low rank, components, atoms and shifts.
+With hundreds of columns, more factors are a richer model, and effects of side information are proposed without a test.  A
+single task is fitted by ridge regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression
+of numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Selection of the structure of the prior on held-out tasks, by the rule of `rule`.
 
-The log predictive density is that of all rows of a held-out task or, if the user sets the number of support rows, that of its
+The log predictive density is that of all rows of a held-out task.  If the user sets the number of support rows, it is that of its
 query rows given its support rows.
 """
 
@@ -49,10 +49,10 @@ COUNTING_TASKS = 1200
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of held-out tasks for a warning about baselines, and for automatic regressors.
 LEAST_COMPARED = 10
-#: What to check if a baseline is better.
+#: Advice to the user if a baseline is better.
 ADVICE = (
-    "look at groups (are rows that belong together in one task?), at columns of X that are labels or have another unit in "
-    "some tasks, at fit_intercept, and whether the columns of X predict y"
+    "check whether rows that belong together are in one task, whether columns of X are labels or have another unit in some "
+    "tasks, whether fit_intercept is right, and whether the columns of X predict y"
 )
 
 
@@ -276,7 +276,8 @@ def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: 
 def _propose_side(data: TrainingData) -> SideStructure | None:
     """Propose effects of side information by their evidence in a plain mixed model of all tasks, or of a sample.
 
-    The tasks that are held out in a fold are among them; only the fit in a fold does not use them.  Features of the rows are not used, because Γ would fit the noise of the rows.
+    The tasks that are held out in a fold are among them; only the fit in a fold does not use them.  Features of the rows are
+    not used, because Γ would fit the noise of the rows.
     """
     if not data.has_side:
         return None

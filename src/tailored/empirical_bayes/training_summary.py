@@ -122,7 +122,7 @@ def training_summary(
     )
     baselines = _baselines(selection)
     if not data.response.is_gaussian and data.has_side:
-        # Its effects of the side information are those of tasks with random effects, which are larger.
+        # Effects of the side information are larger with random effects than in a pooled regression, so this one is not a baseline.
         baselines.pop(POOLED, None)
     side = _side_summary(data, model, moment)
     if side is not None and side_fit is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -23,7 +22,7 @@ from .._utils.validation import (
     is_missing,
     name_some,
     native,
-    outside,
+    warn,
 )
 from ..exceptions import UnknownCategoryWarning
 from ..tasks.rows import Array, Scaling, dense, dense_rows
@@ -285,11 +284,10 @@ def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
             unknown[value] = None
     if unknown:
         treatment = "none of these, with zero indicators" if None in positions else "a missing value"
-        warnings.warn(
+        warn(
             f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
             f"which had {name_some([v for v in positions if v is not None], 3)}. It is treated as {treatment}.",
             UnknownCategoryWarning,
-            stacklevel=outside(),
         )
     return out
 

@@ -41,7 +41,7 @@ ADVICE = {
     "feature_map": "the maps 'mean', 'ridge', 'angle' and 'vector' can be saved. Compute the features yourself and pass them "
     "as side_info with feature_map='vector', or pickle the learner with a function that a module defines",
     "tau": "a number or an array can be saved. Pickle the learner with a function that a module defines",
-    "labels": "use numbers, words or tuples of these as the labels of tasks, or pickle the learner",
+    "labels": "use numbers, strings or tuples of these as task labels, or pickle the learner",
     "random_state": "use an integer",
 }
 

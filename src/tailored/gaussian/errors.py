@@ -1,6 +1,6 @@
 """Standard errors of the fixed effects and of the coefficients of tasks, by generalised least squares given W and σ².
 
-For classes and counts, the information about the fixed effects takes into account that W and the dispersion are estimated.
+For classes and counts, the information about (b, Γ) takes into account that W and the dispersion are estimated.
 
 The targets of a task have mean ``X (b + Γ v(s))`` and covariance ``V = XWXᵀ + σ²I``.  The information matrix of (b, Γ) is
 the sum of ``DᵀXᵀV⁻¹XD`` over tasks, where D maps (b, Γ) to the prior mean of a task.  The error of the estimated
@@ -11,7 +11,7 @@ coefficients of a task has two parts, the posterior covariance C and the error o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -25,7 +25,7 @@ from .mixture import Mixture, Want
 from .moments import influence, used_columns
 from .rows import Tasks
 from .scoring import Scoring
-from .side import SideFit, normal_equations
+from .side import SideFit, Term, design, information_of, normal_equations, roots_of
 from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
@@ -110,9 +110,7 @@ def mean_covariance(
     if d * (1 + len(features)) > MOST_TOGETHER:
         terms, features = [], features[:0]
     # The parameters are b and the parameters of the terms, which have a standard normal prior.
-    information = repeated * (
-        _profiled(tasks, model) if not terms else normal_equations(tasks, model, terms)[0]
-    )
+    information = repeated * _information(tasks, model, terms)
     information[d:, d:] += np.eye(len(information) - d)
     # Rounding errors of a constant column would be collinear with the intercept.
     is_used = np.append(used_columns(information[:d, :d]), np.ones(len(information) - d, bool))
@@ -141,20 +139,25 @@ def mean_covariance(
     return MeanCovariance(row, np.append(0, 1 + features)[column], covariance)
 
 
-def _profiled(tasks: Tasks, model: Mixture) -> Array:
-    """Return the information about b; for non-Gaussian targets, W and the dispersion are estimated with it."""
-    plain, d = normal_equations(tasks, model, [])[0], tasks.n_features
-    is_small = np.linalg.matrix_rank(model.covariances[0]) <= MOST_DIRECTIONS
-    if not isinstance(tasks, ResponseRows) or model.side is not None or not is_small:
+def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
+    """Return the information about (b, z); for non-Gaussian targets, W and the dispersion are estimated with them."""
+    plain, d, W = normal_equations(tasks, model, terms)[0], tasks.n_features, model.covariances[0]
+    if not isinstance(tasks, ResponseRows) or np.linalg.matrix_rank(W) > MOST_DIRECTIONS:
         return plain
-    W = model.covariances[0]
-    joint = Scoring(tasks, diagonal=not (W - np.diag(W.diagonal())).any()).observed_information(model)
-    rest = joint[d:, d:]
-    if not np.isfinite(joint).all() or np.linalg.eigvalsh(rest).min(initial=1.0) <= 0.0:
+    effects = model.effects(tasks.side)
+    rows = tasks if effects is None else tasks.shifted(effects)
+    scoring = Scoring(rows, diagonal=not (W - np.diag(W.diagonal())).any())
+    each = scoring.observed_information(replace(model, side=None))
+    u, p, roots = design(tasks, terms), each.shape[1], roots_of(terms, d)
+    joint, rest = information_of(u, u, each), np.arange(d, p)
+    at = (p * np.arange(u.shape[1])[:, None] + np.arange(d)).ravel()
+    known = joint[np.ix_(rest, rest)]
+    if not np.isfinite(joint).all() or np.linalg.eigvalsh(known).min(initial=1.0) <= 0.0:
         return plain
-    profiled = joint[:d, :d] - joint[:d, d:] @ np.linalg.solve(rest, joint[d:, :d])
+    across = joint[np.ix_(rest, at)] @ roots
+    profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
     # Away from the maximum, differences need not be an information matrix.
-    return profiled if np.linalg.eigvalsh(profiled)[0] > 0.0 else plain
+    return profiled if np.linalg.eigvalsh(profiled[:d, :d])[0] > 0.0 else plain
 
 
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:

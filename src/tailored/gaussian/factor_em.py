@@ -241,7 +241,10 @@ def _add_columns(
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:
-    """Return the variational bound: the log evidence, minus the KL divergence of the columns from their prior."""
+    """Return the variational bound: the log evidence, minus the KL divergence of the columns from their prior.
+
+    The log prior that shrinks the noise variances of the columns is added, without its constant.
+    """
     width = model.columns.shape[1]
     inverse = np.linalg.inv(model.column_covariance)
     centred = model.columns - model.column_mean

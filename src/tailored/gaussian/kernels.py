@@ -377,10 +377,13 @@ def adapt_to_atoms(
 ) -> None:
     """Write the posterior mean of one task under atoms to ``A[:, r]``, in the r coordinates of `Mixture.atoms`.
 
-    The product ``(x, 1, y) change`` gives a row in these coordinates, and its residual.  On entry, A (r, r + 1) must be σ²I
-    and v (r,) zero.  ``x`` (m,) and ``logs`` (K,) are scratch arrays, for a ``table`` (K, m).
+    The product ``(x, 1, y) change`` gives a row in these coordinates, and its residual.  On entry, A (r, r + 1) must be σ²W
+    with W = diag(1, .., 1, 0, .., 0) of rank p, and v (r,) zero.  ``x`` (m,) and ``logs`` (K,) are scratch arrays, for a
+    ``table`` (K, m).
     """
-    (n, n_columns), K, r = X.shape, len(table), len(v)
+    (n, n_columns), K, r, p = X.shape, len(table), len(v), 0
+    while p < r and A[p, p] > 0.0:
+        p += 1
     for i in range(n):
         for a in range(r + 1):
             x[a] = change[n_columns, a]
@@ -391,8 +394,8 @@ def adapt_to_atoms(
         for a in range(r):
             for b in range(r + 1):
                 A[a, b] += x[a] * x[b]
-    # Gauss-Jordan elimination; squared pivots are at least σ².
-    for a in range(r):
+    # Gauss-Jordan elimination of the first p coordinates; squared pivots are at least σ².
+    for a in range(p):
         pivot = 1.0 / max(A[a, a], noise)
         A[a, a] = 1.0
         for b in range(r + 1):
@@ -405,9 +408,12 @@ def adapt_to_atoms(
                     A[i, b] -= factor * A[a, b]
     o = r
     for a in range(r):
-        x[a] = A[a, r]
+        x[a] = A[a, r] if a < p else A[a, r] / noise
         for b in range(a + 1):
-            x[o] = (1.0 if a == b else 0.0) - noise * A[a, b]
+            if a < p:
+                x[o] = (1.0 if a == b else 0.0) - noise * A[a, b]
+            else:
+                x[o] = -A[a, b] if b < p else A[a, b] / noise
             o += 1
     largest, total = -np.inf, 0.0
     for k in range(K):
@@ -423,5 +429,8 @@ def adapt_to_atoms(
             for a in range(r):
                 v[a] += value * table[k, a]
     for a in range(r):
+        if a >= p:
+            A[a, r] = v[a] / total
+            continue
         for b in range(r):
-            A[a, r] += noise * A[a, b] * v[b] / total
+            A[a, r] += (noise if b < p else -1.0) * A[a, b] * v[b] / total

@@ -326,7 +326,8 @@ class Moments(TaskStatistics):
             R = np.tile(np.eye(r), (T, 1, 1))
             across = found.covariances @ gram[:, :p, p:] / -noise
             R[:, :p] = np.concatenate([found.covariances, across], axis=2)
-            slopes, packed = times(R.transpose(0, 2, 1), cross) / noise, (gram @ R / noise)[:, i, j]
+            slopes = times(R.transpose(0, 2, 1), cross) / noise
+            packed = (gram @ R).reshape(T, r * r).take(i * r + j, axis=1) / noise
             mean = np.hstack([mean, np.zeros((T, r - p))])
         shares = np.concatenate([slopes, packed, np.ones((T, 1))], axis=1) @ table.T
         if among is not None or model.gates is not None:

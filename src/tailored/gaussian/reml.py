@@ -16,11 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
+from .._utils.validation import warn
 from ..tasks.rows import Array
 from .em import batches_of, noise_floor
 from .mixture import Mixture
-from .moments import Moments, used_columns
+from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
@@ -53,8 +55,9 @@ class Criterion:
             log_determinant += float(np.linalg.slogdet(system)[1].sum())
             shrunk = columns @ P / noise
             A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
-            a = (some.cross - (shrunk @ some.cross[:, v, None])[:, :, 0]) / noise
-            explained = np.einsum("tv,tvw,tw->", some.cross[:, v], P, some.cross[:, v]) / noise
+            cross = some.cross[:, v]
+            a = (some.cross - times(shrunk, cross)) / noise
+            explained = np.sum(times(np.asarray(P), cross) * cross) / noise
             square += float(some.square.sum() - explained) / noise
             left += information_of(u[part], u[part], A)
             right += u[part].T @ a
@@ -70,11 +73,11 @@ class Criterion:
         spread = spread.reshape(u.shape[1], d, u.shape[1], d)
         gradient, used = np.zeros((len(v), len(v))), 0.0
         for some_u, A, a in parts:
-            a = a - np.einsum("tvd,td->tv", A, some_u @ effects)
+            a = a - times(A, some_u @ effects)
             gradient += A[:, :, v].sum(axis=0) - a.T @ a
             if self.is_restricted:
                 D = np.einsum("ti,idje,tj->tde", some_u, spread, some_u) if self.terms else spread[0, :, 0]
-                gradient -= np.einsum("tvd,tde,twe->vw", A, np.broadcast_to(D, (len(A), d, d)), A)
+                gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
             used = float(np.sum(covariance * left))
@@ -125,6 +128,10 @@ def maximise_restricted(
     bounds = [(None, None)] * len(entries[0]) + [(floor, None)]
     options = {"maxfun": EVALUATIONS, "maxiter": EVALUATIONS, "gtol": GRADIENT, "ftol": 1e-13}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    if found.status == 1:
+        stopped = f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
+        advice = "Leave out collinear columns, or list fewer columns in `varying`."
+        warn(f"{stopped}, so they may be inaccurate. {advice}", ConvergenceWarning)
     W, noise = np.zeros((d, d)), float(np.exp(found.x[-1]))
     W[np.ix_(v, v)] = covariance(found.x)[1]
     value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)

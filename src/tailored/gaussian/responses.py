@@ -195,7 +195,7 @@ class Likelihood(Loss, Response):
             step = int(np.ceil(end / MOST_COUNTS))
             counts = np.arange(step - 1.0, end + step, step)
             below = np.append(0.0, weights @ self._distribution(counts, rate[:, None], noise))
-            # Find the shortest interval for each first count.  Of these take the shortest, and of ties the most probable.
+            # Find the shortest interval for each first count.  Take the shortest of these, and of ties the most probable.
             upper = np.minimum(np.searchsorted(below, below + coverage - 1e-12), len(counts))
             short = np.flatnonzero(below[upper] - below >= min(coverage, below[-1]) - 1e-9)
             lengths = upper[short] - short

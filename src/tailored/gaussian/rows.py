@@ -129,7 +129,7 @@ class TaskRows(RowStatistics):
 
 
 def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments | TaskRows:
-    """Return the statistics of scaled tasks with Gaussian targets in the layout with the smaller linear systems: rows, or second moments."""
+    """Return scaled tasks with Gaussian targets as rows or as second moments, whichever gives the smaller linear systems."""
     d = len(units.columns)
     # Frequency weights are supported by second moments only.
     is_counted = tasks.frequency_weight is None

@@ -104,7 +104,10 @@ class Scoring:
         return np.hstack(scores), float(found.log_evidence.sum())
 
     def observed_information(self, model: Mixture) -> Array:
-        """Return minus the second derivatives of the log evidence in (b, Δ, log dispersion), by differences of the score."""
+        """Return minus the second derivatives of the log evidence of each task, (T, p, p), by differences of the score.
+
+        The p parameters are b, Δ and the log dispersion.
+        """
         root, d = model.factors[0], self.tasks.n_features
         i, j = self._entries(root.shape[1])
         fresh = replace(self, tasks=replace(self.tasks, sites=None))
@@ -119,9 +122,10 @@ class Scoring:
         at = np.zeros(d + len(i) + self.tasks.response.has_dispersion)
         sizes = np.sqrt((scores_at(at) ** 2).sum(axis=0))
         steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
+        steps[d:] = np.minimum(steps[d:], 1.0)  # exp of a larger step of the log dispersion could be zero
         changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
-        information = np.array([change.sum(axis=0) for change in changes]) / (2.0 * steps[:, None])
-        return 0.5 * (information + information.T)
+        information = np.stack(changes, axis=1) / (2.0 * steps[:, None])
+        return np.asarray(0.5 * (information + information.transpose(0, 2, 1)))
 
     def _entries(self, p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the rows and columns of the free entries of Δ."""

@@ -33,7 +33,7 @@ from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, RowStatistics, Sums, Totals, log_priors, normalise
 
 #: Integer codes of the responses in compiled code.
-BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2
+BERNOULLI, POISSON, NEGATIVE_BINOMIAL = CODES = 0, 1, 2
 #: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion in all fits.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 #: Options of kernels that allocate or slice arrays, for which Numba counts references.
@@ -255,6 +255,10 @@ class ResponseRows(RowStatistics):
         self, b: Array, L: Array, noise: float, used: Mask | None = None, *, k: int = 0, slopes: bool = False
     ) -> Directions:
         """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``."""
+        if self.response.code not in CODES:
+            raise ValueError(
+                f"response: the compiled code has no response with the code {self.response.code}"
+            )
         T, N, p = len(self), len(self.y), L.shape[1]
         rows = np.ascontiguousarray(self.X @ L)
         f = self.X @ b + self.offset

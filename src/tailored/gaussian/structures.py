@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.validation import check_choice
 from ..tasks.rows import Array
 from .atoms import fit_atoms
 from .em import (
@@ -34,6 +35,8 @@ from .rows import Tasks
 from .side import Group, SideFit, SideStructure, Term, fit_side, gate_penalties
 from .sites import ResponseRows
 
+#: Covariances W of a mixed model, simplest first; "none" is pooled regression, and only "full" has correlations.
+COVARIANCES = ("none", "intercept", "diagonal", "full")
 #: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
@@ -119,16 +122,16 @@ class Independent(Structure):
 
 @dataclass(frozen=True)
 class MixedModel(Structure):
-    """One Gaussian.  ``covariance`` of W is "full", "diagonal", "intercept" or "none" (pooled regression).
-
-    Every value except "full" restricts W to its diagonal.
-    """
+    """One Gaussian; ``covariance`` is one of `COVARIANCES`."""
 
     kind = "mixed model"
 
     covariance: str = "full"
     pseudo_tasks: float = 0.0  # weight of the shrinkage of W to its diagonal
     varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
+
+    def __post_init__(self) -> None:
+        check_choice("covariance", self.covariance, COVARIANCES)
 
     @property
     def plain(self) -> MixedModel | None:

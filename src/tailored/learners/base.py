@@ -551,9 +551,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
-        The draws include the posterior of the coefficients, which the rows of a task share, the errors of the fixed effects,
-        which all tasks share, and the noise, or the distribution of classes or counts.  Variances are treated as known.  The
-        draws are those of the model: unlike intervals, they are not calibrated.
+        The draws include the posterior of the coefficients, which the rows of a task share, and the errors of the fixed
+        effects, which all tasks share.  They also include the noise, or the distribution of classes or counts.  Variances are
+        treated as known.  The draws are those of the model: unlike intervals, they are not calibrated.
 
         Parameters
         ----------

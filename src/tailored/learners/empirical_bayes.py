@@ -54,9 +54,9 @@ MOST_COLUMNS = 12
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
-    It fits a linear mixed model, or a mixture of them, to all tasks by EM.  It may then add a shift of the prior mean, which is
-    learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or
-    thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
+    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  It may then add a shift of the prior mean,
+    which is learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With
+    hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
     Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.  Its
@@ -97,7 +97,8 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML.  None selects it on held-out tasks, and may shrink correlations or use several components.
+        by REML, whose means are not shifted.  None selects it on held-out tasks, and may shrink correlations or use several
+        components.
     reml : bool, default=True
         Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
         whose log likelihoods can be compared between models with different fixed effects.
@@ -149,7 +150,7 @@ class EmpiricalBayesLearner(MetaLearner):
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
-        the structure.  Shifts of the prior mean and common regressors have an "error" only.  That of a common regressor is the
+        the structure.  Shifts of the prior mean and common regressors have an "error" only.  For a common regressor, it is the
         error of query rows of the training tasks.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
@@ -240,8 +241,8 @@ class EmpiricalBayesLearner(MetaLearner):
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
-            has_them = "a scan has its own columns; name them in tailored.scan"
-            refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
+            reason = "a scan has its own columns; name them in tailored.scan"
+            refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info)
             refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
         elif checkpoint is not None:
             raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
@@ -250,17 +251,17 @@ class EmpiricalBayesLearner(MetaLearner):
             seed = self._seed()
             if isinstance(X, TaskScan):
                 with self._open_scan(X, checkpoint, seed, validation) as source:
-                    self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
+                    self._warn_about(source.reservoir.sample)
             elif is_tensor(X):
                 refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
             else:
                 tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
+                self._fit_tasks(tasks, seed, validation)
                 if groups is not None or isinstance(X, TaskSet):
                     self._warn_about(tasks, self._feature_names)
-                self._fit_tasks(tasks, seed, validation)
         return self
 
     def _warn_about(self, tasks: TaskSet, names: NDArray[Any] | None = None) -> None:

@@ -143,7 +143,7 @@ class PaperLearner(MetaLearner):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class IndependentLearner(PaperLearner):
-    """Tasks fitted one by one with a given representation; θ = I is independent task learning (ITL in the paper).
+    """Learner that fits each task separately with a given representation; τ = I is independent task learning (ITL).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class IndependentLearner(PaperLearner):
     def paper(cls, **overrides: Any) -> Self:
         """Return a learner with the settings of the paper's experiments.
 
-        θ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method replace these settings.
+        τ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method replace these settings.
         """
         return cls(**{**_PAPER, **overrides})
 

@@ -39,10 +39,10 @@ from ..tasks.encoding import (
     missing_exposure,
 )
 from ..tasks.reading import (
+    LongTable,
     check_row_values,
     group_labels,
     group_rows,
-    group_tasks,
     label_array,
     positions_of,
     read_side_info,
@@ -106,11 +106,11 @@ def feature_names(model: Model) -> NDArray[Any] | None:
     return getattr(model, "feature_names_in_", None)
 
 
-def refuse_other_arguments(has_them: str, **arguments: object) -> None:
-    """Raise TypeError if an argument is not None; ``has_them`` is the reason."""
+def refuse_other_arguments(reason: str, **arguments: object) -> None:
+    """Raise TypeError if an argument is not None; the reason may contain "{name}" for the argument."""
     for name, value in arguments.items():
         if value is not None:
-            raise TypeError(f"{name}: {has_them.format(name=name)}")
+            raise TypeError(f"{name}: {reason.format(name=name)}")
 
 
 def read(
@@ -131,8 +131,8 @@ def read(
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
-        has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
-        refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info, **row_values)
+        reason = "a TaskSet has its own {name}; pass arrays or a TaskSet"
+        refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info, **row_values)
         if len(X) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
         if isinstance(learner.loss_, MarginLoss):
@@ -207,7 +207,9 @@ def check_tasks(
     elif not accepts.any_unit:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-            raise ValueError(f"y: targets are below {SMALLEST_TARGET:g}, so squares are zero; rescale")
+            raise ValueError(
+                f"y: all targets are below {SMALLEST_TARGET:g}, so their squares underflow to zero; rescale y"
+            )
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not feature_names(learner):
         tasks = tasks.replace(feature_names=feature_names(learner))
@@ -507,8 +509,8 @@ def read_table(
     ``name`` is "query" (a frame without targets) or "support".
     """
     if isinstance(data, TaskSet):
-        has_it = "a TaskSet has its own {name}; leave it out, or pass a frame"
-        refuse_other_arguments(has_it, side_info=side_info, exposure=exposure)
+        reason = "a TaskSet has its own {name}; leave it out, or pass a frame"
+        refuse_other_arguments(reason, side_info=side_info, exposure=exposure)
         return data, np.arange(len(data.y))
     if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
@@ -528,11 +530,9 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     named = columns if encoding is None else None
-    roles: dict[str, Any] = {"task": task, "target": target, "features": named, "exposure": exposure}
+    roles = task, target, named, side_info, side or None, encoding
     try:
-        tasks = TaskSet.from_frame(
-            data, **roles, side_info=side_info, side_columns=side or None, encoding=encoding
-        )
+        tasks, order = TaskSet.of_table(LongTable(frame, *roles, row_columns={"exposure": exposure}))
     except ValueError as error:  # errors of `LongTable` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     if name == "support" and hasattr(learner, "task_labels_"):
@@ -543,7 +543,7 @@ def read_table(
             advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warn(message)
-    return tasks, np.argsort(group_tasks(frame, task).codes, kind="stable")
+    return tasks, order
 
 
 def prediction_table(

@@ -38,7 +38,7 @@ def joint_rows(
     adapted = tasks.without_rows() if support is None else support.support_of(tasks)
     missing = (positions_of(tasks.labels, known, same_kind=True) >= 0) & (adapted.sizes == 0)
     if missing.any():
-        found = f"training task {name_some(native(tasks.labels[missing]))} of query has no rows here"
+        found = f"it has no rows of the training tasks {name_some(native(tasks.labels[missing]))} of query"
         advice = "pass the rows of fit, or relabel new tasks"
         raise ValueError(f"support: {found}, which {method} needs; {advice}")
     require_side_info(learner, adapted, "pass it, or tables that have it")

@@ -48,7 +48,7 @@ def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: 
     """Return the mean ratio of actual to implied variances of held-out rows, for tasks with this many support rows.
 
     The calibrated noise variance of a task depends on its residuals.  Here it has its expected value: a prior with the influence
-    R (d, d) leaves ``n − d + tr R`` of n squared residuals.  That of a single task would be too uncertain for totals.
+    R (d, d) leaves ``n − d + tr R`` of n squared residuals.  The residuals of a single task would be too uncertain for totals.
     """
     noise, calibration = prior.model.noise, prior.calibration
     if calibration is None:
@@ -127,7 +127,7 @@ class JointRows:
         """Return the variances of the sums of ``units`` (N,) targets of each row by group, (G,), if they are Gaussian."""
         pair, at = np.unique(self.task * n_groups + group, return_inverse=True)
         task, of = pair // n_groups, pair % n_groups
-        # The coefficients of the sum over the rows of one task in one group.
+        # Sums of the feature rows, for each task and group.
         A = adding(at, len(pair), units) @ self.X
         add = adding(of, n_groups, np.ones(len(of)))
         total = add @ (np.einsum("pd,pdk->pk", A, self.roots[0][task]) ** 2).sum(axis=1)

@@ -249,16 +249,18 @@ class MixturePrior(Prior):
         parts = self.side, self.shared, self.regressor, model.gates, model.side
         if not model.has_atoms or self.shifts or any(part is not None for part in parts):
             return None
+        if self.n_weights > COMPILED_COLUMNS:
+            return None
         single, centre, B, table = model.atoms
         r, (shift, scale, target_shift, target_scale) = B.shape[1], scaling.change
-        if r > len(single.means[0]) or self.n_weights > COMPILED_COLUMNS:
-            return None
         rows = np.column_stack([B, -centre])
         ends = rows[len(scale) :].sum(axis=0) - (shift * scale) @ rows[: len(scale)]
         target = target_scale * (np.arange(r + 1) == r)
         change = np.vstack([scale[:, None] * rows[: len(scale)], ends - target_shift * target, target])
         raw = scaling.raw_weights(np.vstack([centre, centre + B.T]))
-        return model.noise * np.eye(r, r + 1), change, table, raw[1:] - raw[0], raw[0]
+        start = model.noise * np.eye(r, r + 1)
+        start[single.means.shape[1] :] = 0.0  # W is zero in these coordinates
+        return start, change, table, raw[1:] - raw[0], raw[0]
 
     def certificate(self, support: TaskSet) -> tuple[float, int]:
         if not self.response.is_gaussian:

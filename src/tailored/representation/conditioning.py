@@ -166,7 +166,7 @@ class Constant(Iterate):
 
 
 class Given(Conditioning):
-    """τ(s) given by the user: φ has its entries, row by row (see `feature_maps.maps.GivenMap`)."""
+    """τ(s) given by the user: φ(s) contains the entries of τ(s), row by row (see `feature_maps.maps.GivenMap`)."""
 
     def __init__(self, n_features: int) -> None:
         super().__init__(np.zeros((n_features, n_features)), n_features**2)

@@ -22,7 +22,7 @@ from .._utils.validation import check_cone, check_shape
 from .conditioning import RANK_TOLERANCE, Array, Index, Iterate, finite
 
 #: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With 0.1, the errors of
-#: successive steps multiply and reach 1e-12 before the next cleaning.
+#: successive steps multiply and reach 1e-12 before the basis is made orthonormal again.
 WELL_OUTSIDE = 0.5
 #: Number of steps after which the basis is made orthonormal again, because rounding errors accumulate.
 CLEANING = 100

@@ -238,7 +238,7 @@ class Trajectory:
         self, batch: StreamBatch, t: int, surrogate: Surrogate, callback: Callback | None
     ) -> None:
         phi, task = batch.phis[t], batch.rows.tasks(t, t + 1)
-        # θ is dense, and a step of C costs more than the columns that are zero.
+        # Sparse rows are made dense: θ is dense, and products with zero columns cost less than a step of C.
         task = task._replace(X=dense(task.X))
         self.mean.add(self.iterate)
         self.bias_mean.accumulate(self.bias, 1.0 / (self.n_steps + 1))

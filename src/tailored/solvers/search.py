@@ -44,8 +44,12 @@ class HeldOutTasks:
     phis: Array
 
     def error(self, prior: RepresentationPrior, n_jobs: int | None = None) -> float:
-        """Return the mean over tasks of the mean error on their query rows."""
-        found = predictions(self.query, prior.solve(self.support, self.phis, n_jobs))
+        """Return the mean over tasks of the mean error on their query rows; infinity if the weights of a task overflow."""
+        try:
+            weights = prior.solve(self.support, self.phis, n_jobs)
+        except OverflowError:
+            return np.inf
+        found = predictions(self.query, weights)
         return mean_error(prior.loss.error(clipped(found, prior.clip), self.query.y), self.query.offsets)
 
 
@@ -183,7 +187,7 @@ class ProjectedSGD(Stored, BaseEstimator):
         if isinstance(self.step, str):
             check_choice("step", self.step, ["search"])
         elif np.ndim(self.step) and len(self.step) != 2:
-            raise ValueError(f"step: a pair is (step of C, step of H), got {self.step!r}")
+            raise ValueError(f"step: expected a pair (step of C, step of H), got {self.step!r}")
         else:
             given["step"] = self.step if np.ndim(self.step) else [self.step]
         for name, values in given.items():

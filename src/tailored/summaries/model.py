@@ -36,7 +36,7 @@ def coefficient_names(learner: Any) -> list[str]:
 
 
 class Scale(NamedTuple):
-    """What the coefficients of a response are: the name of the regression, their scale, and the name of exp(coefficient)."""
+    """Names for a response: of the regression, of the scale of its coefficients, and of exp(coefficient)."""
 
     regression: str
     coefficients: str = ""

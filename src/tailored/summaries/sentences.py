@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.tables import format_number, plural
+from ..empirical_bayes.rule import RICHER
 from ..empirical_bayes.training_summary import ComparedStructure
 from ..gaussian.serial import SerialGaussian
 from ..losses import Loss, Pinball, error_name
@@ -41,7 +42,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         how, what = "maximum likelihood", "log likelihood"
         if learner.reml:
             how, what = "REML", "restricted log likelihood"
-        yield f"Estimated by {how}; the {what} is {training.log_likelihood:.6g}."
+        given = " given the correlation of the noise" * isinstance(prior.response, SerialGaussian)
+        yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
     if isinstance(prior.response, SerialGaussian):
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
@@ -55,12 +57,12 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if prior.reads_side_info and learner.n_side_info_in_:
         yield _describe_side(model, learner)
     if learner.bias_penalty_ is not None:
-        yield "Part of the prior mean was learned on query rows, not in the tables of summary()."
+        yield "Predictions have a shift of the prior mean, learned on query rows. The tables of coefficients do not."
     yield describe_prediction(learner.loss_, event)
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
-        errors = "standard errors and held-out errors are those of the last selection"
-        yield f"The stream has {n_seen:,} tasks so far; {errors}, on {training.n_tasks:,} tasks."
+        since = f"Since the last selection, on {training.n_tasks:,} tasks, EM has updated coefficients and variances"
+        yield f"The stream has {n_seen:,} tasks so far. {since}, but not the likelihood, standard errors and held-out errors."
 
 
 def describe_structure(
@@ -146,10 +148,11 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
         return f"As {effects} of lme4, with the correlations shrunk."
     effects = " + ".join([effects, *(f"(1 | {_quoted(names[j])})" for j in levels)])
     if prior.has_exposure:
-        effects = f"offset(log(exposure)) + {effects}"
+        exposure = encoding.exposure if encoding is not None and encoding.exposure else "exposure"
+        effects = f"offset(log({_quoted(exposure)})) + {effects}"
     text = f"{_quoted(target or 'y')} ~ {_terms(fixed, names, sources, has_intercept)} + {effects}"
     notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any())
-    notes += ", with the effects of the side information" * (learner.side_structure_ is not None)
+    notes += ", with shrunk effects of the side information" * (learner.side_structure_ is not None)
     return f"Formula of lme4: {text}{notes}."
 
 
@@ -182,8 +185,10 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
     gain = f"{abs(runner_up.difference):.2g} ± {runner_up.std_error:.1g} nats per task"
     if runner_up.difference <= 0.0:
         return f"{text}: the log predictive density exceeds that of {other} by {gain}."
-    reason = "It is not selected because of its errors, or because the gain is below two standard errors"
-    return f"{text}. The log predictive density of {other} is higher by {gain}. {reason}."
+    is_richer = name == "atoms" or name.startswith("mixture")
+    is_significant = runner_up.difference > RICHER * runner_up.std_error
+    reason = "of its errors" if is_significant or not is_richer else "the gain is below two standard errors"
+    return f"{text}. The log predictive density of {other} is higher by {gain}. It is not selected because {reason}."
 
 
 def _describe_side(model: FittedModel, learner: Any) -> str:
@@ -195,8 +200,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return (
-            "Side information is not used: its evidence in all tasks proposed no effect, or held-out tasks rejected the "
-            "effects."
+            "Side information is not used: no effect had enough evidence to be proposed, or held-out tasks rejected the "
+            "proposed effects."
         )
     effects = model.prior.mixture.side if model.prior.mixture is not None else None
     shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]

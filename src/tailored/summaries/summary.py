@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.progress import printable
+from .._utils.progress import one_line, printable
 from .._utils.tables import Table, plural, wrap
 from .._utils.validation import check_choice
 from ..empirical_bayes.training_summary import TrainingSummary
@@ -80,7 +80,7 @@ def summarise(learner: Any, name: str, event: str, sampling: SupportSampling) ->
     held out in `fit` were drawn by ``sampling``.
     """
     model = FittedModel.of(learner)
-    title = f"{name}: {_data(learner, model.training)}"
+    title = one_line(f"{name}: {_data(learner, model.training)}")
     return Summary(title, tuple(sentences(model, learner, event)), model_tables(model, learner, sampling))
 
 

@@ -14,6 +14,7 @@ from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..feature_maps import SideVector
 from ..gaussian.serial import SerialGaussian
+from ..gaussian.sites import MOST_DIRECTIONS
 from ..losses import error_name
 from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
@@ -29,7 +30,7 @@ METHODS = {
     TASK_MEAN: "mean of the support rows",
     RIDGE: "each task alone, with the best of 15 penalties",
     POOLED: "one regression for the rows of all tasks",
-    MIXED_MODEL: "full random-effect covariance, with the same side information",
+    MIXED_MODEL: "full random-effect covariance",
 }
 
 
@@ -55,7 +56,7 @@ def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         }
     if getattr(learner, "structure_", None) is not None:
         tables["selection"] = selection_table(model, learner)
-    tables["errors"] = errors_table(model, sampling)
+    tables["errors"] = errors_table(model, learner, sampling)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -81,10 +82,10 @@ def effects_table(model: FittedModel) -> Table:
         "random-effect std": model.random_effect_std[shown].tolist(),
     }
     scale = f"All coefficients are {model.scale.coefficients}. " if model.scale.coefficients else ""
-    at_mean = ", at the mean of the side information" if model.side_columns else ""
+    at_mean = ", at the mean of the side information" if model.mixture.side is not None else ""
     caption = (
-        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the "
-        "estimated covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
+        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: {_source_of_errors(model)}. "
+        "random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
     if (r2 := model.r2_of_side_info) is not None:
         columns["R² of side info"] = r2[shown].tolist()
@@ -108,6 +109,14 @@ def effects_table(model: FittedModel) -> Table:
         caption += ". No std. error: the rows identify the fixed effect only jointly with other columns"
     title = "Fixed effects and random-effect std"
     return Table(title, columns, f"{caption}.", ["R² of side info"], order=_order(model))
+
+
+def _source_of_errors(model: FittedModel) -> str:
+    """Return how the standard errors of the fixed effects are computed; see `tailored.gaussian.errors`."""
+    least_squares = "generalised least squares under the estimated covariances"
+    if model.prior.response.is_gaussian or np.linalg.matrix_rank(model.covariance) > MOST_DIRECTIONS:
+        return least_squares
+    return f"observed information of all parameters ({least_squares} if it is not positive definite)"
 
 
 def ratios_table(model: FittedModel) -> Table:
@@ -308,7 +317,7 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
     return Table(title, columns, caption, n_printed=MAX_STRUCTURES)
 
 
-def errors_table(model: FittedModel, sampling: SupportSampling) -> Table:
+def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) -> Table:
     """Tabulate the errors of the tasks that were held out in `fit`; empty if there are none."""
     title, training, prior = "Error on held-out tasks", model.training, model.prior
     if training is None or not np.isfinite(own := training.errors.get(OWN, np.zeros(0))).any():
@@ -319,17 +328,23 @@ def errors_table(model: FittedModel, sampling: SupportSampling) -> Table:
         share = " to ".join(dict.fromkeys(ends))
     caption = (
         f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
-        f"its rows as support ({'first' if sampling.in_order else 'random'}); the model was selected on the same tasks, so "
-        "its error is slightly optimistic. The criterion is the log predictive density, not the error, so a baseline may "
-        "have a lower error."
+        f"its rows as support ({'first' if sampling.in_order else 'random'})."
     )
+    if len(training.compared) > 1 or prior.shared is not None or prior.reads_side_info:
+        caption += (
+            " The model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
+            "predictive density, not the error, so a baseline may have a lower error."
+        )
     if len(rows) > 1:
         if prior.shared is not None:
             caption += (
                 " All methods have the effects that all tasks share, which were fitted to these tasks, too."
             )
         smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
-        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth}
+        mixed = METHODS[MIXED_MODEL]
+        mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
+        mixed += ", with the same side information" * bool(model.side_columns)
+        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed}
         defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in training.errors)
         caption += (
             " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "

@@ -26,7 +26,7 @@ _HEADER = ("column", "role", "kind", "read as")
 
 
 class Tasks(Protocol):
-    """What is described of a `TaskSet`, whose module imports this one."""
+    """The described attributes of a `TaskSet`, whose module imports this one."""
 
     X: Any
     y: NDArray[np.float64]
@@ -59,9 +59,9 @@ class Description:
         task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
         target = f", target {encoding.target}" if encoding.target else ""
         features, side = list(_features(tasks)), list(_side_info(tasks))
-        dropped = ", ".join(f"{count:,} rows with {reason}" for reason, count in encoding.dropped)
+        dropped = ", ".join(f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped)
         numbers = [
-            f"{len(tasks):,} tasks{task}, {len(tasks.y):,} rows{target}",
+            f"{plural(len(tasks), 'task')}{task}, {plural(len(tasks.y), 'row')}{target}",
             f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
             f"columns: {plural(len(features), 'feature')}, {len(side)} of side information",
             f"dropped: {dropped or 'nothing'}",
@@ -141,7 +141,8 @@ def data_notes(
         fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
         constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
         if constant:
-            notes.append(f"constant in all rows, so without effect: {list_some(titles[j] for j in constant)}")
+            found = "constant in all rows, so without effect if there is an intercept"
+            notes.append(f"{found}: {list_some(titles[j] for j in constant)}")
         read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
         parts = () if encoding is None else encoding.task_columns
         chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]
@@ -171,7 +172,7 @@ def _notes(tasks: Tasks) -> list[str]:
 
 
 def hint_about_target(y: ArrayLike) -> str:
-    """Return a hint for targets 0 and 1, or for targets that may be counts, with many zeros, otherwise ""."""
+    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".  Only targets with many zeros have one."""
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""

@@ -34,6 +34,7 @@ from .._utils.frames import (
 from .._utils.records import Record
 from .._utils.validation import (
     check_choice,
+    check_finite,
     check_real,
     is_missing,
     name_some,
@@ -64,10 +65,13 @@ Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 _DAY = 86_400.0 * 1e6  # in microseconds
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _NUMBER = int | float | np.number
-#: Matches a number that may have a decimal comma, thousands separators or a percent sign.
+#: Matches a number that may have a decimal comma, thousands separators, or a percent or currency sign.
 _WRITTEN_NUMBER = re.compile(
-    r"[-+]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)(e[-+]?\d+)?\s?%?", re.ASCII | re.I
+    r"[-+]?[$€£]?\s?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)(e[-+]?\d+)?\s?[%$€£]?",
+    re.ASCII | re.I,
 )
+#: Matches a date as spreadsheets write it, in which the day may be before or after the month.
+_SPREADSHEET_DATE = re.compile(r"\d{1,2}([./])\d{1,2}\1(\d{2}|\d{4})( \d{1,2}:\d{2}.*)?", re.ASCII)
 
 
 class SideInfo(NamedTuple):
@@ -137,7 +141,7 @@ class ColumnEncoding(Record):
             numbers = sorted(column.drop_nulls().unique().to_list())
             kind, categories = "categorical", tuple(map(_text, numbers))
         if kind == "categorical":
-            refuse_numbers_as_text(column, title)
+            refuse_misread_text(column, title)
         days = _days(column, kind)
         if days is not None:
             first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
@@ -342,6 +346,8 @@ class Encoding(Record):
         for column in self.features:
             k, title = len(column.names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
+            if not (k or self.imputes):  # the missing values of other columns are found in the encoded values
+                check_finite(values[:, 0], f"{name}, column {column.name!r},")
             X[:, j : j + k] = column.impute(values) if self.imputes else values[:, :k]
             other = "an average category" if column.kind == "levels" else "the mean of the training table"
             warn_unknown(unknown, column, f"it is replaced by {other}")
@@ -521,7 +527,7 @@ def side_column(column: Column) -> np.ndarray:
     if column.dtype in (nw.Categorical, nw.Enum):
         codes, distinct = _coded(column)  # integer categories must not be read as numbers
         return np.array([*distinct, None], dtype=object)[codes]
-    refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
+    refuse_misread_text(column, f"side_info: column {column.name!r}")
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
@@ -571,8 +577,8 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
     return ColumnEncoding(name, "categorical", categories)
 
 
-def refuse_numbers_as_text(column: Column, title: str) -> None:
-    """Raise ValueError if most values of a column of strings are numbers, which would become categories.
+def refuse_misread_text(column: Column, title: str) -> None:
+    """Raise ValueError if most values of a column of strings are numbers, or all are dates, which would become categories.
 
     If all are integers, they are accepted as categories, because a file reader would have read them as numbers.
     """
@@ -580,6 +586,11 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
         return
     codes, distinct = _coded(column)
     values = [value.strip() for value in distinct]
+    if values and all(map(_SPREADSHEET_DATE.fullmatch, values)):
+        found = f"{distinct[0]!r} in row {int(np.argmax(codes == 0))} looks like a date"
+        raise ValueError(
+            f"{title}: {found}. Write dates as 2026-01-31, or convert them (pandas.to_datetime)."
+        )
     texts = [value for value in values if not _WRITTEN_NUMBER.fullmatch(value)]
     fractions = [value for value in values if not value.removeprefix("-").isdecimal()]
     has_commas = not texts and any(DECIMAL_COMMA.fullmatch(value) for value in values)
@@ -590,13 +601,13 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
     reason = (texts or [value for value in fractions if not PLAIN_NUMBER.fullmatch(value)] or fractions)[0]
     k = values.index(reason)
     found = f"{distinct[k]!r} in row {int(np.argmax(codes == k))} is not read as one"
-    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands."
+    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove signs of percent and currency, and separators of thousands."
     if texts:
         advice = (
             "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
         )
     advice += f" {DECIMAL_ADVICE}" * has_commas
-    raise ValueError(f"{title}: most values are numbers, but {found}. {advice}")
+    raise ValueError(f"{title}: most values look like numbers, but {found}. {advice}")
 
 
 def _days(column: Column, kind: str) -> np.ndarray | None:

@@ -82,7 +82,7 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return episodes of every task; in each repeat, they have about as many query rows as the task has rows."""
+        """Return several episodes of every task and repeat; first rows have no repeats."""
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)

@@ -25,6 +25,9 @@ _NAMES = ("log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "abs", "sin",
 FUNCTIONS: dict[str, Any] = {"I": np.positive, **{name: getattr(np, name) for name in _NAMES}}
 OPERATORS: dict[type, Any] = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 OPERATORS |= {ast.Div: operator.truediv, ast.Pow: operator.pow}
+#: Advice about an expression that contains a part of R's formulas.
+ADVICE = {"offset": "For an exposure, pass exposure= instead", "^": "Write powers as I(x**2)"}
+ADVICE |= {"factor(": "Write C(x) for categories"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def evaluate(factor: str, values: Mapping[str, Any]) -> Any:
             case ast.Call(ast.Name(name), [a], []) if name in FUNCTIONS:
                 return FUNCTIONS[name](value(a))
         allowed = f"numeric columns, numbers, + - * / ** and {', '.join(FUNCTIONS)}"
-        advice = "For an exposure, pass exposure= instead" if "offset" in factor else "Make it a column"
+        advice = next((text for part, text in ADVICE.items() if part in factor), "Make it a column")
         raise ValueError(f"formula: {ast.unparse(node)!r} is not one of {allowed}. {advice}.")
 
     with np.errstate(all="ignore"):

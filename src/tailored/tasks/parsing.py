@@ -52,15 +52,15 @@ class ParsedFormula(NamedTuple):
             any("1" in terms for terms in self.random),
         )
         if others := set(formula.varying) - set(formula.names):
-            advice = "Add it to them; for categories k, write (k | g) instead of (0 + k | g)"
-            found = f"{name_some(sorted(others))} varies and is not among the fixed effects"
+            advice = "Add them; for categories k, write (k | g) instead of (0 + k | g)"
+            found = f"the fixed effects lack columns that vary: {name_some(sorted(others))}"
             _refuse(self.text, f"{found}. {advice}")
         encoding = replace(encoding, formula=formula)
         return encoding, encoding.design(X)
 
 
 def parse(text: str) -> ParsedFormula:
-    """Return the parts of a formula; raise ValueError for what this package does not have."""
+    """Return the parts of a formula; raise ValueError for terms that this package does not support."""
     if not isinstance(text, str) or text.count("~") != 1:
         raise ValueError(f"formula: expected a string such as 'y ~ x + (x | g)', got {text!r}.")
     left, right = text.split("~")

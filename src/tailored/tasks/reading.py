@@ -40,7 +40,7 @@ from .encoding import (
     TaskColumns,
     as_columns,
     declared_types,
-    refuse_numbers_as_text,
+    refuse_misread_text,
     side_column,
 )
 from .parsing import ParsedFormula
@@ -51,8 +51,11 @@ Keys = NDArray[np.uint64]
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
 #: Names of the types of labels, by the kind of their NumPy dtype.
 _KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
-#: Matches the names of columns that are likely to contain identifiers.
-_IDENTIFIER = re.compile(r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$")
+#: Matches the names of columns that are likely to contain identifiers: "student_id", "itemCode" or "patient".
+_IDENTIFIER = re.compile(
+    r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$|^(?i:account|customer|household|item|movie|participant|"
+    r"patient|person|postcode|product|pupil|respondent|school|shop|store|student|subject|user|zip)$"
+)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -128,7 +131,8 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
                 missing = f"{name} has a missing label ({label!r}) in row {row}"
-                raise ValueError(f"{missing}. Name each task, or drop the row.")
+                advice = "Name each task. TaskSet.from_frame(..., missing='drop') drops such rows."
+                raise ValueError(f"{missing}. {advice}")
     return grouping
 
 
@@ -497,7 +501,8 @@ def _by_index(series: Column) -> dict[Any, Any]:
 MISSING = ("error", "drop", "impute")
 #: Number of rows that are searched for a second grouping, and number of rows searched first for constant columns.
 GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
-#: Number of rows above which integers look like identifiers, if this fraction of them is different.
+#: Number of rows above which integers look like row numbers, if this fraction of them is different and most integers of their
+#: range occur.  Integers of a wide range, such as incomes, are also different in almost all rows.
 MANY_ROWS, ALMOST_ALL = 100, 0.9
 #: If at least this many tasks have two or more rows, columns that are constant within every task are side information.
 MIN_TASKS = 10
@@ -561,9 +566,9 @@ class LongTable:
         names = self._feature_columns(data, other_columns(data.columns, (*roles, *side_names)), taken)
         if self.encoding is None:
             for name in names:
-                refuse_numbers_as_text(data[name], f"Feature column {name!r}")
+                refuse_misread_text(data[name], f"Feature column {name!r}")
             if self.target is not None:
-                refuse_numbers_as_text(data[self.target], f"The target column {self.target!r}")
+                refuse_misread_text(data[self.target], f"The target column {self.target!r}")
         if self.encoding is None and self.features is None and self.side_columns is None:
             constant = self._constant_columns(data, task, names)
             names = [name for name in names if name not in constant]
@@ -655,6 +660,8 @@ class LongTable:
         for n_rows in (FIRST_ROWS, len(data)):  # most columns vary within the first tasks
             part = data.head(n_rows)
             labelled, _ = complete_rows(part, task, None, ())
+            if not labelled.any():
+                return []
             part = part if labelled.all() else part.filter(labelled.tolist())
             codes, _, first = grouping = group_tasks(part, self.task)
             columns = {name: side_column(part[name]) for name in names}
@@ -719,7 +726,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
     """Warn about features that look like a second grouping: many values, each with several rows in one task.
 
     Each category has an effect, but identifiers within tasks are not predictive for new tasks. Integers are read as numbers,
-    so also warn if they differ in almost every row, or if the column has a name such as "student_id" or "itemCode".
+    so also warn if they are almost row numbers, or if the column has the name of an identifier.
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:
@@ -730,7 +737,8 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         if not (is_integer or column.kind == "levels") or data[column.name].is_null().any():
             continue
         values = group_rows(data[column.name].to_native(), len(data))
-        if (n_values := len(values.labels)) <= MANY_CATEGORIES:
+        labels = values.labels
+        if (n_values := len(labels)) <= MANY_CATEGORIES:
             continue
         n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
         is_nested = n_values == n_pairs > n_tasks and len(grouping.labels) > 1
@@ -739,7 +747,11 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
                 f"looks like a second grouping, nested in {task}: each of its {n_values} values appears in one task only. You can "
                 f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or leave the column out of `features`."
             )
-        elif is_integer and len(data) > MANY_ROWS and n_values > ALMOST_ALL * len(data):
+        elif (
+            is_integer
+            and len(data) > MANY_ROWS
+            and n_values > max(ALMOST_ALL * len(data), np.ptp(labels) / 2)
+        ):
             message = f"holds {n_values} different integers in {len(data)} rows. If they are identifiers, leave it out of `features`."
         elif is_integer and _IDENTIFIER.search(column.name):
             advice = "If they are identifiers, make them strings, so that each has an effect, or leave it out of `features`."

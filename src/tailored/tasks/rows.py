@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, tasks: TaskSet, fit_intercept: bool = False) -> Self:
-        """Return the rows of a task set, with a constant column for the intercept."""
+        """Return the rows of a task set; with ``fit_intercept``, a constant column is appended."""
         X = tasks.X
         if fit_intercept and tasks.is_sparse:
             X = sparse.hstack([X, np.ones((X.shape[0], 1))], format="csr")
@@ -185,7 +185,7 @@ def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: b
 
 
 def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
-    """Return the mean over tasks of their mean loss; infinity if it is NaN or no task has rows."""
+    """Return the mean over tasks of their mean loss; infinity if it is not finite or no task has rows."""
     means = task_means(losses, offsets)[np.diff(offsets) > 0]
     error = float(means.mean()) if len(means) else np.inf
     return error if np.isfinite(error) else np.inf

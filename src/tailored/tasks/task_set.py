@@ -86,7 +86,9 @@ class Task(_Fields):
     side_names: list[str] | None = None
 
 
-MISSING_ADVICE = "Use TaskSet.from_frame(..., missing='drop') to drop such rows, or missing='impute' for the training table to impute."
+DROP_ADVICE = "Drop those rows, for example with TaskSet.from_frame(..., missing='drop')."
+#: A missing target cannot be imputed.
+IMPUTE_ADVICE = f"{DROP_ADVICE} To impute them, fit with TaskSet.from_frame(..., missing='impute')."
 
 
 class TaskSet(Fitted):
@@ -103,10 +105,10 @@ class TaskSet(Fitted):
     groups : array-like of shape (N,), optional
         The task label of each row: integers, strings or other hashable values. If None, all rows are one task, labelled 0.
     side_info : mapping, pandas DataFrame or array, optional
-        Side information: a mapping from label to row (a number, a vector, or a dict of named values), a
-        pandas DataFrame or Series whose index holds the labels, or an (N, q) array or dataframe (with the
-        default index or that of `X`) with a row for every row of `X`, constant within each task. For a
-        single task, also a vector, and without `groups` also a dict, a named Series or a frame of one row.
+        Side information by task: a mapping from label to row (a number, a vector, or a dict of named values), or a
+        pandas DataFrame or Series whose index contains the labels. Or by row: an (N, q) array, or a dataframe with the
+        default index or that of `X`, constant within each task. The side information of a single task may be a vector;
+        without `groups` it may also be a dict, a named Series or a frame of one row.
     sample_weight : array-like of shape (N,), optional
         Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
         likelihood of a row is raised to the power v.
@@ -213,9 +215,10 @@ class TaskSet(Fitted):
         encoding : Encoding, optional
             The encoding of another task set, or ``encoding_`` of a learner, to read the columns in the same way.
         missing : {"error", "drop", "impute"}, default="error"
-            How to treat rows with a missing task, target or feature. "impute" drops rows without a task or a target,
-            replaces missing features by the mean of their column, and adds indicators such as "age=missing". Other tables
-            that are read with this encoding, also by learners, are imputed with the same means.
+            How to treat rows with a missing task, target or feature. "impute" drops rows without a task or a target and
+            replaces missing features by the mean of their column. Columns with at least ten missing values also get an
+            indicator such as "age=missing". Other tables that are read with this encoding, also by learners, are imputed
+            with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
         time : str, optional
@@ -226,9 +229,13 @@ class TaskSet(Fitted):
         table = LongTable(
             frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
         )
+        return cls.of_table(table)[0]
+
+    @classmethod
+    def of_table(cls, table: LongTable) -> tuple[Self, np.ndarray]:
+        """Read a table; return also the order of its rows: row i of the tasks is row ``order[i]`` of the table."""
         self = cls.__new__(cls)
-        self._collect(*table.read())
-        return self
+        return self, self._collect(*table.read())
 
     @classmethod
     def from_formula(
@@ -267,9 +274,7 @@ class TaskSet(Fitted):
         require_columns(read_frame(frame, "frame"), "formula", used)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
-        self = cls.__new__(cls)
-        self._collect(*LongTable(frame, *roles, None, missing, columns, formula=parsed).read())
-        return self
+        return cls.of_table(LongTable(frame, *roles, None, missing, columns, formula=parsed))[0]
 
     @classmethod
     def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
@@ -345,28 +350,35 @@ class TaskSet(Fitted):
         side: SideInfo,
         encoding: Encoding | None,
         row_values: Mapping[str, np.ndarray | None],
-    ) -> None:
-        """Check the values, encode side information, and collect the rows of each task."""
+    ) -> np.ndarray:
+        """Check the values, encode side information, and collect the rows of each task; return their order."""
         codes, labels = grouping.codes, grouping.labels
         side = side if encoding is None else encoding.encode_side_info(*side)
 
         def where(row: int) -> str:
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
-        advice = "Drop those rows, or fill the values in." if encoding is None else MISSING_ADVICE
-        check_finite(X, "X", where, None if encoding is None else encoding.source_names, advice)
-        target = None if encoding is None or encoding.target is None else [encoding.target]
-        check_finite(y if target is None else y[:, None], "y", where, target, advice)
+        if encoding is None:
+            check_finite(X, "X", where)
+            check_finite(y, "y", where)
+        else:
+            target = None if encoding.target is None else [encoding.target]
+            advice = IMPUTE_ADVICE if encoding.formula is None else DROP_ADVICE
+            check_finite(X, "X", where, encoding.source_names, advice)
+            check_finite(y if target is None else y[:, None], "y", where, target, DROP_ADVICE)
         order = np.argsort(codes, kind="stable")
         if (frequency := row_values.get("frequency_weight")) is not None:
             order = order[frequency[order] > 0]
-        # Indexing copies: the user's arrays must neither become read-only nor be shared.
-        values = {"X": X, "y": y, **{name: row_values.get(name) for name in ROW_VALUES}}
-        rows = {name: None if value is None else value[order] for name, value in values.items()}
+        # Copies: the user's arrays must neither become read-only nor be shared. `take` is six times as fast as indexing.
+        rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
+        for name in ROW_VALUES:
+            value = row_values.get(name)
+            rows[name] = None if value is None else value.take(order)
         offsets = offsets_of(np.bincount(codes[order], minlength=len(labels)))
         names = None if encoding is None else encoding.feature_names
         columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
         self._store(**rows, offsets=offsets, labels=labels, side_info=side.values, **columns)
+        return order
 
     def _store(self, **values: Any) -> None:
         vars(self).update(dict.fromkeys(FIELDS), **values)
@@ -562,7 +574,7 @@ class TaskSet(Fitted):
         return self.with_rows(np.zeros(len(self.y), dtype=bool), np.zeros(len(self), dtype=np.int64))
 
     def in_label_order(self, seed: int = 0) -> Self:
-        """Return the tasks in the order of their hashed labels, which looks random.
+        """Return the tasks in a pseudorandom order, that of their hashed labels.
 
         Draws and sums in this order do not depend on the order in which the tasks were given.
         """
@@ -843,11 +855,11 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; the sums of the first fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        raise ValueError(f"sizes must be a list of numbers or fractions, as [0.8, 0.2]; got {sizes!r}.")
+        raise ValueError(f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}.")
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
-            raise ValueError(f"sizes={values} asks for {sum(counts)} tasks, but there are {n_tasks}.")
+            raise ValueError(f"sizes={values} needs {sum(counts)} tasks, but there are {n_tasks}.")
         return counts
     if any(is_integer(v) for v in values):
         raise ValueError(f"sizes={values} mixes numbers and fractions of tasks; use one of them.")

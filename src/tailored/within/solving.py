@@ -45,8 +45,12 @@ ROUNDING = 1e-15
 _FAILURE = {
     "exact": "stopped with a duality gap above tol times the objective at zero. Raise tol or max_iter, "
     "or bring theta and the features to a common scale.",
-    "online": "overflowed: theta is too large for one pass with this loss. Scale it down.",
+    "online": "overflowed in its objective: theta is too large for one pass with this loss. Scale it down.",
 }
+
+
+class WithinTaskOverflowError(ValueError, OverflowError):
+    """The weights of a task are beyond the largest float."""
 
 
 class WithinSolution(NamedTuple):
@@ -64,17 +68,12 @@ def solve(
     X: Floats, y: Floats, theta: Floats, loss: Loss, *, inner: str = "exact", label: Any = None, **more: Any
 ) -> WithinSolution:
     """Solve one task with rows X (n, d) and theta (d, d).  Messages name it ``label``; ``more`` is passed to `solve_many`."""
-    solution = solve_many(X, y, np.array((0, len(X))), theta, loss, inner=inner, warn=False, **more)
+    labels = None if label is None else [label]
+    starts = np.array((0, len(X)))
+    solution = solve_many(X, y, starts, theta, loss, inner=inner, labels=labels, warn=False, **more)
     coef, alpha, value, gap, n_iter, converged = solution
-    name = "The" if label is None else f"Task {label!r}: the"
-    if not (np.isfinite(gap[0]) and np.isfinite(coef).all()):
-        raise ValueError(
-            f"{name} {inner} within-task algorithm overflowed: X has values up to "
-            f"{np.abs(X).max(initial=0.0):.3g}, y up to {np.abs(y).max(initial=0.0):.3g}. Rescale them, or use a "
-            "smaller representation."
-        )
     if not converged[0]:
-        message = f"{name} {inner} within-task algorithm {_FAILURE[inner]} Gap: {gap[0]:.3g}."
+        message = f"{_name(labels, 0)} {inner} within-task algorithm {_FAILURE[inner]} Gap: {gap[0]:.3g}."
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return WithinSolution(coef[0], alpha, value.item(), gap.item(), n_iter.item(), converged.item())
 
@@ -102,6 +101,7 @@ def solve_many(
 
     The exact algorithm stops when ``gap <= tol * P(0)``.  If ``warn`` is True, it issues a `ConvergenceWarning` if
     max_iter iterations or rounding errors prevent this and the gap is above `ROUNDING` times the loss of predicting zero.
+    Weights beyond the largest float raise `WithinTaskOverflowError`.
     """
     check_choice("inner", inner, WITHIN)
     starts = frozen(starts, np.int64)
@@ -130,6 +130,14 @@ def solve_many(
         kernel(parameters, (rows, shift, starts[first : stop + 1], own), target)
 
     _in_parts(solve_part, n_tasks, n_jobs)
+    if not (np.isfinite(out[0]).all() and np.isfinite(gap).all()):
+        first = int(np.argmin(np.isfinite(out[0]).all(axis=1) & np.isfinite(gap)))
+        of_task = slice(starts[first], starts[first + 1])
+        largest = [np.abs(values[of_task]).max(initial=0.0) for values in (X, y)]
+        raise WithinTaskOverflowError(
+            f"{_name(labels, first)} {inner} within-task algorithm overflowed: X has values up to {largest[0]:.3g}, y up to "
+            f"{largest[1]:.3g}. Rescale them, or use a smaller representation."
+        )
     for t in np.flatnonzero(~converged):
         converged[t] = gap[t] <= _rounding(loss, y[starts[t] : starts[t + 1]])
     if warn and not converged.all():
@@ -147,6 +155,11 @@ def _check_shapes(
     if not fits or thetas.shape[1:] != (d, d) or len(thetas) not in (1, n_tasks):
         shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, starts up to {starts[-1]}"
         raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
+
+
+def _name(labels: Sequence[Any] | NDArray[Any] | None, t: int) -> str:
+    """Return the subject of a message about task ``t``."""
+    return "The" if labels is None else f"Task {name_some(labels[t : t + 1])}: the"
 
 
 def _rounding(loss: Loss, targets: Floats) -> float:
