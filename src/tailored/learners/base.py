@@ -183,17 +183,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             check_labels("task_labels_", self.task_labels_)
             prior.check_posterior(self.task_posterior_)
 
-    def fit(
-        self,
-        X: RowsLike,
-        y: ValuesLike = None,
-        *,
-        groups: ValuesLike = None,
-        side_info: SideInfoLike = None,
-    ) -> Self:
-        """Learn from many tasks; see the subclasses."""
-        raise NotImplementedError
-
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
         """Check ``n_jobs``; restore the learner if the call fails.  ``reset`` deletes the fitted attributes of earlier calls."""

@@ -522,7 +522,7 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
     may_be_zero = name in ("frequency_weight", "weights")
     bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
-        row, least = int(np.argmax(bad)), "at least 0" if may_be_zero else "positive"
+        row, least = int(np.argmax(bad)), "zero or positive" if may_be_zero else "positive (not zero)"
         allowed = f"all must be {least} and at most {MAX_ROW_VALUE:g}. Drop the other rows."
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}")
     return array
