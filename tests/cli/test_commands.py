@@ -382,6 +382,10 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
     for content, message in (
         (b"PK\3\4" + bytes(200), "is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8"),
         (b"Results of 2024\n" + rows.encode(), "cannot be read .CSV parse error: Expected 1 columns, got 2"),
+        (
+            b"Results;;\nschool;hours;share\na;1;2\n",
+            "columns with the name ''. Delete the lines above the header",
+        ),
     ):
         data.write_bytes(content)
         with pytest.raises(UsageError, match=f"data: .*{message}"):

@@ -154,6 +154,8 @@ def test_mistakes_name_the_column(learner):
     rows = FRAME[:3]
     with pytest.raises(ValueError, match="X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"):
         learner.predict(rows.drop(columns="sex"), rows["school"])
+    with pytest.raises(ValueError, match=r"X: the frame has no column .*; it has no columns\."):
+        learner.predict(rows[[]], rows["school"])
     with pytest.raises(ValueError, match=r"NaN: row 1, column 'sex'"):
         learner.predict(rows.assign(sex=["male", None, "male"]), rows["school"])
     with pytest.raises(ValueError, match="query: the frame has no column 'day'"):

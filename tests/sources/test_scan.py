@@ -119,6 +119,9 @@ def test_what_is_no_table(tmp_path):
         scan(7, task="user", target="y")
     with pytest.raises(FileNotFoundError, match=r"no\.parquet"):
         scan(tmp_path / "no.parquet", task="user", target="y")
+    assert repr(scan(pd.DataFrame({"u": [1], "y": [1.0]}), task="u", target="y")).endswith(
+        ", task='u', target='y')"
+    )
     with pytest.raises(FileNotFoundError, match=r"does not contain a \*\.parquet"):
         scan(tmp_path, task="user", target="y")
     with pytest.raises(TypeError, match="item 1 of the iterable is a int"):
@@ -131,6 +134,9 @@ def test_a_file_that_ends_early_is_named(frame, tmp_path):
     (folder / "part-1.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"part-1\.parquet is not a complete parquet file"):
         scan(folder, **COLUMNS)
+    frame.to_csv(tmp_path / "rows.csv")
+    with pytest.raises(ValueError, match=r"rows\.csv is not .* If it is a CSV file, pass polars\.scan_csv"):
+        scan(tmp_path / "rows.csv", **COLUMNS)
 
 
 def test_a_file_whose_rows_cannot_be_read_is_named(frame, tmp_path):

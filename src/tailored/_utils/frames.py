@@ -107,9 +107,8 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
     """Raise ValueError if a frame lacks some of the columns."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
-        raise ValueError(
-            f"{name}: the frame has no column {name_some(missing)}; it has {name_some(frame.columns, 12)}."
-        )
+        found = name_some(frame.columns, 12) or "no columns"
+        raise ValueError(f"{name}: the frame has no column {name_some(missing)}; it has {found}.")
 
 
 def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:

@@ -258,7 +258,7 @@ def evaluate(
 ) -> None:
     """Estimate errors on new tasks by cross-validation, compared with baselines.
 
-    Support rows are the observed rows of a new task.  There is one error for each number of support rows.
+    Support rows are the observed rows of a new task. There is one error for each number of support rows.
 
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """

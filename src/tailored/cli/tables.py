@@ -62,12 +62,14 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> pa.Table:
         # Arrow appends the content of a row with a wrong number of columns; remove it from the message.
         reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
         wrong = f"{option}: {name} cannot be read ({reason})"
-        raise UsageError(f"{wrong}. Give a CSV file in UTF-8 with a header, or a parquet file.") from error
+        advice = "Give a CSV file in UTF-8 whose first line is the header, or a parquet file."
+        raise UsageError(f"{wrong}. {advice}") from error
     if not table.num_columns or not table.num_rows:
         raise UsageError(f"{option}: {name} has no rows below its header.")
     repeated = [column for column, count in Counter(table.column_names).items() if count > 1]
     if repeated:
-        raise UsageError(f"{option}: {name} has several columns with the name {repeated[0]!r}. Rename them.")
+        advice = "Rename them." if repeated[0] else "Delete the lines above the header, such as a title."
+        raise UsageError(f"{option}: {name} has several columns with the name {repeated[0]!r}. {advice}")
     return table
 
 

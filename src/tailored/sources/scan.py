@@ -68,6 +68,9 @@ class TaskScan:
     roles: ColumnRoles
     given_encoding: Encoding | None = None  # the ``encoding`` passed to `scan`
 
+    def __repr__(self) -> str:
+        return f"TaskScan({self.table.name!r}, task={self.roles.task!r}, target={self.roles.target!r})"
+
     @cached_property
     def encoding(self) -> Encoding | None:
         """The encoding of the columns: the one passed to `scan`, or one inferred by a pass over categorical columns.

@@ -121,9 +121,8 @@ def _open_parquet(file: Path) -> Any:
         # Pre-buffering is disabled, because a row group may be as large as the file.
         return pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
     except (OSError, pa.ArrowException) as error:
-        raise ValueError(
-            f"data: {file} is not a complete parquet file ({error}). It may be truncated; write it again."
-        ) from error
+        advice = "If it is a CSV file, pass polars.scan_csv(file). If it was truncated, write it again."
+        raise ValueError(f"data: {file} is not a complete parquet file ({error}). {advice}") from error
 
 
 def _frame(data: Any) -> Table:

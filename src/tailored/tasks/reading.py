@@ -131,7 +131,8 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
                 missing = f"{name} has a missing label ({label!r}) in row {row}"
-                raise ValueError(f"{missing}. Name each task, or drop the row.")
+                advice = "Name each task. TaskSet.from_frame(..., missing='drop') drops such rows."
+                raise ValueError(f"{missing}. {advice}")
     return grouping
 
 
@@ -741,7 +742,8 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             continue
         n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
         is_nested = n_values == n_pairs > n_tasks and len(grouping.labels) > 1
-        if is_nested and len(data) >= 2 * n_values:  # with fewer rows per value, it is a rounded measurement
+        # Rounded measurements that are equal by chance are equal in other tasks, too.
+        if is_nested and len(data) - n_values >= n_tasks:
             message = (
                 f"looks like a second grouping, nested in {task}: each of its {n_values} values appears in one task only. You can "
                 f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or leave the column out of `features`."
