@@ -262,6 +262,14 @@ def test_rotations_and_permutations_of_the_features(loss, inner):
         assert_allclose(turned.value, plain.value, rtol=1e-10)
 
 
+def test_one_row_of_absolute_loss_takes_one_round():
+    """|xv - y| + v²/2 has its minimum at v = sign(xy) min(|x|, |y/x|)."""
+    for y in (-9.0, -0.5, 0.5, 9.0):
+        found = solve(np.array([[2.0]]), np.array([y]), np.eye(1), CASES["absolute"])
+        assert found.coef[0] == pytest.approx(np.sign(y) * min(2.0, abs(y) / 2.0), abs=1e-12)
+        assert found.n_iter == 1
+
+
 def test_a_huber_loss_at_its_corner():
     """One row, one column: P(v) = huber(xv - y) + v²/2; with x = 2, y = 3 and delta = 1 the residual ends at the corner."""
     loss = Huber(1.0)
