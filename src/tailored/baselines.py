@@ -273,21 +273,18 @@ class MixedModel(LinearBaseline):
         Add a random intercept.  Without it, side information is not used.
     clip
         See `Baseline`.
-    use_side_info : bool, default=True
-        Estimate effects of the side information, if the tasks have any.
 
     The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ².  The intercept is the last coefficient.
     """
 
     fit_intercept: bool = True
-    use_side_info: bool = True
 
     def _scaling(self, tasks: TaskSet) -> Scaling:
         return Scaling.of(tasks, self.fit_intercept, centre=True)
 
     def _fit(self, tasks: TaskSet) -> None:
         self._encoder = None
-        if self.use_side_info and self.fit_intercept:
+        if self.fit_intercept:
             self._fit_side(tasks)
         side, units = super()._side(tasks), self.scaling_
         self.side_mean_, deviations = side.mean(axis=0), side.std(axis=0)

@@ -53,7 +53,8 @@ def write_tables(results: Results, out: Path) -> list[Path]:
     # Sets with lme4 have a figure of their own, and a figure never shows one method alone.
     rows = [line for line in tables["rows"][1] if not SUITES[line[0]].is_multilevel]
     others = [line for line in rows if [line[0], "mixed model"] in (each[:2] for each in rows)]
-    for name, draw, lines in (("", draw_relative, tables["lme4-rows"][1]), ("-others", draw_rows, others)):
+    relative = [line for line in tables["lme4-rows"][1] if line[2] == "tailored"]
+    for name, draw, lines in (("", draw_relative, relative), ("-others", draw_rows, others)):
         if lines:
             files.append(out / f"benchmark-rows{name}.png")
             save_figure(draw(lines), files[-1])

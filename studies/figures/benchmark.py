@@ -25,7 +25,7 @@ Lines = Sequence[Sequence[Any]]
 
 
 def draw_relative(lines: Lines) -> Any:
-    """Draw the errors of tailored relative to lme4, with 95 % bands; the lines are those of ``lme4-rows.csv``."""
+    """Draw the errors of tailored relative to lme4, with 95 % bands; the lines are its lines of ``lme4-rows.csv``."""
 
     def draw(ax: Any, own: Lines) -> None:
         x, (change, margin) = np.arange(len(own)), np.array([line[4:] for line in own], dtype=float).T
@@ -37,8 +37,7 @@ def draw_relative(lines: Lines) -> Any:
         ax.set_ylim(min(-5.0, 1.1 * lower.min()), max(5.0, 1.1 * upper.max()))
         ax.yaxis.get_major_locator().set_params(integer=True)
 
-    chosen = [line for line in lines if line[2] == "tailored"]
-    return _panels(chosen, draw, "mean absolute error relative to lme4, %")
+    return _panels(lines, draw, "mean absolute error relative to lme4, %")
 
 
 def draw_rows(lines: Lines) -> Any:

@@ -81,6 +81,8 @@ def test_tables_in_and_out(fitted, table):
     model = fitted.adapt(rows[["x"]].iloc[::2].to_numpy(), rows["bought"].iloc[::2])
     expected = model.predict_proba(rows[["x"]].to_numpy())[:, 1]
     np.testing.assert_allclose(found.loc[rows.index, "probability"], expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="side_info: this learner was fitted without side information"):
+        fitted.predict_tasks(new, side_info={label: [1.0] for label in new["person"]})
     with pytest.raises(ValueError, match=r"column 'bought': class 'maybe' was not in fit"):
         fitted.predict_tasks(new, support=new.assign(bought="maybe"))
     with pytest.raises(

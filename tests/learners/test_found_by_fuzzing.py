@@ -77,6 +77,9 @@ def test_no_warning_comes_before_an_error():
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="validation: none of its tasks has a row"):
             EmpiricalBayesLearner().fit(tasks, validation=empty)
+        learner = bayes(make())
+        with pytest.raises(ValueError, match="groups has a missing label"):
+            learner.predict(1e3 * make().X[:2], groups=["new", None])
 
 
 def test_errors_whose_squares_are_no_numbers():

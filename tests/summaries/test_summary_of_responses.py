@@ -82,7 +82,7 @@ def test_sentences_name_the_model_and_the_scale(fitted):
     assert ("Predictions are probabilities of 'yes'." in text) == (name == "bernoulli")
     assert "noise" not in text
     # The standard errors agree with glmer and glmmTMB because the variances are estimated, too.
-    assert "std. error: observed information of all parameters." in " ".join(text.split())
+    assert "std. error: observed information of all parameters (generalised" in " ".join(text.split())
 
 
 def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):

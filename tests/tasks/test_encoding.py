@@ -317,6 +317,10 @@ def test_second_groupings_are_answered():
         TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
     assert "task=['school', 'class']" in str(seen[0].message)
     assert (len(seen), seen[0].filename) == (1, __file__)
+    # Each home has one or two rows.
+    home = frame["class"] * 3 + np.minimum(np.arange(720) % 3, 1 + frame["class"] % 2)
+    with pytest.warns(SecondGroupingWarning, match="'home' looks like .* nested in 'school': each of its 6"):
+        TaskSet.from_frame(frame.assign(home=home), features=["x", "home"], **roles)
     with pytest.warns(SecondGroupingWarning, match="column 'row' holds 720 different integers in 720 rows"):
         TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
     # Integers that cross the tasks are identifiers only by their names.

@@ -11,6 +11,10 @@ from tailored.losses import LOSSES, Huber
 from tailored.within.solving import solve
 from within_samples import CASES, SHAPES, inners, losses, random_task, random_theta, zero_value
 
+smooth = pytest.mark.parametrize(
+    "loss", [case for case in CASES.values() if not case.piecewise_linear], ids=lambda loss: loss.name
+)
+
 
 def check_certificate(solution, X, y, theta, loss, offset, tol):
     """Value and gap as reported are those of coef and alpha, and prove optimality."""
@@ -186,6 +190,33 @@ def test_large_theta_is_certified(loss):
     assert solution.converged
 
 
+@smooth
+def test_a_theta_beyond_rounding_leaves_no_penalty(loss):
+    """Columns that depend on each other lose the identity in I + Z'Z; the loss alone has its minimum where X'alpha = 0."""
+    for seed in range(4):
+        X, y = random_task(np.random.default_rng(seed), 12, 4, loss)
+        X[:, 1], X[:, 3] = X[:, 0], X[:, 2] + X[:, 0]
+        solution = solve(X, y, 1e20 * np.eye(4), loss)
+        assert solution.converged
+        assert_allclose(X.T @ solution.alpha, 0.0, atol=1e-8)
+
+
+@smooth
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_gaps_before_the_last_step(loss):
+    """They are differences of the primal and the dual value; a quadratic objective takes one step."""
+    rng = np.random.default_rng(16)
+    X, y = random_task(rng, 12, 4, loss)
+    theta, offset, literal = random_theta(rng, 4), rng.normal(size=12), reference.like(loss)
+    for n_steps in range(3):
+        found = solve(X, y, theta, loss, offset=offset, tol=1e-14, max_iter=n_steps)
+        value = reference.regularised_risk(found.coef, X, y, theta, literal, offset)
+        assert_allclose(found.value, value, rtol=1e-12)
+        gap = value - reference.dual_value(found.alpha, X, y, theta, literal, offset)
+        assert_allclose(found.gap, gap, rtol=1e-6, atol=1e-14)
+        assert found.n_iter == min(n_steps, 1 if loss.name == "squared" else n_steps)
+
+
 def test_features_in_very_different_units():
     rng = np.random.default_rng(11)
     loss = CASES["absolute"]
@@ -229,6 +260,14 @@ def test_rotations_and_permutations_of_the_features(loss, inner):
         turned = solve(X @ change.T, y, change @ theta @ change.T, loss, inner=inner, tol=1e-13)
         assert_allclose(turned.coef, change @ plain.coef, atol=1e-5)
         assert_allclose(turned.value, plain.value, rtol=1e-10)
+
+
+def test_one_row_of_absolute_loss_takes_one_round():
+    """|xv - y| + v²/2 has its minimum at v = sign(xy) min(|x|, |y/x|)."""
+    for y in (-9.0, -0.5, 0.5, 9.0):
+        found = solve(np.array([[2.0]]), np.array([y]), np.eye(1), CASES["absolute"])
+        assert found.coef[0] == pytest.approx(np.sign(y) * min(2.0, abs(y) / 2.0), abs=1e-12)
+        assert found.n_iter == 1
 
 
 def test_a_huber_loss_at_its_corner():

@@ -183,17 +183,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             check_labels("task_labels_", self.task_labels_)
             prior.check_posterior(self.task_posterior_)
 
-    def fit(
-        self,
-        X: RowsLike,
-        y: ValuesLike = None,
-        *,
-        groups: ValuesLike = None,
-        side_info: SideInfoLike = None,
-    ) -> Self:
-        """Learn from many tasks; see the subclasses."""
-        raise NotImplementedError
-
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
         """Check ``n_jobs``; restore the learner if the call fails.  ``reset`` deletes the fitted attributes of earlier calls."""
@@ -416,7 +405,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
         like, X = (groups, X), rows
-        self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
                 advice = "pass the label of each row's task, or use adapt(X_few, y_few).predict(X)"
@@ -431,17 +419,20 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         prediction, new = np.empty(X.shape[0]), positions < 0
         known_exposure, new_exposure = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
-            if side_info is None and self.n_side_info_in_:
-                missing = "new tasks are predicted without side information, which `fit` had. Pass it."
-                warn(f"side_info: {missing}")
+            is_missing = side_info is None and self.n_side_info_in_ > 0
+            if is_missing:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = reading.tasks_without_rows(self, labels, new, side_info, like)
+            if is_missing:
+                missing = "new tasks are predicted without side information, which `fit` had. Pass it."
+                warn(f"side_info: {missing}")
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_exposure).prediction
         if not new.all():
             known = self.prior_, self.task_posterior_, X[~new], positions[~new]
             prediction[~new] = predict(*known, exposure=known_exposure).prediction
+        self.prior_.warn_far_rows(X, self._feature_names)
         return prediction
 
     def predict_tasks(
@@ -491,16 +482,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
-        if len(known):
-            parts.append(self._predict_known(tasks[known], positions[known], coverage))
         if len(new):
             some = tasks[new] if len(known) else tasks
             adapted = some.without_rows() if observed is None else observed.support_of(some)
             reading.require_side_info(self, adapted, "pass it, or tables that have it")
             parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
+        if len(known):
+            parts.append(self._predict_known(tasks[known], positions[known], coverage))
         found = parts[0] if parts else Predicted(*np.zeros((4, 0)))
         if len(parts) == 2:
-            back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
+            back = np.argsort(np.argsort(np.repeat(positions >= 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
         return reading.prediction_table(found._asdict(), query, order, labels)
 

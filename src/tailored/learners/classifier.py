@@ -28,7 +28,14 @@ from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet, class_labels, target_positions
 from .base import ROUTED, SupportLike
 from .empirical_bayes import EmpiricalBayesLearner
-from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments, tasks_to_score
+from .reading import (
+    WITHOUT_Y,
+    prediction_table,
+    read_table,
+    refuse_other_arguments,
+    refuse_side_info,
+    tasks_to_score,
+)
 from .task_regressor import TaskRegressor
 
 #: Attributes of a classifier that are read from its first learner, because they are equal for all classes.
@@ -300,6 +307,7 @@ class EmpiricalBayesClassifier(_Classifier):
         task = columns_in["task"] if task is None else task
         target = columns_in["target"] if target is None else target
         first = self.learners_[0]
+        refuse_side_info(first, side_info)
         tasks, order = read_table(first, query, "query", task=task, target=target, side_info=side_info)
         support = self._coded_rows(support, {"task": task, "target": target})
         P = task_probabilities(self.learners_, tasks, support)

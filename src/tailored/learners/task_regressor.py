@@ -313,7 +313,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
         The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
         calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.  Intervals of counts
-        are those of the model; they are too wide if counts vary less than the model says.
+        are the shortest ones with at least this probability in the model.  They are too wide if counts vary less than the model
+        says.
 
         Parameters
         ----------

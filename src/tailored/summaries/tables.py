@@ -30,7 +30,7 @@ METHODS = {
     TASK_MEAN: "mean of the support rows",
     RIDGE: "each task alone, with the best of 15 penalties",
     POOLED: "one regression for the rows of all tasks",
-    MIXED_MODEL: "full covariance of the random effects",
+    MIXED_MODEL: "full random-effect covariance",
 }
 
 

@@ -522,7 +522,7 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
     may_be_zero = name in ("frequency_weight", "weights")
     bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
-        row, least = int(np.argmax(bad)), "at least 0" if may_be_zero else "positive"
+        row, least = int(np.argmax(bad)), "zero or positive" if may_be_zero else "positive (not zero)"
         allowed = f"all must be {least} and at most {MAX_ROW_VALUE:g}. Drop the other rows."
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}")
     return array
@@ -742,7 +742,8 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             continue
         n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
         is_nested = n_values == n_pairs > n_tasks and len(grouping.labels) > 1
-        if is_nested and len(data) >= 2 * n_values:  # with fewer rows per value, it is a rounded measurement
+        # Rounded measurements that are equal by chance are equal in other tasks, too.
+        if is_nested and len(data) - n_values >= n_tasks:
             message = (
                 f"looks like a second grouping, nested in {task}: each of its {n_values} values appears in one task only. You can "
                 f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or leave the column out of `features`."

@@ -132,8 +132,8 @@ def solve_many(
     _in_parts(solve_part, n_tasks, n_jobs)
     if not (np.isfinite(out[0]).all() and np.isfinite(gap).all()):
         first = int(np.argmin(np.isfinite(out[0]).all(axis=1) & np.isfinite(gap)))
-        rows = slice(starts[first], starts[first + 1])
-        largest = [np.abs(values[rows]).max(initial=0.0) for values in (X, y)]
+        of_task = slice(starts[first], starts[first + 1])
+        largest = [np.abs(values[of_task]).max(initial=0.0) for values in (X, y)]
         raise WithinTaskOverflowError(
             f"{_name(labels, first)} {inner} within-task algorithm overflowed: X has values up to {largest[0]:.3g}, y up to "
             f"{largest[1]:.3g}. Rescale them, or use a smaller representation."
