@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import reference as ref
 from representations import all_kinds, close, from_tensor, random_gradient, random_pair, random_psd, shapes
-from tailored.representation.conditioning import Bias, Constant, Dense, in_cone, project_psd
+from tailored.representation.conditioning import Bias, Constant, Dense, Given, in_cone, project_psd
 from tailored.representation.factored import Factored
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -97,6 +97,14 @@ def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
     assert np.linalg.norm(conditioning.dense_H(), 2) == pytest.approx(phi @ phi, rel=1e-12)
 
 
+def test_a_given_tau_is_read_row_by_row():
+    given = Given(2)
+    phis = np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
+    assert (given.n_features, given.n_side) == (2, 4)
+    np.testing.assert_array_equal(given.evaluate(phis), [[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
+    np.testing.assert_array_equal(given(phis[1]), [[5, 6], [7, 8]])
+
+
 @shapes
 def test_scale_state_and_copies(d, k):
     rng = np.random.default_rng([d, k])
@@ -156,6 +164,28 @@ def test_a_matrix_in_the_cone_is_not_changed_and_others_are_projected():
     assert in_cone(np.zeros((0, 0))).shape == (0, 0)
 
 
+def test_stored_matrices_are_in_the_cone_and_fit_each_other():
+    I, basis = np.eye(2), np.eye(6)[:, :2]
+    for name, outside in {
+        "C": (Dense(np.eye(6), -I), Factored(-I, 3, None, basis, I), Constant(-I, 3)),
+        "H": (Dense(-np.eye(6), I),),
+        "P": (Factored(I, 3, None, basis, -I),),
+    }.items():
+        for conditioning in outside:
+            with pytest.raises(ValueError, match=f"^{name}: must be positive semidefinite"):
+                conditioning.restore()
+    for name, make in {
+        "C": lambda: Constant(np.ones((2, 3))),
+        "H": lambda: Dense(np.eye(5), I),
+        "basis": lambda: Factored(I, 3, None, basis[:5], I),
+        "P": lambda: Factored(I, 3, None, basis, np.ones((2, 3))),
+        "constant": lambda: Bias("shared", np.zeros((2, 1)), np.zeros((2, 0))),
+        "linear": lambda: Bias("shared", np.zeros(2), np.zeros((2, 1))),
+    }.items():
+        with pytest.raises(ValueError, match=f"^{name}: .*shape"):
+            make()
+
+
 # --- the prior mean -----------------------------------------------------------------------------------------
 
 
@@ -169,6 +199,14 @@ def test_a_running_mean_of_b_is_the_mean(kind):
         mean.accumulate(other, 1.0 / n)
     close(mean.constant, np.mean([b.constant for b in given], axis=0), 1e-14)
     close(mean.linear, np.mean([b.linear for b in given], axis=0), 1e-14)
+
+
+def test_a_running_mean_of_C_is_the_mean():
+    first, second, third = np.random.default_rng(2).normal(size=(3, 2, 2))
+    mean = Constant(first)
+    mean.accumulate(Constant(second), 1 / 2)
+    mean.accumulate(Constant(third), 1 / 3)
+    close(mean.C, (first + second + third) / 3, 1e-14)
 
 
 @pytest.mark.parametrize("steps", [(1e200, 0.0), (1.0, 1e200)])
