@@ -1,12 +1,14 @@
 """Sentences of a summary: the structure, its selection with the table of it, and the formula of lme4."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes.training_summary import ComparedStructure
 from tailored.summaries.model import FittedModel
-from tailored.summaries.sentences import describe_selection, describe_structure, lme4_formula
+from tailored.summaries.sentences import _describe_side, describe_selection, describe_structure, lme4_formula
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 pd = pytest.importorskip("pandas")
@@ -178,3 +180,12 @@ def test_structures_are_described_in_one_sentence(structure, text):
     """A column may have the name of the model."""
     names = ["linear", "x", "(intercept)"]
     assert describe_structure({"kind": "mixed model", **structure}, names, "logistic", "means") == text
+
+
+def test_side_information_that_shifts_some_coefficients_is_not_said_to_shift_all():
+    prior = SimpleNamespace(mixture=SimpleNamespace(side=np.array([[0.5, 0.0], [1.0, 2.0]])))
+    model = SimpleNamespace(prior=prior, columns=["x", "(intercept)"], side_columns=["age", "sex"])
+    learner = SimpleNamespace(side_structure_={"columns": [0, 1], "curved": []})
+    assert "that shift some or all coefficients: age, sex." in _describe_side(model, learner)
+    prior.mixture.side[0, 1] = 1.0
+    assert "that shift all coefficients: age, sex." in _describe_side(model, learner)

@@ -136,8 +136,11 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     slopes = [j for j in varying if j in fixed]
     is_diagonal = covariance == "diagonal" and len(slopes) + has_intercept > 1
     sources, encoding = names, learner.encoding_
+    exposure = encoding.exposure if encoding is not None and encoding.exposure else "exposure"
+    offset = f"offset(log({_quoted(exposure)}))" if prior.has_exposure else ""
     if encoding is not None and encoding.formula is not None:
-        return f"Formula of lme4: {encoding.formula.text}." if learner.varying is None else None
+        text = " + ".join(filter(None, [encoding.formula.text, offset]))
+        return f"Formula of lme4: {text}." if learner.varying is None else None
     if encoding is not None and not is_diagonal:
         sources = [c.name if c.kind == "categorical" else name for c in encoding.features for name in c.names]
     task, target = task_columns["task"], task_columns["target"]
@@ -147,9 +150,7 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     if structure.get("pseudo_tasks") and len(slopes) + has_intercept > 1:
         return f"As {effects} of lme4, with the correlations shrunk."
     effects = " + ".join([effects, *(f"(1 | {_quoted(names[j])})" for j in levels)])
-    if prior.has_exposure:
-        exposure = encoding.exposure if encoding is not None and encoding.exposure else "exposure"
-        effects = f"offset(log({_quoted(exposure)})) + {effects}"
+    effects = " + ".join(filter(None, [offset, effects]))
     text = f"{_quoted(target or 'y')} ~ {_terms(fixed, names, sources, has_intercept)} + {effects}"
     notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any())
     notes += ", with shrunk effects of the side information" * (learner.side_structure_ is not None)
@@ -208,6 +209,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
     text = f"coefficients of {list_some(shifted, MAX_NAMED)}"
     if shifted in ([INTERCEPT], columns):
         text = "the intercept" if shifted == [INTERCEPT] else "all coefficients"
+    if effects is not None and not effects[effects.any(axis=1)][:, effects.any(axis=0)].all():
+        text = "some or all coefficients"
     curved = dict.fromkeys(structure["curved"], " (nonlinear)")
     chosen = [(names[j] if j < len(names) else f"s{j}") + curved.get(j, "") for j in structure["columns"]]
     return f"Columns of the side information that shift {text}: {list_some(chosen, MAX_NAMED)}."
