@@ -220,7 +220,7 @@ def _check_read(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
     n = len(tasks.y)
     assert tasks.X.shape[0] == n == tasks.sizes.sum() == tasks.offsets[-1]
     assert len(tasks.labels) == len(tasks.sizes) == len(set(tasks.labels.tolist()))
-    assert f"{n:,} rows" in " ".join(str(tasks.describe()).split())
+    assert f"{n:,} row{'s' * (n != 1)}" in " ".join(str(tasks.describe()).split())
     dropped = dict(tasks.encoding.dropped)
     assert n + sum(dropped.values()) == table.n_rows, f"{n} and {dropped} of {table.n_rows} rows"
     if n == table.n_rows and table.kind(given["task"]) in (*NUMBERS, "words"):

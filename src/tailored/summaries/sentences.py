@@ -120,7 +120,7 @@ def _random_effects(structure: Mapping[str, Any], varying: Sequence[str], d: int
 
 
 def lme4_formula(model: FittedModel, learner: Any) -> str | None:
-    """Return a sentence with lme4's formula of the selected model; None if lme4 does not have this model."""
+    """Return a sentence with the lme4 formula closest to the selected model, and the differences; None without such a formula."""
     structure, prior, task_columns = learner.structure_, model.prior, learner.columns_in_
     levels = model.categories
     is_curved = prior.shared is not None and len(levels) < len(prior.shared.effects)
