@@ -7,7 +7,7 @@ from tailored import TaskSet
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.structures import MixedModel, MixtureModel, blend, refine
+from tailored.gaussian.structures import MixedModel, MixtureModel, StructureFitter, blend, refine
 from tailored.tasks.rows import Scaling
 
 
@@ -78,3 +78,21 @@ def test_moments_of_a_blend_are_those_of_both(share):
     found = blend(one, other, share)
     for ours, a, b in zip(uncentred(found), uncentred(one), uncentred(other), strict=True):
         np.testing.assert_allclose(ours, (1.0 - share) * a + share * b, rtol=1e-12, atol=1e-14)
+
+
+def test_slopes_of_a_random_intercept_are_generalised_least_squares():
+    rng = np.random.default_rng(5)
+    start, n = rng.uniform(0.0, 4.0, 60), 5
+    x = start[:, None] + np.arange(n) / 10.0  # the slope within tasks is 1, and that between tasks is 0.1
+    y = x - 0.9 * start[:, None] + rng.normal(0, 0.4, (60, 1)) + rng.normal(0, 0.1, (60, n))
+    X = np.stack([x, np.ones_like(x)], axis=2)
+    tasks = Moments.of(TaskSet.from_tasks(zip(X, y, strict=True)), Scaling.raw(2))
+    model = StructureFitter.of(tasks, [0], has_intercept=True).fit(MixedModel("intercept"))
+    precision = np.linalg.inv(model.noise * np.eye(n) + model.covariances[0, 1, 1])
+    left, right = (
+        np.einsum("tni,nm,tmj->ij", X, precision, X),
+        np.einsum("tni,nm,tm->i", X, precision, y),
+    )
+    np.testing.assert_allclose(model.means[0], np.linalg.solve(left, right), rtol=1e-5)
+    assert model.means[0, 0] > 0.8
+    np.testing.assert_array_equal(model.covariances[0].nonzero(), [[1], [1]])

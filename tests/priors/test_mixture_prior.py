@@ -11,7 +11,7 @@ from tailored import TaskSet
 from tailored.feature_maps import MeanEmbedding, SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.em import fit_mixed_model, fit_mixture
-from tailored.gaussian.mixture import log_gates
+from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import statistics_of
 from tailored.learners.task_regressor import TaskRegressor
@@ -204,3 +204,16 @@ def test_a_prior_cannot_be_changed():
         prior.model = None
     with pytest.raises(FrozenInstanceError):
         prior.model.noise = 3.0
+
+
+def test_a_summary_for_one_row_leaves_out_noise_levels_that_hardly_differ():
+    # Given one row, a random intercept of large variance leaves residuals near zero, and noise levels that hardly differ.
+    rng = np.random.default_rng(0)
+    rows = TaskSet.from_tasks(
+        [(np.ones((3, 1)), rng.normal(0, 100) + rng.normal(0, 1, 3)) for _ in range(80)]
+    )
+    model = Mixture(np.ones(1), np.zeros((1, 1)), np.full((1, 1, 1), 1e4), 1.0)
+    one, three = (statistics_of(rows.support_query(n)[0] if n < 3 else rows, Scaling.raw(1)) for n in (1, 3))
+    summary = TaskSummary.fit(model, one, one.posterior(model, Want(means=True)).mean)
+    psi = summary(three, three.posterior(model, Want(means=True)).mean)
+    assert np.abs(psi[:, 1]).max() < 1.0

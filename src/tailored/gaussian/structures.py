@@ -163,7 +163,10 @@ class MixedModel(Structure):
 
     def fit(self, fitter: StructureFitter) -> Mixture:
         model = self._shrunk(fitter) if self.pseudo_tasks else self._likely(fitter)
-        return model if self.varying is None else self._with_fixed_coefficients(fitter, model)
+        varies = self.pattern(fitter.tasks.n_features).diagonal()
+        return (
+            model if varies.all() or self.is_pooled else self._with_fixed_coefficients(fitter, model, varies)
+        )
 
     def _likely(self, fitter: StructureFitter) -> Mixture:
         known = fitter.start_of(self)
@@ -181,7 +184,9 @@ class MixedModel(Structure):
         steps = fitter.steps(few=60, many=8)
         return em(fitter.tasks, start, max_iter=steps, shrinkage=self.shrinkage(plain)).mixture
 
-    def _with_fixed_coefficients(self, fitter: StructureFitter, model: Mixture) -> Mixture:
+    def _with_fixed_coefficients(
+        self, fitter: StructureFitter, model: Mixture, varies: NDArray[np.bool_]
+    ) -> Mixture:
         """Estimate the means of coefficients without variance, and set their covariances exactly to zero."""
         if self.pseudo_tasks:
             # The start has the means of the plain model, so one update is enough.
@@ -189,8 +194,7 @@ class MixedModel(Structure):
         elif fitter.tasks.is_gaussian:
             steps = fitter.steps(few=100, many=40)
             model = settle(fitter.tasks, model, restrict=self.restrict, max_iter=steps, tol=1e-9)
-        inside = np.isin(np.arange(fitter.tasks.n_features), self.varying or ())
-        return replace(model, covariances=model.covariances * np.outer(inside, inside))
+        return replace(model, covariances=model.covariances * np.outer(varies, varies))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ from .base import Array, Posterior, Prior
 
 #: The weights do not differ between tasks if their standard deviation, relative to the model's, is below this.
 SMALLEST_SPREAD = 1e-6
+#: Log noise variances with a smaller standard deviation are left out of ψ(s), by a large divisor.  They hardly differ given
+#: one row, but differ given more rows: a shift that is learned from them for one row would be wrong for other support sizes.
+SMALLEST_DEVIATION, LEFT_OUT = 0.1, 1e9
 #: Weight of the average noise variance in the estimate of a task's noise variance, as a number of rows.
 NOISE_ROWS = 5.0
 
@@ -69,7 +72,7 @@ class TaskSummary(Record):
         parts = made.parts(statistics, weights)
         mean, scale, d = parts.mean(axis=0), np.ones(parts.shape[1]), len(centre)
         deviation = parts[:, d : d + 2].std(axis=0)
-        scale[:d], scale[d : d + 2] = first, np.where(deviation > 1e-9, deviation, 1.0)
+        scale[:d], scale[d : d + 2] = first, np.where(deviation > SMALLEST_DEVIATION, deviation, LEFT_OUT)
         norm = float(np.sqrt(np.mean(np.sum(((parts - mean) / scale) ** 2, axis=1))))
         return replace(made, mean=mean, scale=scale * (norm if norm > 1e-9 else 1.0))
 
