@@ -216,7 +216,7 @@ class Quantities:
         m, d = max(len(W), len(C)), W.shape[-1]
         if {len(W), len(C)} - {1, m}:
             raise ValueError(
-                f"W and C must be stacks of the same length; got {len(W)} and {len(C)} matrices."
+                f"W and C must be stacks of the same length, or one of them a single matrix; got {len(W)} and {len(C)} matrices."
             )
         checked = {
             "W": np.broadcast_to(W, (m, d, d)),
@@ -454,7 +454,7 @@ def theory_step(quantities: Quantities, distance: float | None = None) -> float:
 def learned_function(
     quantities: Quantities, tau: ArrayLike | None = None, *, distance: float | None = None
 ) -> Bound:
-    """Excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
+    """Return a bound on the excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
 
     ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
     over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}`` at this

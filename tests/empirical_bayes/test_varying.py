@@ -135,7 +135,7 @@ def test_mistakes():
         fit([7])
     with pytest.raises(TypeError, match=r"varying: expected a list of columns, got 'ses'; write \['ses'\]"):
         fit("ses")
-    with pytest.raises(ValueError, match="varying: nothing varies without an intercept"):
+    with pytest.raises(ValueError, match="leaves no random effects"):
         fit([], fit_intercept=False)
     tasks = tasks_of(rows(5))
     unnamed = (

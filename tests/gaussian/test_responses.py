@@ -306,3 +306,11 @@ def test_a_pooled_fit_without_rows_is_zero():
     for name in ("poisson", "negative_binomial"):
         coef, _ = RESPONSES[name]().pooled_fit(np.zeros((0, 2)), nothing, nothing, nothing)
         np.testing.assert_array_equal(coef, [0.0, 0.0])
+
+
+def test_means_of_logistic_normal_probabilities():
+    """By Gauss-Hermite quadrature with many nodes; the approximation of the logistic function has an error below 3e-9."""
+    f, (nodes, weights) = np.linspace(-12.0, 12.0, 97), np.polynomial.hermite_e.hermegauss(200)
+    for variance in (1e-12, 0.3, 2.0):
+        exact = scipy.special.expit(f[:, None] + np.sqrt(variance) * nodes) @ weights / weights.sum()
+        np.testing.assert_allclose(RESPONSES["bernoulli"]().mean(f, variance), exact, rtol=0.0, atol=3e-9)

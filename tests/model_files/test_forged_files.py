@@ -9,14 +9,18 @@ import time
 import tracemalloc
 import zipfile
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from forging import apart, at, fields_of, forge, nodes, places, together
 from tailored import load
+from tailored._utils.records import MAY_BE_NAN
 from tailored.exceptions import ModelFileError
 from tailored.files.format import CHECKSUM, FORMAT, START
+from tailored.files.tree import Invalid, check_value
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -35,6 +39,46 @@ def sealed(header, data=b""):
     return content[: CHECKSUM.start] + digest + content[CHECKSUM.stop :]
 
 
+NUMBERS = NDArray[np.float64]
+ANNOTATED = {
+    "a number": (float, [1, 2.5], [True, "1", None, np.nan]),
+    "an integer": (int, [3], [True, 2.5, None]),
+    "a number or NaN": (Annotated[float, MAY_BE_NAN], [np.nan, 1.0], ["nan", None]),
+    "a text or None": (str | None, ["a", None], [3]),
+    "None": (None, [None], [0]),
+    "numbers": (NUMBERS, [np.zeros(2)], [np.array([np.inf]), np.array([1]), [1.0]]),
+    "numbers or NaN": (Annotated[NUMBERS, MAY_BE_NAN], [np.array([np.nan])], [np.array([1]), [1.0]]),
+    "any array": (np.ndarray, [np.array(["a"]), np.array([1])], [np.array([np.nan]), 1.0]),
+    "a list": (list[int], [[], [1], (1, 2)], [[1.5], {}, 3]),
+    "a pair": (tuple[int, str], [(1, "a")], [(1,), (1, "a", 2), ("a", 1), [1, "a"]]),
+    "a tuple": (tuple[int, ...], [(), (1, 2, 3)], [(1, 1.5)]),
+    "a dictionary": (dict[str, float], [{}, {"a": 1.0}], [{"a": "b"}, []]),
+    "anything": (Any, [None, np.nan, "a"], []),
+}
+
+
+@pytest.mark.parametrize("case", ANNOTATED)
+def test_values_have_the_type_of_their_annotation(case):
+    hint, right, wrong = ANNOTATED[case]
+    for value in right:
+        check_value(value, hint, "x")
+    for value in wrong:
+        with pytest.raises(Invalid):
+            check_value(value, hint, "x")
+
+
+def test_the_place_inside_a_value_is_named():
+    with pytest.raises(Invalid) as caught:
+        check_value([1, 2.5], str | list[int], "x")
+    assert caught.value.place == "x.1"
+    with pytest.raises(Invalid) as caught:
+        check_value(2.5, str | list[int], "x")
+    assert (caught.value.place, caught.value.reason) == (
+        "x",
+        "must be str, is float; or must be list, is float",
+    )
+
+
 def test_a_path_without_a_model(tmp_path, saved):
     error = refused(tmp_path / "a", "this file does not exist")
     assert isinstance(error, FileNotFoundError)
@@ -43,6 +87,7 @@ def test_a_path_without_a_model(tmp_path, saved):
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.path, again.reason) == (str(error), str(tmp_path / "a"), error.reason)
     refused(tmp_path, "not a regular file")
+    refused(saved("independent") / "a", "cannot be opened: Not a directory")
     for content in (b"", b"hello", b"PK\3\4" + bytes(500)):
         (tmp_path / "a").write_bytes(content)
         refused(tmp_path / "a", "is not a model file: it was not written by `save` of this version")

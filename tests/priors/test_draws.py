@@ -154,20 +154,20 @@ def test_draws_of_a_mixture_have_its_distribution(shared_covariance, has_errors)
 
 
 def test_rows_share_the_errors_of_their_categories():
-    # The second column has codes of categories; 7 did not occur in training.
+    # The second column has codes of categories; 7 and -2 did not occur in training, so they are independent.
     levels = SharedLevels(1, np.array([1.0, -2.0]), np.array([0.5, 0.25]), 4.0)
     prior = made_prior()
     prior = MixturePrior(scaling=prior.scaling, model=prior.model, shared=SharedEffects((levels,)))
     support, query = some_tasks((0, 0), 0), some_tasks((3, 3), 1)
-    codes = np.array([0.0, 1.0, 7.0, 0.0, 0.0, 7.0])
+    codes = np.array([0.0, 1.0, 7.0, -2.0, 0.0, 7.0])
     X, without = query.X.copy(), query.X.copy()
     X[:, 1], without[:, 1] = codes, 0.0
     rows = joint_rows(prior, support, query.replace(X=X))
     plain = joint_rows(made_prior(), support, query.replace(X=without))
-    by_category = codes[:, None] == np.array([0.0, 1.0, 7.0])
-    added = by_category @ np.diag([0.5, 0.25, 4.0]) @ by_category.T
+    by_category = codes[:, None] == np.array([0.0, 1.0, 7.0, -2.0])
+    added = by_category @ np.diag([0.5, 0.25, 4.0, 4.0]) @ by_category.T
     covariance = dense_moments(made_prior(), 0, support, query.replace(X=without))[1] + added
-    effects = np.where(codes == 7, 0.0, np.where(codes == 0, 1.0, -2.0))
+    effects = np.select([codes == 0, codes == 1], [1.0, -2.0])
     assert_moments(drawn(rows), plain.mean + effects, covariance)
     group = np.array([0, 0, 0, 0, 1, 1])
     expected = [covariance[np.ix_(group == g, group == g)].sum() for g in range(2)]

@@ -57,7 +57,7 @@ def test_split_by_counts_and_partial_fractions():
         ([0.5, 2], r"sizes=\[0.5, 2\] mixes numbers and fractions"),
         ([5, 0], r"sizes\[1\] must be an integer >= 1; got 0"),
         ([0.5, -0.1], r"sizes\[1\] must be a finite number in \[0, 1\]; got -0.1"),
-        ([0.98, 0.02], r"leaves sizes\[1\] without a task: there are only 10"),
+        ([0.98, 0.02], r"gives no task to sizes\[1\]; number of tasks: 10"),
         (0.8, r"sizes must be a list .* got 0.8"),
         ([], r"sizes must be a list"),
     ],

@@ -163,7 +163,7 @@ def check_cone(name: str, matrices: np.ndarray, smallest: float = 0.0) -> None:
 
 
 def check_divisor(name: str, values: ArrayLike) -> None:
-    """Raise a ValueError unless values are positive and neither they nor their inverses can overflow."""
+    """Raise a ValueError unless all values are between 1e-300 and 1e300, so that their inverses are finite."""
     if not np.all((np.asarray(values) >= 1e-300) & (np.asarray(values) <= 1e300)):
         raise ValueError(f"{name}: must be between 1e-300 and 1e300")
 

@@ -243,7 +243,7 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     more = more if effects is None else more.without(effects)
     # Nothing else is subtracted in the folds.
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
-    # Poisson means may have a lower error, but their standard errors and intervals would be too small.
+    # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors and intervals are too narrow.
     is_dispersed = significant(dispersed.density - plain.density) and is_as_good(dispersed, plain)
     return more if is_dispersed else rest
 

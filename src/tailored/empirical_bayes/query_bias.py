@@ -159,7 +159,7 @@ class QueryBias:
 class FittedShifts:
     """Shifts, ordered by increasing support size; those without B are zero."""
 
-    shifts: Sequence[MeanShift]  # learned from all tasks
+    shifts: Sequence[MeanShift]  # learned from all tasks, or from a sample of `BIAS_TASKS`
     #: Learned from the training tasks of each fold, with the same penalties.
     folds: Sequence[Sequence[MeanShift]]
     results: list[dict[str, Any]]  # errors of all candidates
@@ -224,7 +224,7 @@ def shift_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
 
 
 def _fit_shift(data: TrainingData, model: Mixture, rows: int, penalty: float | None) -> MeanShift:
-    """Fit B to all tasks with the penalty that was selected in the folds."""
+    """Fit B to all tasks, or to a sample of `BIAS_TASKS`, with the penalty selected in the folds; None gives a zero shift."""
     if penalty is None:
         return MeanShift(rows)
     order = np.random.default_rng(data.seed(Draw.ALL_BIAS_ROWS)).permutation(len(data))

@@ -14,8 +14,8 @@ is compared.  Noise that is correlated in time is compared with uncorrelated ran
 two paired standard errors, and its error given support rows must not be higher.  A dispersion of counts has to raise the
 density by two paired standard errors, and neither error may rise by two paired standard errors.
 
-Effects of side information, shared curves and shared products are proposed by their evidence in all tasks: the gain in log
-evidence has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves
+Effects of side information, shared curves and shared products are proposed if they raise the log evidence of all tasks enough.
+The gain has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves
 and products are another one.  Held-out tasks accept or reject each proposal as a whole: the density must not fall, and neither
 error may rise by two paired standard errors.  For this comparison, the proposed effects of side information are fitted to the
 training tasks of each fold.  Curves and products are also selected again there.  A low-rank covariance is accepted like a
@@ -26,11 +26,11 @@ averaged over several numbers of support rows, by two paired standard errors.  T
 rows by two paired standard errors.  These rows are not held out: the prior was fitted to their tasks, and only the regressor
 was not.
 
-Shared curves and products are decided first, and all other models are compared on the residuals.  The dispersion of counts and
-noise that is correlated in time are next, then side information with the covariance, low rank, components, atoms and shifts.
-With hundreds of columns, more factors are a richer model, and effects of side information are proposed without a test.  A
-single task is fitted by ridge regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression
-of numbers.
+Shared curves and products are decided first, and all other models are compared on the residuals.  The next steps select the
+dispersion of counts, and whether noise is correlated in time.  The last steps are, in this order: side information together
+with the covariance, a low-rank covariance, the number of components, atoms, and shifts.  With hundreds of columns, more
+factors are a richer model, and effects of side information are proposed without a test.  A single task is fitted by ridge
+regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
 """
 
 from __future__ import annotations

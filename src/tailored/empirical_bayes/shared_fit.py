@@ -61,7 +61,7 @@ class SharedTerm(NamedTuple):
 
 
 class FittedEffects(NamedTuple):
-    """The shared effects, and corrections of the model of the residuals for their uncertainty."""
+    """The shared effects, and corrections for the errors of these effects, to be applied to the model of the residuals."""
 
     effects: SharedEffects
     mean_errors: Array  # (d, d) to be added to the error covariance of b, in squared units of the targets

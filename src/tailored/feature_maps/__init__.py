@@ -27,7 +27,7 @@ __all__ = [
     "get_feature_map",
 ]
 
-#: Valid names of a learner's ``feature_map``, besides "auto".
+#: Valid names of a learner's ``feature_map``, besides "auto" and, in `EmpiricalBayesLearner`, "posterior".
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "mean": MeanEmbedding,
     "ridge": RidgeEstimate,

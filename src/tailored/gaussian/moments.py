@@ -397,7 +397,9 @@ def normalise(joint: Array) -> Array:
 
 
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
-    """Return the derivative of the posterior mean with respect to the prior mean, ``Σ_k r_k (I + W_k G/σ²)⁻¹``, (T, d, d).
+    """Return the derivative of the posterior mean with respect to the prior mean, (T, d, d), at fixed responsibilities r.
+
+    It is ``Σ_k r_k (I + W_k G/σ²)⁻¹``.
 
     ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by cancellation if the rows
     determine the coefficients.  With one W, it is used only outside the range of W, and C W⁺ inside.

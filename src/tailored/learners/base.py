@@ -241,7 +241,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
-            raise ValueError("partial_fit: a loaded learner cannot continue a stream. Pickle it instead.")
+            raise ValueError(
+                "partial_fit: a loaded learner continues a stream only if it was pickled after partial_fit. Fit a new learner."
+            )
         return fresh
 
     def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:

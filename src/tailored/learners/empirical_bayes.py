@@ -539,7 +539,9 @@ class EmpiricalBayesLearner(MetaLearner):
         if self.fit_intercept and (formula is None or formula.has_random_intercept):
             found.add(self.n_features_in_)
         if not found:
-            raise ValueError("varying: nothing varies without an intercept; name a column")
+            raise ValueError(
+                "varying: [] with fit_intercept=False leaves no random effects; name at least one column"
+            )
         return tuple(sorted(found))
 
     def _time_position(self, tasks: TaskSet) -> int | None:

@@ -504,7 +504,7 @@ def read_table(
     side_info: SideInfoLike = None,
     exposure: str | None = None,
 ) -> tuple[TaskSet, NDArray[np.intp]]:
-    """Return the rows of a frame or task set as tasks; row i of the tasks is row ``order[i]`` of the frame.
+    """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row ``order[i]`` of the frame.
 
     ``name`` is "query" (a frame without targets) or "support".
     """

@@ -161,6 +161,8 @@ class Prior(Record, ABC):
         low, high = self.feature_range
         # A column that was constant in training, such as an item without ratings, has no slope to extrapolate.
         margin = np.where(high > low, high - low, np.inf)
+        if self.shared is not None:  # codes of categories
+            margin[[one.column for one in self.shared.levels]] = np.inf
         return low - margin, high + margin
 
     def warn_far_rows(self, X: Matrix, names: Sequence[str] | NDArray[np.object_] | None = None) -> None:

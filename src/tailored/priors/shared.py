@@ -130,8 +130,11 @@ class SharedLevels(Record):
         return np.append(self.effects, 0.0)[self._positions(X)]
 
     def errors_of(self, X: Array) -> tuple[NDArray[np.intp], Array]:
-        """Return the category of each row (n,), and the error variance of each category; all unknown ones are the last."""
-        return self._positions(X) % (len(self.effects) + 1), np.append(self.variances, self.variance)
+        """Return the category of each row (n,), and the error variance of each category; unknown ones are the last."""
+        category = self._positions(X)
+        codes, other = np.unique(X[category < 0, self.column], return_inverse=True)
+        category[category < 0] = len(self.effects) + other
+        return category, np.append(self.variances, np.full(len(codes), self.variance))
 
     def error_variances(self, X: Array) -> Array:
         """Return the error variance of the effect of each row, (n,)."""

@@ -253,7 +253,7 @@ class ModelSections:
 
     @cached_property
     def levels(self) -> tuple[Array, Array]:
-        """The level of each task at the feature means, and its prior mean, (T,) each."""
+        """The linear predictor of each task at the feature means, and that of its prior mean, (T,) each."""
         values, priors = self.effects_and_priors
         means = np.append(self.X.mean(axis=0), 1.0)[: values.shape[1]]
         return values @ means, priors @ means

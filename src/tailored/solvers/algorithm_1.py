@@ -140,7 +140,7 @@ class ExactMean:
 
 
 class MeanAtTasks:
-    """``τ̄_t`` at given tasks for every t, as a learning curve needs it.
+    """The mean of τ over the first t iterates at a fixed set of tasks, for every t; used for learning curves.
 
     τ at given tasks is linear in ``(H, C)``, so that it is updated by the changes of each step, as in `ExactMean`.
 

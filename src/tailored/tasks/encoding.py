@@ -89,9 +89,10 @@ class ColumnEncoding(Record):
     """How one column of a table is encoded as numbers.
 
     Booleans become 0 and 1. A categorical feature becomes one indicator for each category except the first. With more than
-    20 categories (kind "levels") it becomes one column of category codes, with −1 for an unknown category. Categorical side
-    information is not encoded here but by the feature map. Ordered categories become their positions, from 0, or their
-    values if they are numbers. Dates become days, with fractions; times are converted to UTC, if they have a time zone.
+    20 categories (kind "levels") it becomes one column of category codes; unknown categories are −2, −3, …, imputed ones −1.
+    Categorical side information is not encoded here but by the feature map. Ordered categories become their positions,
+    from 0, or their values if they are numbers. Dates become days, with fractions; times are converted to UTC, if they
+    have a time zone.
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
@@ -183,18 +184,21 @@ class ColumnEncoding(Record):
                 raise ValueError(f"{title} held dates in the training table and {now}")
             return (days - self.origin)[:, None], []
         codes, distinct = _coded(column)
-        if column.dtype.is_numeric() and not set(self.categories) & set(distinct):
+        expected = set(self.categories)
+        if column.dtype.is_numeric() and not expected & set(distinct):
             categories = f"categories ({name_some(self.categories, 3)})"
             raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
-        # One row per category, then one for unknown categories and one for missing values.
-        n, k = len(self.categories), max(len(self.names) - self.has_missing, 1)
-        values = np.append(np.arange(n), [-1.0, np.nan])[:, None]
+        # One row per category, then one for each unknown category and one for missing values.
+        unknown = [category for category in distinct if category not in expected]
+        n, m, k = len(self.categories), len(unknown), max(len(self.names) - self.has_missing, 1)
+        values = np.concatenate([np.arange(n), -2.0 - np.arange(m), [np.nan]])[:, None]
         if self.kind != "levels":
             known = np.array(self.scores)[:, None] if self.kind == "ordered" else np.eye(n, k, k - n)
-            values = np.vstack([known, self.means or np.zeros(k), np.full(k, np.nan)])
-        position = {category: i for i, category in enumerate(self.categories)}
-        rows = np.array([*(position.get(category, n) for category in distinct), n + 1])
-        return values[rows[codes]], [category for category in distinct if category not in position]
+            average = np.broadcast_to(self.means or np.zeros(k), (m, k))
+            values = np.vstack([known, average, np.full(k, np.nan)])
+        position = {category: i for i, category in enumerate((*self.categories, *unknown))}
+        rows = np.array([*(position[category] for category in distinct), n + m])
+        return values[rows[codes]], unknown
 
     def imputing(self, values: np.ndarray) -> ColumnEncoding:
         """Return the same encoding with imputation of missing values; `values` are the encoded training values."""
@@ -428,7 +432,7 @@ class Encoding(Record):
             part = X[:, first : (first := first + len(column.names))]
             if column.kind == "levels":
                 n, means = len(column.categories), column.means or np.zeros(len(column.categories) - 1)
-                indicators = np.vstack([np.eye(n)[:, 1:], means])[part[:, 0].astype(np.intp)]
+                indicators = np.vstack([np.eye(n)[:, 1:], means])[np.maximum(part[:, 0], -1.0).astype(np.intp)]
                 part = np.hstack([indicators, part[:, 1:]])
                 column = replace(column, kind="categorical")
             columns.append(column)

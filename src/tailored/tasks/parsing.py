@@ -115,7 +115,7 @@ def _read(text: str, parts: Sequence[str]) -> list[Any]:
 
 
 def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
-    """Return the columns of the table that terms use, without and with C(), and make all factors names to look up."""
+    """Return the columns that the terms use without and with C(); set ``eval_method`` of every factor to "lookup"."""
     plain: set[str] = set()
     categorical: set[str] = set()
     for term, factor in ((each, factor) for each in terms if str(each) != "1" for factor in each.factors):

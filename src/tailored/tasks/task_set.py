@@ -870,5 +870,7 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     counts = np.diff(ends, prepend=0).tolist()
     if 0 in counts:
         part = counts.index(0)
-        raise ValueError(f"sizes={values} leaves sizes[{part}] without a task: there are only {n_tasks}.")
+        raise ValueError(
+            f"sizes={values} gives no task to sizes[{part}]; number of tasks: {n_tasks}. Use a larger fraction."
+        )
     return counts
