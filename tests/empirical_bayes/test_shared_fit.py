@@ -251,6 +251,11 @@ def test_new_values_have_wider_intervals_and_no_effect(fitted):
     levels = fitted.prior_.shared.levels[0]
     names = list(fitted.encoding_.features[1].categories)
     np.testing.assert_allclose(difference, levels.effects[[names.index(i) for i in rows["item"]]])
+    # Different new values have different effects: the six rows of a total share one error, or each has its own.
+    one, each = (rows.assign(school="new", item=item) for item in ("other", [f"other {i}" for i in range(6)]))
+    with pytest.warns(tailored.exceptions.UnknownCategoryWarning):
+        std = [fitted.predict_totals(query)["std"][0] for query in (one, each)]
+    np.testing.assert_allclose(std[0] ** 2 - std[1] ** 2, (6 * 6 - 6) * levels.variance, rtol=1e-9)
 
 
 def test_other_learners_get_indicators(fitted):

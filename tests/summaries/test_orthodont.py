@@ -142,6 +142,14 @@ def test_messages_of_fit_and_tables():
             learner().fit(FRAME[["age", "sex"]], y)
 
 
+def test_the_variance_between_tasks_does_not_depend_on_the_unit_of_the_weights():
+    formula, found = "distance ~ age + (age | child)", []
+    for weight in (1.0, 4.0):
+        tasks = TaskSet.from_formula(formula, FRAME.assign(w=weight), sample_weight="w")
+        found.append(EmpiricalBayesLearner().fit(tasks).summary().to_frame("noise")["standard deviation"])
+    np.testing.assert_allclose(found[1], found[0] * [2.0, 1.0], rtol=1e-4)
+
+
 def test_rows_that_were_not_observed_are_dropped():
     n = np.arange(len(FRAME)) % 3
     tasks = TaskSet.from_frame(FRAME.assign(n=n), frequency_weight="n", side_columns=["sex"], **ROLES)

@@ -110,6 +110,8 @@ def training_summary(
     if len(data) == 1:
         return summary
     structure, moment, sample = selection.best.structure, data.statistics.row_moment, _sample(data)
+    if data.response.is_gaussian and data.tasks.row_weights is not None:  # its rows are weighted
+        moment = moment * (data.statistics.n_rows / data.tasks.row_weights.sum())
     statistics = data.statistics if sample is None else data.statistics.take(sample)
     side_fit = fitter.side_fit if structure.has_mean else None
     mean = mean_covariance(

@@ -76,6 +76,11 @@ class FittedModel:
         """Positions of categorical columns with an effect for each value, which have no coefficient."""
         return [] if self.prior.shared is None else [one.column for one in self.prior.shared.levels]
 
+    @property
+    def has_curves(self) -> bool:
+        """Whether all tasks share curves or products of columns."""
+        return self.prior.shared is not None and len(self.categories) < len(self.prior.shared.effects)
+
     @cached_property
     def constant(self) -> list[int]:
         """Positions of columns that are left out of the model, because they are constant in all rows."""

@@ -123,9 +123,8 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     """Return a sentence with lme4's formula of the selected model; None if lme4 does not have this model."""
     structure, prior, task_columns = learner.structure_, model.prior, learner.columns_in_
     levels = model.categories
-    is_curved = prior.shared is not None and len(levels) < len(prior.shared.effects)
     is_serial = isinstance(prior.response, SerialGaussian)
-    if structure["kind"] != "mixed model" or is_curved or is_serial or prior.regressor is not None:
+    if structure["kind"] != "mixed model" or model.has_curves or is_serial or prior.regressor is not None:
         return None
     covariance, names = structure.get("structure", "full"), model.columns
     if covariance == "none":
@@ -136,8 +135,14 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     slopes = [j for j in varying if j in fixed]
     is_diagonal = covariance == "diagonal" and len(slopes) + has_intercept > 1
     sources, encoding = names, learner.encoding_
+    offset, has_side = "", learner.side_structure_ is not None
+    notes = ", with shrunk effects of the side information" * has_side
+    if prior.has_exposure:
+        exposure = encoding.exposure if encoding is not None and encoding.exposure else "exposure"
+        offset = f" + offset(log({_quoted(exposure)}))"
     if encoding is not None and encoding.formula is not None:
-        return f"Formula of lme4: {encoding.formula.text}." if learner.varying is None else None
+        text = f"{encoding.formula.text}{offset}{notes}"
+        return f"Formula of lme4: {text}." if learner.varying is None else None
     if encoding is not None and not is_diagonal:
         sources = [c.name if c.kind == "categorical" else name for c in encoding.features for name in c.names]
     task, target = task_columns["task"], task_columns["target"]
@@ -147,12 +152,8 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     if structure.get("pseudo_tasks") and len(slopes) + has_intercept > 1:
         return f"As {effects} of lme4, with the correlations shrunk."
     effects = " + ".join([effects, *(f"(1 | {_quoted(names[j])})" for j in levels)])
-    if prior.has_exposure:
-        exposure = encoding.exposure if encoding is not None and encoding.exposure else "exposure"
-        effects = f"offset(log({_quoted(exposure)})) + {effects}"
-    text = f"{_quoted(target or 'y')} ~ {_terms(fixed, names, sources, has_intercept)} + {effects}"
-    notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any())
-    notes += ", with shrunk effects of the side information" * (learner.side_structure_ is not None)
+    text = f"{_quoted(target or 'y')} ~ {_terms(fixed, names, sources, has_intercept)}{offset} + {effects}"
+    notes = ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any()) + notes
     return f"Formula of lme4: {text}{notes}."
 
 

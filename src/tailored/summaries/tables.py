@@ -330,7 +330,7 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
         f"its rows as support ({'first' if sampling.in_order else 'random'})."
     )
-    if len(training.compared) > 1 or prior.shared is not None or prior.reads_side_info:
+    if len(training.compared) > 1 or model.has_curves or prior.reads_side_info:
         caption += (
             " The model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
             "predictive density, not the error, so a baseline may have a lower error."
