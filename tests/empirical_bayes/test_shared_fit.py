@@ -256,12 +256,6 @@ def test_new_values_have_wider_intervals_and_no_effect(fitted):
     with pytest.warns(tailored.exceptions.UnknownCategoryWarning):
         std = [fitted.predict_totals(query)["std"][0] for query in (one, each)]
     np.testing.assert_allclose(std[0] ** 2 - std[1] ** 2, (6 * 6 - 6) * levels.variance, rtol=1e-9)
-<<<<<<< HEAD
-        "x",
-        "(intercept)",
-    }
-=======
->>>>>>> round2a
 
 
 def test_other_learners_get_indicators(fitted):
