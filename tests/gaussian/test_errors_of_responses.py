@@ -47,3 +47,17 @@ def test_standard_errors_are_those_of_all_parameters(is_count):
     )
     frame = learner.fit(X, y, groups=groups).summary().to_frame("effects")
     np.testing.assert_allclose(frame["std. error"], expected, rtol=0.02)
+
+
+def test_standard_errors_of_separable_classes_are_those_of_the_information():
+    """Scores are nearly zero there, and must not make the steps of the differences large."""
+    rng = np.random.default_rng(8)
+    x, groups = rng.normal(size=(200, 1)), np.repeat(np.arange(25), 8)
+    learner = EmpiricalBayesClassifier(varying=[], common="linear").fit(
+        x, (x[:, 0] > 0).astype(int), groups=groups
+    )
+    frame = learner.summary().to_frame("effects")
+    X = np.hstack([x, np.ones((200, 1))])
+    p = expit(X @ frame["fixed effect"].to_numpy())
+    expected = np.sqrt(np.diag(np.linalg.inv((X * (p * (1 - p))[:, None]).T @ X)))
+    np.testing.assert_allclose(frame["std. error"], expected, rtol=0.05)

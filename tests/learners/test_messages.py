@@ -194,7 +194,7 @@ def test_constant_columns_of_arrays_are_those_of_fit():
     ("n_tasks", "columns", "message"),
     [
         (1, {}, "fit: differences between tasks cannot be estimated from one task"),
-        (2, {}, "fit: differences between tasks cannot be estimated from two tasks"),
+        (2, {}, "fit: differences between tasks are estimated from two tasks only"),
         (8, {"one": 3.0}, "fit: constant in all rows, so without effect if there is an intercept: one"),
         (
             8,

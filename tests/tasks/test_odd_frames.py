@@ -56,6 +56,8 @@ def test_arguments_that_are_no_names_are_named():
             TaskSet.from_frame(frame, **arguments)
     with pytest.raises(TypeError, match="features must be a list"):
         scan(frame, task="task", target="y", features=3)
+    with pytest.raises(TypeError, match="features: column names must be strings; got 7"):
+        TaskSet.from_frame(frame.rename(columns={"x": 7}), task="task", target="y")
     # names of columns may be anything, and are listed
     with pytest.raises(ValueError, match="'y', 3; got"):
         TaskSet.from_frame(frame.rename(columns={"x": 3}), task="tasks", target="y")

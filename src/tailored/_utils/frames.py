@@ -86,6 +86,9 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
     """Return an argument's column names as a list; each must exist, occur once and have no other role."""
     columns = list_names(name, columns)
     for i, column in enumerate(columns):
+        if not isinstance(column, str):
+            advice = "Rename the columns, for example with frame.columns.astype(str)."
+            raise TypeError(f"{name}: column names must be strings; got {column!r}. {advice}")
         check_choice(name, column, frame.columns)
         if column in columns[:i]:
             raise ValueError(f"{name} names the column {column!r} twice.")

@@ -122,6 +122,8 @@ class Scoring:
         at = np.zeros(d + len(i) + self.tasks.response.has_dispersion)
         sizes = np.sqrt((scores_at(at) ** 2).sum(axis=0))
         steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
+        # Scores of separable classes are nearly zero. Without this limit, a step would change linear predictors by much more.
+        steps[:d] = np.minimum(steps[:d], 0.25 / np.maximum(np.abs(self.tasks.X).max(axis=0), 1e-300))
         steps[d:] = np.minimum(steps[d:], 1.0)  # exp of a larger step of the log dispersion could be zero
         changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
         information = np.stack(changes, axis=1) / (2.0 * steps[:, None])

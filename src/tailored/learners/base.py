@@ -536,8 +536,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             for labels in (tasks.labels, self.task_labels_)
         )
         if (positions >= 0).any() and len(tasks) != len(self.task_labels_) and numbered:
-            labels = f"query: labels 0 to {len(tasks) - 1} also occur in the training data"
-            message = f"{labels}, so these tasks are treated as known. Relabel them if they are new."
+            found = "label 0 also occurs" if len(tasks) == 1 else f"labels 0 to {len(tasks) - 1} also occur"
+            message = f"query: {found} in the training data, so known tasks are predicted. Relabel tasks that are new."
             warn(message)
         return positions
 

@@ -83,7 +83,7 @@ class FittedModel:
 
     @cached_property
     def constant(self) -> list[int]:
-        """Positions of columns that are left out of the model, because they are constant in all rows."""
+        """Positions of columns that are left out of the model, because they are constant in all rows, or tiny."""
         moment = None if self.training is None else self.training.row_moment
         unused = [] if moment is None else np.flatnonzero(~used_columns(moment)).tolist()
         return [j for j in unused if j not in self.categories]

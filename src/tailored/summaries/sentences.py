@@ -37,7 +37,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         yield formula
     if model.constant:
         names = list_some((model.columns[j] for j in model.constant), MAX_NAMED)
-        yield f"Left out of the model, because constant in all rows: {names}."
+        yield f"Left out of the model, because constant (or below 1e-70) in all rows: {names}."
     if training is not None and training.log_likelihood is not None:
         how, what = "maximum likelihood", "log likelihood"
         if learner.reml:
@@ -78,7 +78,10 @@ def describe_structure(
     gated = " whose mixing weights depend on the side information" if structure.get("gate_penalty") else ""
     varying = [names[j] for j in structure.get("varying", range(len(names)))]
     if kind == "independent":
-        text = "ridge regression: there is one task, so nothing is pooled"
+        ridge = (
+            "ridge regression" if regression == "linear" else f"{regression} regression with a ridge penalty"
+        )
+        text = f"{ridge}: there is one task, so nothing is pooled"
     elif kind == "factors plus diagonal":
         text = f"low-rank plus diagonal prior (for many columns): {plural(structure['rank'], 'factor')}"
     elif kind == "low rank":

@@ -104,9 +104,10 @@ def effects_table(model: FittedModel) -> Table:
         names = list_some((model.columns[j] for j in sorted(curved)), MAX_NAMED)
         caption += f". Shared curves or products, named above, add to the effects of {names}"
     if not model.has_estimated_mean:
-        caption += ". There are no standard errors because the selected prior mean is the overall mean of the targets"
+        mean = "the overall mean of the targets" if model.prior.response.is_gaussian else "zero"
+        caption += f". There are no standard errors because the selected prior mean is {mean}"
     elif np.isnan(columns["std. error"]).any():
-        caption += ". No std. error: the rows identify the fixed effect only jointly with other columns"
+        caption += ". No std. error: the rows identify the fixed effect, or one on which it depends, only jointly with others"
     title = "Fixed effects and random-effect std"
     return Table(title, columns, f"{caption}.", ["R² of side info"], order=_order(model))
 

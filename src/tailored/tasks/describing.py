@@ -129,9 +129,12 @@ def data_notes(
 ) -> list[str]:
     """Return notes on few tasks and on columns constant overall or, if slopes ``may_vary``, in tasks; ``names`` are those of X."""
     notes = []
-    if len(tasks) < 3:
-        one = "one task" if len(tasks) == 1 else "two tasks"
-        notes.append(f"differences between tasks cannot be estimated from {one}")
+    if len(tasks) == 1:
+        notes.append("differences between tasks cannot be estimated from one task")
+    elif len(tasks) == 2:
+        notes.append(
+            "differences between tasks are estimated from two tasks only, so they are very uncertain"
+        )
     if len(tasks.y) > 1 and not sp.issparse(tasks.X):
         titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
         in_task = np.diff(tasks.task_of_row) == 0

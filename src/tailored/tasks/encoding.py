@@ -503,7 +503,7 @@ class Encoding(Record):
 def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the task columns as a tuple."""
     if not isinstance(task, Sequence):
-        raise TypeError(f"task must be the name of a column, or a list of them; got {task!r}.")
+        raise TypeError(f"task must be the name of a column (a string), or a list of them; got {task!r}.")
     return (task,) if isinstance(task, str) else tuple(task)
 
 
@@ -514,7 +514,7 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
         return np.array([known[label] for label in labels])
     if any(isinstance(label, list) for label in labels):
         raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
-    unknown = name_some(sorted({str(label) for label in labels if label not in known}))
+    unknown = name_some(sorted({label for label in labels if label not in known}, key=str))
     raise ValueError(f"{title}: class {unknown} was not in fit, which had {name_some(list(classes), 12)}")
 
 

@@ -432,6 +432,6 @@ def _check_limit(name: str, values: Array, limits: Array, names: Any = None) -> 
         return
     j = int(np.argmax(beyond))
     title = "the targets have" if name == "y" else f"column {j if names is None else repr(names[j])} has"
-    sizes = f"({values[j]:.3g}, limit {limits[j]:.3g})"
-    advice = "Use the same units as in fit, rescale the data, or drop those rows."
+    sizes = f"({values[j]:.3g}, limit {limits[j]:.3g})".replace("inf, ", "")
+    advice = "Rescale the data, use the same units in fit and predict, or drop those rows."
     raise ValueError(f"{name}: {title} values too large for this model {sizes}. {advice}")
