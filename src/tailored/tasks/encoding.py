@@ -432,14 +432,8 @@ class Encoding(Record):
             part = X[:, first : (first := first + len(column.names))]
             if column.kind == "levels":
                 n, means = len(column.categories), column.means or np.zeros(len(column.categories) - 1)
-<<<<<<< HEAD
-                indicators = np.vstack([np.eye(n)[:, 1:], means])[
-                    np.maximum(part[:, 0], -1.0).astype(np.intp)
-                ]
-=======
                 position = np.maximum(part[:, 0], -1.0).astype(np.intp)
                 indicators = np.vstack([np.eye(n)[:, 1:], means])[position]
->>>>>>> round2a
                 part = np.hstack([indicators, part[:, 1:]])
                 column = replace(column, kind="categorical")
             columns.append(column)
