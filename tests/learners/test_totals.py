@@ -166,7 +166,7 @@ def test_exposure_multiplies_rates():
 def test_training_tasks_need_their_rows():
     learner, query = fitted(), TRAIN[::5]
     with pytest.raises(
-        ValueError, match=r"support: it has no rows of the training tasks 'u.*, which sample needs"
+        ValueError, match=r"support: sample needs the rows of training tasks, but there are none of 'u"
     ):
         learner.sample(query)
     found = learner.predict_totals(query, TRAIN, by="user", statistic="mean")

@@ -38,9 +38,9 @@ def joint_rows(
     adapted = tasks.without_rows() if support is None else support.support_of(tasks)
     missing = (positions_of(tasks.labels, known, same_kind=True) >= 0) & (adapted.sizes == 0)
     if missing.any():
-        found = f"it has no rows of the training tasks {name_some(native(tasks.labels[missing]))} of query"
-        advice = "pass the rows of fit, or relabel new tasks"
-        raise ValueError(f"support: {found}, which {method} needs; {advice}")
+        found = f"there are none of {name_some(native(tasks.labels[missing]))}"
+        advice = "Pass the rows of fit, or relabel new tasks."
+        raise ValueError(f"support: {method} needs the rows of training tasks, but {found}. {advice}")
     require_side_info(learner, adapted, "pass it, or tables that have it")
     summary = getattr(learner, "training_summary_", None)
     errors = None if summary is None else summary.mean
