@@ -170,7 +170,7 @@ FIELDS = {
         lambda tree, _: fields_of(tree).update(
             task_labels_=dict(fields_of(tree, "weights", "squares")["weights"])
         ),
-        "missing or used before|does not use",
+        "missing or was already used|does not use",
     ),
     "a tensor that does not exist": (set_at("task_labels_", {"array": ["999", "C"]}), "missing or used"),
     "an unused tensor": (lambda _, arrays: arrays.update(more=np.zeros(3)), "'more': is a tensor that"),
