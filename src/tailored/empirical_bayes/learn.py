@@ -82,7 +82,7 @@ class Learned:
 
     @property
     def warning(self) -> str | None:
-        """A warning for the user, if a baseline in the table of errors is significantly better."""
+        """A warning if the task mean or pooled regression has significantly lower errors; None otherwise."""
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
         name = better_baseline(self.errors, baselines)

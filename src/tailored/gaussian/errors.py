@@ -140,7 +140,7 @@ def mean_covariance(
 
 
 def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
-    """Return the information about (b, z); for non-Gaussian targets, W and the dispersion are not treated as known."""
+    """Return the information about (b, z); for non-Gaussian targets and W of low rank, W and dispersion are unknown, too."""
     plain, d, W = normal_equations(tasks, model, terms)[0], tasks.n_features, model.covariances[0]
     if not isinstance(tasks, ResponseRows) or np.linalg.matrix_rank(W) > MOST_DIRECTIONS:
         return plain

@@ -100,7 +100,7 @@ def segment_sums(values: Array, offsets: NDArray[np.int64]) -> Array:
     return total
 
 
-#: Number of columns whose means determine the order of the tasks.
+#: Maximum number of columns whose means determine the order of the tasks.
 SORTED_COLUMNS = 50
 
 

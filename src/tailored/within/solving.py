@@ -168,7 +168,7 @@ def _rounding(loss: Loss, targets: Floats) -> float:
 
 
 def _warn_about(failed: NDArray[Any], gaps: Floats, n_tasks: int, inner: str) -> None:
-    """Warn that the tasks with the labels ``failed`` were not solved."""
+    """Warn that the tasks with the labels ``failed`` were not solved accurately."""
     tasks = f"In {len(failed)} of {n_tasks} tasks ({name_some(failed, 5)}) the {inner} within-task algorithm"
     message = f"{tasks} {_FAILURE[inner]} Largest gap: {gaps.max():.3g}."
     warnings.warn(message, ConvergenceWarning, stacklevel=3)
