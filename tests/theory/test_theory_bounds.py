@@ -506,7 +506,9 @@ def test_bounds_name_the_quantity():
     for bound in (convergence_rate, learned_function, theory_step):
         with pytest.raises(ValueError, match="distance must be"):
             bound(exact, distance=0.0)
-    with pytest.raises(ValueError, match=r"distance: .* of tau"):  # the default distance is that of the oracle
+    with pytest.raises(
+        ValueError, match=r"distance: .* of tau"
+    ):  # the default distance is that of the oracle
         learned_function(exact, 1000.0 * np.eye(2))
     for bound in (conditional_optimum, unconditional_optimum):
         with pytest.raises(ValueError, match=r"Ran\(W\) must be contained in Ran\(C\)"):
