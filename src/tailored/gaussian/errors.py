@@ -156,8 +156,9 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
         return plain
     across = joint[np.ix_(rest, at)] @ roots
     profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
-    # Away from the maximum, differences need not be an information matrix.
-    return profiled if np.linalg.eigvalsh(profiled[:d, :d])[0] > 0.0 else plain
+    # Away from the maximum, differences need not be an information matrix.  A constant column has no information.
+    used = np.flatnonzero(used_columns(plain[:d, :d]))
+    return profiled if np.linalg.eigvalsh(profiled[np.ix_(used, used)]).min(initial=1.0) > 0.0 else plain
 
 
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
