@@ -87,7 +87,7 @@ class Baseline(BaseEstimator):
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
-        # Random draws and rounding depend on the order of the tasks, so sort them by label.
+        # Random draws and rounding depend on the order of the tasks, so use an order that depends on the labels alone.
         tasks = _with_indicators(tasks, "tasks").in_label_order()
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
@@ -100,7 +100,7 @@ class Baseline(BaseEstimator):
         return self
 
     def _scaling(self, tasks: TaskSet) -> Scaling:
-        """Return the units in which the method works: by default those of the user."""
+        """Return the scaling that the method uses; by default, the user's units are kept."""
         return Scaling.raw(tasks.n_features)
 
     @abstractmethod

@@ -218,7 +218,7 @@ def test_labels_of_another_kind_are_an_error(folder, numeric_models):
     assert "the other labels are integers, but '000' in column 'school' is not" in done.stderr
     done = run("predict", numeric_models["whole"], numbered(folder, "names.csv", "new {}".format), code=2)
     assert "but 'new 0' in column 'school' is not" in done.stderr
-    assert done.stderr.endswith("A new task gets a new number.\n")
+    assert done.stderr.endswith("Give a new task a new number.\n")
     assert len(done.stderr.splitlines()) == 1
 
 

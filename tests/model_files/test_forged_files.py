@@ -161,7 +161,7 @@ FIELDS = {
     "a huge integer": (set_at("n_iter_", 10**400), "at most 64 bits|not valid JSON"),
     "an integer above 64 bits": (set_at("n_iter_", 2**64), "at most 64 bits"),
     "an integer below 64 bits": (set_at("n_iter_", -(2**63) - 1), "at most 64 bits"),
-    "half of a character": (set_at("order", "\ud800"), "string that is invalid"),
+    "half of a character": (set_at("order", "\ud800"), "contains an invalid string"),
     "a number for a list": (set_at("order", {"tuple": 5}), "order: must be a list"),
     "a list for a dictionary": (set_at("structure_", {"dict": []}), "structure_: must be a dict"),
     "an array without an order": (set_at("task_labels_", {"array": ["0"]}), "must be a list of length 2"),
@@ -172,9 +172,12 @@ FIELDS = {
         lambda tree, _: fields_of(tree).update(
             task_labels_=dict(fields_of(tree, "weights", "squares")["weights"])
         ),
-        "missing or used before|does not use",
+        "missing or was already used|does not use",
     ),
-    "a tensor that does not exist": (set_at("task_labels_", {"array": ["999", "C"]}), "missing or used"),
+    "a tensor that does not exist": (
+        set_at("task_labels_", {"array": ["999", "C"]}),
+        "missing or was already used",
+    ),
     "an unused tensor": (lambda _, arrays: arrays.update(more=np.zeros(3)), "'more': is a tensor that"),
     "not a learner": (
         lambda tree, arrays: (tree.update(value=fields_of(tree)["loss_"]), arrays.clear()),

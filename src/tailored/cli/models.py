@@ -416,7 +416,7 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
             f"--time: {batches}, which noise that is correlated in time does not support. Leave it out."
         )
     if columns.exposure is not None:
-        raise UsageError(f"--exposure: {batches}, which counts do not support. Fit to a sample of the tasks.")
+        raise UsageError(f"--exposure: {batches}, without exposures. Fit to a sample of the tasks.")
     source, task, target = open_large(data, columns.task), columns.task[0], columns.target
     return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
 

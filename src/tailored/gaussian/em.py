@@ -31,7 +31,7 @@ EXTRA_COUNT = 1.0
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
-#: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts can differ by many decades.
+#: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts differ by orders of magnitude.
 LARGEST_MEAN = 1e12
 #: Number of earlier steps that Anderson acceleration combines.
 MEMORY = 10

@@ -27,7 +27,7 @@ from .side import Term, design, information_of, prior_precision, roots_of, side_
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
 EVALUATIONS, GRADIENT = 200, 1e-7
-#: Standard deviation of a random effect at the start, relative to the one that rows of a task can show.
+#: Minimum standard deviation of a random effect at the start, relative to the standard error of one task's own estimate.
 LEAST_START = 0.03
 
 
@@ -103,7 +103,7 @@ def maximise_restricted(
     v = np.flatnonzero(pattern.diagonal() & known)
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
-    # W starts at its present diagonal, but not below a fraction of the variance that the rows of a task can show.
+    # W starts at its present diagonal, but not below a fraction of the error variance of one task's own estimate.
     visible = start.noise * len(tasks) / squares[v]
     present = start.covariances[0].diagonal()[v]
     unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))

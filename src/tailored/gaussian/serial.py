@@ -35,7 +35,7 @@ EVALUATIONS, STEPS = 60, 20
 
 @dataclass(frozen=True)
 class SerialMoments(Moments):
-    """Second moments of whitened rows; their evidence is that of the targets."""
+    """Second moments of whitened rows; the evidence is that of the targets before they are whitened."""
 
     log_determinants: Array = field(kw_only=True)  # (T,) log|R|
     rows: Array = field(kw_only=True)  # (N, 2 + d) time, target and scaled row, before they are whitened
@@ -139,7 +139,7 @@ class SerialGaussian(Gaussian):
         return X, mean, variance
 
     def conditional(self, query: Array, support: Array) -> tuple[Array, Array]:
-        """Return A (n, m) and the variances (n,), in units of σ², of query rows at times given support rows at others."""
+        """Return A (n, m) of the module docstring for these times, and the variances (n,) of query rows in units of σ²."""
         if not len(support):
             return np.zeros((len(query), 0)), np.full(len(query), 1.0 + self.share)
         across = self._kernel(query, support)

@@ -329,7 +329,7 @@ class StructureFitter:
         return None if self.side_fit is None else self.side_fit.Gamma
 
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
-        """Return the REML (or maximum likelihood) fit and its log likelihood, or, where `fit` is used instead, None.
+        """Return the REML (or maximum likelihood) fit and its log likelihood, which is None if `fit` is used instead.
 
         The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than columns.
         """

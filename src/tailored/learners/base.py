@@ -58,7 +58,7 @@ from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 from .totals import joint_rows, table_of_totals
 
-#: Number, fraction or range of support rows; None for the learner's own.
+#: Number, fraction or range of support rows; None for the setting of the learner.
 SupportLike = float | Sequence[float] | NDArray[Any] | None
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
@@ -177,7 +177,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if keys != {"task", "target", "side_info"} or (names is not None and len(names) != n_side):
             raise ValueError("columns_in_: must have task, target and the names of the side information")
         if hasattr(self, "task_labels_") != hasattr(self, "task_posterior_"):
-            raise ValueError("task_labels_: labels and posterior of tasks must come together")
+            raise ValueError("task_labels_: must be stored together with task_posterior_")
         if hasattr(self, "task_labels_"):
             check_shape("task_labels_", self.task_labels_, len(self.task_posterior_))
             check_labels("task_labels_", self.task_labels_)
@@ -781,7 +781,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if not self.prior_.response.is_gaussian:
-            raise ValueError("calibrate_intervals: intervals of counts are those of the model, uncalibrated")
+            raise ValueError("calibrate_intervals: intervals of counts are those of the model; omit the call")
         # Rows are drawn by task position; in this order the result does not depend on the order of the user's tasks.
         tasks = reading.read(self, X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)

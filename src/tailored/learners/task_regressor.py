@@ -273,7 +273,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self._certificate
 
     def _evaluated_at(self) -> TaskSet:
-        """Return the rows that τ(s) and b(s) depend on; after `fit` these are constant, so the task has no rows."""
+        """Return the rows that τ(s) and b(s) depend on; after `fit` both are constant, so the task has no rows."""
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support
@@ -338,7 +338,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return np.stack([found.lower, found.upper], axis=1)
 
     def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
-        """Predict the standard deviation of a new target at each row about ``X @ coef_ + intercept_``.
+        """Predict the standard deviation of a new target at each row, about its predicted mean.
 
         It combines the noise of the task and the uncertainty of its weights, calibrated on the errors of held-out tasks.
         """
@@ -381,7 +381,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError("_posterior: is missing")
         prior = self._prior
         if bool(self.fit_intercept) != prior.fit_intercept:
-            raise ValueError("fit_intercept: is not that of the prior")
+            raise ValueError("fit_intercept: must be that of the prior")
         if len(self._posterior) != 1:
             raise ValueError("_posterior: must be that of one task")
         prior.check_posterior(self._posterior)

@@ -82,7 +82,7 @@ class Posterior(Record):
         check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
         check_shape("history", self.history, int(self.n_rows.sum()) if len(self.history) else 0, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
-            raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
+            raise ValueError("n_rows, squares: must not be negative")
         check_cone("covariances", self.covariances)
         rows = (int(self.n_rows.sum()), 2 + self.weights.shape[1]) if len(self.history) else (0, 0)
         check_shape("history", self.history, *rows)
@@ -111,7 +111,7 @@ class Prior(Record, ABC):
     response: Response = field(default_factory=Gaussian)  # the distribution of the targets
     clip: tuple[float, float] | None = None  # range to which predictions are clipped
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
-    #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
+    #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None for none.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) training minimum and maximum; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
@@ -369,7 +369,7 @@ class Prior(Record, ABC):
 
 
 def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None) -> list[T]:
-    """Return ``work(start, stop)`` of blocks of tasks; the blocks do not depend on the number of threads."""
+    """Return the results of ``work(start, stop)`` for blocks of tasks, which do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
     n_batches = -(-len(blocks) // BLOCKS_PER_JOB)

@@ -168,7 +168,7 @@ class SharedEffects(SharedPart):
         return "; ".join(effect.describe(names, side) for effect in self.effects)
 
     def check_columns(self, n_features: int) -> None:
-        """Raise ValueError unless all columns are positions below ``n_features``."""
+        """Raise ValueError if the position of a column or of a side feature is out of range."""
         for effect in self.effects:
             if not all(0 <= j < n_features for j in effect.columns):
                 raise ValueError(f"shared: columns must be positions below {n_features}")
@@ -275,7 +275,7 @@ def fit_out_of_fold(
 
 
 def default_regressors() -> list[Any]:
-    """Return the regressors of ``common="auto"``: gradient boosting and a random forest, both with small trees.
+    """Return the regressors of ``common="auto"``: gradient boosting with small trees, and a random forest.
 
     They estimate means whatever the loss of the learner is, because their residuals are modelled as Gaussian.  The number of
     trees is fixed, because early stopping on random rows of the same tasks would stop too late.
