@@ -245,15 +245,16 @@ class PooledRidge(LinearBaseline):
 
 
 def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
-    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows.
+    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows or weights.
 
     Squares are weighted by the weights of the rows, if there are any.
     """
-    y, own = tasks.y, tasks.row_weights
-    if not len(y):
+    y = tasks.y
+    own = np.ones(len(y)) if tasks.row_weights is None else tasks.row_weights
+    if not own.any():
         return np.zeros((len(alphas), X.shape[1] + 1))
     shift, level = np.average(X, axis=0, weights=own), np.average(y, weights=own)
-    roots = np.ones(len(y)) if own is None else np.sqrt(own)
+    roots = np.sqrt(own)
     U, sizes, V = np.linalg.svd(roots[:, None] * (X - shift), full_matrices=False)
     weights = ((U.T @ (roots * (y - level))) * sizes / (sizes**2 + alphas[:, None])) @ V
     return np.column_stack([weights, level - weights @ shift])

@@ -286,6 +286,8 @@ def estimate_quantities(
         The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the root mean square
         of the targets, as in the learners.
     """
+    if not isinstance(tasks, TaskSet):
+        raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
         raise ValueError("tasks: no task has rows; n must be at least 1 for every bound.")
@@ -447,7 +449,7 @@ def theory_step(quantities: Quantities, distance: float | None = None) -> float:
 
     ``γ = ‖(H − H₀, C − C₀)‖_F / ((1 + K²)(LR)²) · (½ + 2/n)⁻¹ / √T``
     """
-    distance = quantities.distance if distance is None else distance
+    distance = check_positive("distance", quantities.distance if distance is None else distance)
     return float(distance / (gradient_norm(quantities).value * np.sqrt(quantities.T)))
 
 
@@ -457,9 +459,11 @@ def learned_function(
     """Return a bound on the excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
 
     ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
-    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}`` at this
-    ``distance`` from the initial value.  By default it is the oracle, which gives the paper's rates.
+    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}``.  By default it is
+    the oracle, which gives the paper's rates.  Another ``tau`` needs its ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
     """
+    if tau is not None and distance is None:
+        raise ValueError("distance: pass ‖(H - H₀, C - C₀)‖_F of tau; the default is that of the oracle")
     fixed, rate = fixed_function(quantities, tau), convergence_rate(quantities, distance=distance)
     return Bound(fixed.value + rate.value, {**fixed.terms, "estimation": rate.value}, rate.step)
 

@@ -137,7 +137,7 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
 def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
     """Raise a ValueError unless an array has this shape; None stands for any length."""
     if array.ndim != len(shape) or any(n not in (None, m) for m, n in zip(array.shape, shape, strict=True)):
-        expected = ", ".join("any" if n is None else str(n) for n in shape)
+        expected = ", ".join("any" if n is None else str(n) for n in shape) + "," * (len(shape) == 1)
         raise ValueError(f"{name}: expected an array of shape ({expected}), got {array.shape}")
 
 

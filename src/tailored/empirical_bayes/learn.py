@@ -28,7 +28,7 @@ from ..gaussian.moments import used_columns
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import Atoms, Stepwise, Structure, StructureFitter, refine
+from ..gaussian.structures import Atoms, MixedModel, Stepwise, Structure, StructureFitter, refine
 from ..priors.base import Prior, calibrate, predict_blocks
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
@@ -250,12 +250,13 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
 
 def _with_serial(data: TrainingData) -> TrainingData:
     """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
-    settings, time = data.settings, data.settings.time
+    settings, time, d = data.settings, data.settings.time, data.tasks.n_features + data.settings.fit_intercept
     if time is None:
         return data
 
     def correlated(train: TrainingData) -> TrainingData:
-        serial = fit_serial(train.tasks, data.scaling, time, settings.varying)
+        pattern = MixedModel(settings.covariance or "diagonal", varying=settings.varying).pattern(d)
+        serial = fit_serial(train.tasks, data.scaling, time, pattern, settings.reml)
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)

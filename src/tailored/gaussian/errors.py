@@ -156,8 +156,9 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
         return plain
     across = joint[np.ix_(rest, at)] @ roots
     profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
-    # Away from the maximum, the observed information need not be positive definite.
-    return profiled if np.linalg.eigvalsh(profiled[:d, :d])[0] > 0.0 else plain
+    # Away from the maximum, observed information need not be positive definite.  A constant column has none.
+    used = np.flatnonzero(used_columns(plain[:d, :d]))
+    return profiled if np.linalg.eigvalsh(profiled[np.ix_(used, used)]).min(initial=1.0) > 0.0 else plain
 
 
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:

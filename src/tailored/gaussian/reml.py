@@ -93,10 +93,11 @@ def maximise_restricted(
     pattern: NDArray[np.bool_],
     terms: Sequence[Term] = (),
     is_restricted: bool = True,
+    limit: int | None = None,
 ) -> tuple[Mixture, float | None]:
     """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d).
 
-    Maximum likelihood has none (None) if Γ is shrunk.
+    Maximum likelihood has none (None) if Γ is shrunk.  A ``limit`` of evaluations stops the search without a warning.
     """
     totals = tasks.totals()
     squares, known = totals.gram.diagonal(), used_columns(totals.gram)
@@ -126,9 +127,10 @@ def maximise_restricted(
 
     first = np.append(root[entries], np.log(start.noise))
     bounds = [(None, None)] * len(entries[0]) + [(floor, None)]
-    options = {"maxfun": EVALUATIONS, "maxiter": EVALUATIONS, "gtol": GRADIENT, "ftol": 1e-13}
+    most = limit or EVALUATIONS
+    options = {"maxfun": most, "maxiter": most, "gtol": GRADIENT, "ftol": 1e-13}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    if found.status == 1:
+    if found.status == 1 and limit is None:
         stopped = f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
         advice = "Leave out collinear columns, or list fewer columns in `varying`."
         warn(f"{stopped}, so they may be inaccurate. {advice}", ConvergenceWarning)

@@ -464,7 +464,6 @@ class AdaptedTasks:
         if query.n_features != tasks.n_features:
             raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
         self._prior.scaling.check(query.X, names=self._feature_names)
-        self._prior.warn_far_rows(query.X, self._feature_names)
         positions = positions_of(query.labels, self.labels)
         if (positions < 0).any():
             unknown = native(query.labels)[int(np.argmax(positions < 0))]
@@ -473,6 +472,7 @@ class AdaptedTasks:
         if self._posterior is None or (covariances and not self._posterior.has_covariances):
             self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
         exposure = check_exposure(self._prior, query.exposure, len(query.y))
+        self._prior.warn_far_rows(query.X, self._feature_names)
         rows = query.X, np.repeat(positions, query.sizes)
         return predict(self._prior, self._posterior, *rows, coverage, exposure=exposure)
 
