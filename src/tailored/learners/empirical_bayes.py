@@ -106,8 +106,8 @@ class EmpiricalBayesLearner(MetaLearner):
         Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
         ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
-        is not higher.  ρ and ℓ are estimated together with the ``covariance`` of the random effects if it is given, also by a
-        formula, otherwise with uncorrelated random effects.  Rows are predicted given the residuals of the task's other rows.
+        is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
+        formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
         Only for numbers in memory without weights, with at most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
