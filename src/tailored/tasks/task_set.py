@@ -800,7 +800,7 @@ def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tu
     if encoding is None:
         encoding, values = Encoding.of(frame, frame.columns, None, None)
     else:
-        # Targets are not columns of X, and so not class positions.
+        # X has no targets, so the classes are not needed.
         encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
     return check_features(values, min_rows), encoding
 
