@@ -192,6 +192,8 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
     is_richer = name == "atoms" or name.startswith("mixture")
     is_significant = runner_up.difference > RICHER * runner_up.std_error
     reason = "of its errors" if is_significant or not is_richer else "the gain is below two standard errors"
+    if not is_richer and not name.startswith("rank"):
+        reason = "of its total error (given support rows plus without)"
     return f"{text}. The log predictive density of {other} is higher by {gain}. It is not selected because {reason}."
 
 

@@ -369,6 +369,8 @@ class TaskSet(Fitted):
         order = np.argsort(codes, kind="stable")
         if (frequency := row_values.get("frequency_weight")) is not None:
             order = order[frequency[order] > 0]
+            if encoding is not None and (count := len(codes) - len(order)):
+                encoding = replace(encoding, dropped=(*encoding.dropped, ("frequency_weight 0", count)))
         # Copies: the user's arrays must neither become read-only nor be shared. `take` is six times as fast as indexing.
         rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
         for name in ROW_VALUES:
