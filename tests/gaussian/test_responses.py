@@ -10,8 +10,8 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from tailored.gaussian.em import em, fit_mixed_model, most_likely_mean, precisions
-from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.em import LARGEST_LOSS, em, fit_mixed_model, most_likely_mean, precisions
+from tailored.gaussian.mixture import Mixture, Shrinkage
 from tailored.gaussian.moments import Want
 from tailored.gaussian.responses import RESPONSES, Gaussian
 from tailored.gaussian.sites import ResponseRows
@@ -223,6 +223,24 @@ def test_scoring_of_a_sample_of_tasks_ends_at_the_maximum_of_all(monkeypatch):
     monkeypatch.setattr("tailored.gaussian.em.SAMPLE", 50)
     sampled = fit_mixed_model(rows)
     np.testing.assert_allclose(sampled.covariances, whole.covariances, atol=0.03)
+
+
+def test_a_restricted_fit_does_not_depend_on_an_unrestricted_start():
+    # Without its correlations, the evidence of the start is lower by more than LARGEST_LOSS.
+    roots = np.eye(5)[None] * 0.3 + np.array([1.0, 1.0, -1.0, 1.0, -1.0])[:, None] * np.eye(5)[:1] * 1.5
+    rows, truth = environment("poisson", roots, [12] * 40)
+    direct = fit_mixed_model(rows, covariance="diagonal")
+    assert (
+        rows.posterior(direct).log_evidence.mean() < rows.posterior(truth).log_evidence.mean() - LARGEST_LOSS
+    )
+    for start in fit_mixed_model(rows), truth:
+        found = fit_mixed_model(rows, covariance="diagonal", start=start)
+        np.testing.assert_array_equal(found.covariances[0], np.diag(found.covariances[0].diagonal()))
+        np.testing.assert_allclose(found.covariances, direct.covariances, rtol=0.03, atol=1e-3)
+    # Many pseudo-tasks with a diagonal covariance determine W.
+    prior = Shrinkage(1e6, np.diag(direct.covariances[0].diagonal()))
+    shrunk = em(rows, truth, max_iter=60, shrinkage=prior).mixture
+    np.testing.assert_allclose(shrunk.covariances[0], prior.target, atol=1e-3)
 
 
 @patch("tailored.gaussian.em.EXTRA_COUNT", 0.0)

@@ -85,8 +85,12 @@ BY_HAND = {
         {"fit_intercept": False},
     ),
     # statsmodels: mixedlm("Weight ~ Time", groups="Pig", re_formula="~Time"), with a category and a curve
-    "Reaction ~ Days + C(Evit) + (1 | Subject)": (
-        lambda t: {"Days": t["Days"]} | {f"Evit={k}": (t["Evit"] == k).astype(float) for k in (2, 10)},
+    "Reaction ~ Days * C(Evit) + (1 | Subject)": (
+        lambda t: (
+            {"Days": t["Days"]}
+            | {f"Evit={k}": (t["Evit"] == k).astype(float) for k in (2, 10)}
+            | {f"Days:Evit={k}": t["Days"] * (t["Evit"] == k) for k in (2, 10)}
+        ),
         [],
         {},
     ),
@@ -95,8 +99,12 @@ BY_HAND = {
         ["Days"],
         {},
     ),
-    "Reaction ~ np.log(Days + 1) + exp(-ses) + (1 | Subject)": (
-        lambda t: {"np.log(Days + 1)": np.log1p(t["Days"]), "exp(-ses)": np.exp(-t["ses"])},
+    "Reaction ~ np.log(Days + 1) * exp(-ses) + (1 | Subject)": (
+        lambda t: {
+            "np.log(Days + 1)": np.log1p(t["Days"]),
+            "exp(-ses)": np.exp(-t["ses"]),
+            "np.log(Days + 1):exp(-ses)": np.log1p(t["Days"]) * np.exp(-t["ses"]),
+        },
         [],
         {},
     ),

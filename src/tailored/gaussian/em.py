@@ -27,11 +27,11 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 NOISE_FLOOR = 1e-8
 #: This is added to the expected number of tasks of each component, so that no component vanishes.
 EXTRA_COUNT = 1.0
-#: Every this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
+#: Once in this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
-#: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts can differ by many decades.
+#: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts differ by orders of magnitude.
 LARGEST_MEAN = 1e12
 #: Number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
@@ -161,6 +161,12 @@ def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dic
     # A pooled fit that has not converged can have coefficients of any size.
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
     model = replace(model, means=np.clip(model.means, -LARGEST_SCALE, LARGEST_SCALE))
+    # The start may be a fit without the restriction or shrinkage, whose evidence the first round would not reach.
+    if (shrinkage := options["shrinkage"]) is not None and model.n_components == 1:
+        share = shrinkage.n_tasks / (len(source) + shrinkage.n_tasks)
+        model = replace(model, covariances=(1.0 - share) * model.covariances + share * shrinkage.target)
+    if (restrict := options["restrict"]) is not None:
+        model = replace(model, covariances=restrict(model.covariances))
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
     before = model
     for _ in range(SITE_ROUNDS):

@@ -182,7 +182,7 @@ def _quoted(name: object) -> str:
 
 
 def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
-    """Describe the difference of the selected structure, which is the first, to the runner-up."""
+    """Describe the difference between the selected structure, which is the first, and the runner-up."""
     name, runner_up = max(list(compared.items())[1:], key=lambda item: item[1].difference)
     text = f"Selected on held-out tasks among {len(compared)} kinds of structures"
     other = f"the runner-up ({name}; error {format_number(runner_up.error)})"
@@ -192,6 +192,8 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
     is_richer = name == "atoms" or name.startswith("mixture")
     is_significant = runner_up.difference > RICHER * runner_up.std_error
     reason = "of its errors" if is_significant or not is_richer else "the gain is below two standard errors"
+    if not is_richer and not name.startswith("rank"):
+        reason = "of its total error (given support rows plus without)"
     return f"{text}. The log predictive density of {other} is higher by {gain}. It is not selected because {reason}."
 
 

@@ -344,8 +344,10 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
         mixed = METHODS[MIXED_MODEL]
         mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
-        mixed += ", with the same side information" * bool(model.side_columns)
-        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed}
+        mixed += ", with the same side information" * prior.reads_side_info
+        noise = ", with the same correlation in time" * isinstance(prior.response, SerialGaussian)
+        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed + noise}
+        texts[POOLED] += noise
         defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in training.errors)
         caption += (
             " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
@@ -355,7 +357,7 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
 
 
 def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
-    """Return name, mean error, and mean and standard error of the difference to this learner, which is first."""
+    """Return name, mean error, and mean and standard error of the difference from this learner, which is first."""
     rows = [(OWN, float(np.nanmean(errors[OWN])), np.nan, np.nan)]
     for name, values in errors.items():
         difference = values - errors[OWN]

@@ -118,7 +118,8 @@ def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
     """Return the columns that the terms use without and with C(); set ``eval_method`` of every factor to "lookup"."""
     plain: set[str] = set()
     categorical: set[str] = set()
-    for term, factor in ((each, factor) for each in terms if str(each) != "1" for factor in each.factors):
+    used = [(term, factor) for term in terms if str(term) != "1" for factor in term.factors]
+    for term, factor in used:
         kind, name = factor.eval_method.value, _column(factor.expr)
         if kind == "literal":
             _refuse(text, f"{str(term)!r} has a number. Leave it out, or write I() for arithmetic")
@@ -131,6 +132,7 @@ def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
             names = {node.id for node in nodes if isinstance(node, ast.Name)} - {"np", *FUNCTIONS}
             evaluate(name, dict.fromkeys(names, 1.0))
             plain |= names
+    for _, factor in used:  # after the loop, because terms such as x and x:z share the factor of x
         factor.eval_method = "lookup"
     return plain - {_PLACE}, categorical
 
