@@ -237,6 +237,9 @@ def evaluate(
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
+    if methods is not None and not isinstance(methods, Mapping):
+        expected = "a mapping of names to estimators, such as {'mine': learner}"
+        raise TypeError(f"methods: expected {expected}, got {type(methods).__name__}")
     n_folds = check_int("n_folds", n_folds, minimum=2)
     random_state = check_int("random_state", random_state, 0)
     check_choice("order", order, ORDERS)
