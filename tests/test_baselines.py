@@ -97,6 +97,12 @@ def test_pooled_ridge_finds_the_common_slope():
     assert baseline.shrinkage_ <= 1.0  # offsets are large beside the noise
 
 
+def test_pooled_ridge_without_columns_is_the_overall_mean():
+    y = np.arange(12.0)
+    tasks = TaskSet(np.zeros((12, 0)), y, np.repeat(range(4), 3))
+    assert PooledRidge().fit(tasks).weights_ == pytest.approx(y.mean())
+
+
 @pytest.mark.parametrize("n_support", [0, 3])
 def test_side_information_of_pooled_ridge_is_further_columns(n_support):
     rng = np.random.default_rng(3)

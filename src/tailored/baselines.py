@@ -87,7 +87,7 @@ class Baseline(BaseEstimator):
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
-        # Random draws and rounding depend on the order of the tasks, so sort them by label.
+        # Random draws and rounding depend on the order of the tasks, so use an order that depends on the labels alone.
         tasks = _with_indicators(tasks, "tasks").in_label_order()
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
@@ -100,7 +100,7 @@ class Baseline(BaseEstimator):
         return self
 
     def _scaling(self, tasks: TaskSet) -> Scaling:
-        """Return the units in which the method works: by default those of the user."""
+        """Return the scaling that the method uses; by default, the user's units are kept."""
         return Scaling.raw(tasks.n_features)
 
     @abstractmethod
@@ -245,15 +245,16 @@ class PooledRidge(LinearBaseline):
 
 
 def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
-    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows.
+    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows or weights.
 
     Squares are weighted by the weights of the rows, if there are any.
     """
-    y, own = tasks.y, tasks.row_weights
-    if not len(y):
+    y = tasks.y
+    own = np.ones(len(y)) if tasks.row_weights is None else tasks.row_weights
+    if not own.any():
         return np.zeros((len(alphas), X.shape[1] + 1))
     shift, level = np.average(X, axis=0, weights=own), np.average(y, weights=own)
-    roots = np.ones(len(y)) if own is None else np.sqrt(own)
+    roots = np.sqrt(own)
     U, sizes, V = np.linalg.svd(roots[:, None] * (X - shift), full_matrices=False)
     weights = ((U.T @ (roots * (y - level))) * sizes / (sizes**2 + alphas[:, None])) @ V
     return np.column_stack([weights, level - weights @ shift])

@@ -298,7 +298,7 @@ class _Fold(NamedTuple):
 def _folds(
     tasks: TaskSet, order: NDArray[np.intp], sizes: Sequence[int], n_folds: int, draws: dict[str, Any]
 ) -> list[_Fold]:
-    """Divide tasks, in this order, into folds that have tasks with more rows than the largest of ``sizes``."""
+    """Divide tasks, in this order, into folds; a fold without a task of more than ``sizes[-1]`` rows is left out."""
     single = tasks[order].single_rows()
     is_evaluated = single.sizes > sizes[-1]
     if (n_evaluated := int(is_evaluated.sum())) < 2:

@@ -23,7 +23,7 @@ class UnhelpfulWarning(UserWarning):
 
 
 class ConstantRepresentationWarning(UserWarning):
-    """`ConditionalLearner` learned a constant function (H = 0), so the side information is not used."""
+    """`ConditionalLearner` learned a constant function (H = 0), so τ does not depend on the side information."""
 
 
 class UnknownCategoryWarning(UserWarning):

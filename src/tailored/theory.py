@@ -58,7 +58,7 @@ RIDGE = 1e-3
 
 
 def variational_trace_norm(A: ArrayLike, B: ArrayLike) -> tuple[Array, float]:
-    """``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
+    """Solve ``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
 
     The minimum is attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
 
@@ -72,9 +72,9 @@ def variational_trace_norm(A: ArrayLike, B: ArrayLike) -> tuple[Array, float]:
 
 
 def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Array:
-    """``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``: the best representation in hindsight.
+    """Return ``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``, the best representation in hindsight.
 
-    The minimiser over θ of ``½ Tr(θ†W) + 2L²/n Tr(θC)``, the bound of Thm. bound_fixed_feature
+    It is the minimiser over θ of ``½ Tr(θ†W) + 2L²/n Tr(θC)``, the bound of Thm. bound_fixed_feature
     (Prop. oracle_function).  With ``W(s)``, ``C(s)`` it is the conditional oracle τ_ρ(s); with the averages
     of both over the environment it is the unconditional θ_ρ of Eq. oracle_unconditional.
 
@@ -89,9 +89,9 @@ def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Arr
 
 
 def previous_oracle(W: ArrayLike) -> Array:
-    """``W^½ / Tr(W^½)``: the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
+    """Return ``W^½ / Tr(W^½)``, the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
 
-    The oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It minimises
+    It is the oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It minimises
     only the first half of the bound, and its scale depends on a regularisation parameter.
     """
     root = power(check_psd(W, "W"), 0.5)
@@ -101,7 +101,7 @@ def previous_oracle(W: ArrayLike) -> Array:
 
 
 def _weighted_root(A: Array, B: Array) -> Array:
-    """``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
+    """Return ``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
     # (B^½ A B^½)^½ through the singular values of A^½ B^½: eigenvalues of the product would square the
     # condition number.  The thin root of A gives exactly rank(A) singular values, without rounding noise.
     values, vectors = spectrum(A)
@@ -286,6 +286,8 @@ def estimate_quantities(
         The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the root mean square
         of the targets, as in the learners.
     """
+    if not isinstance(tasks, TaskSet):
+        raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
         raise ValueError("tasks: no task has rows; n must be at least 1 for every bound.")
@@ -349,7 +351,7 @@ class Bound:
 
 
 def within_task_generalization(quantities: Quantities, theta: ArrayLike | None = None) -> Bound:
-    """``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC_ρ)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM).
+    """Return the bound ``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC_ρ)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM).
 
     By default, θ is the unconditional oracle.
     """
@@ -359,9 +361,9 @@ def within_task_generalization(quantities: Quantities, theta: ArrayLike | None =
 
 
 def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Bound:
-    """``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``: excess risk of a given τ (Thm. bound_fixed_feature).
+    """Return a bound on the excess risk of a given τ (Thm. bound_fixed_feature).
 
-    ``tau`` has the values of the conditioning function, (d, d) or (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``; by
+    It is ``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``.  ``tau`` has the values of the conditioning function, (d, d) or (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``; by
     default it is the oracle.
     """
     W, C = quantities.W, quantities.C
@@ -383,7 +385,7 @@ def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Boun
 
 
 def conditional_optimum(quantities: Quantities) -> Bound:
-    """``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``: excess risk of the best τ in hindsight (Prop. oracle_function)."""
+    """Return ``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``, the smallest bound of `fixed_function` (Prop. oracle_function)."""
     pairs = list(zip(quantities.W, quantities.C, strict=True))
     for W, C in pairs:
         check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
@@ -391,25 +393,25 @@ def conditional_optimum(quantities: Quantities) -> Bound:
 
 
 def unconditional_optimum(quantities: Quantities) -> Bound:
-    """``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``: excess risk of the best single θ (Eq. optimal_unconditional_bound)."""
+    """Return ``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``, the smallest bound for one θ (Eq. optimal_unconditional_bound)."""
     return conditional_optimum(quantities.unconditional())
 
 
 def independent_learning(quantities: Quantities) -> Bound:
-    """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, without transfer between tasks."""
+    """Return ``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``, the bound of the best multiple of the identity, without transfer."""
     W, C = quantities.mean(quantities.W), quantities.mean(quantities.C)
     return Bound(float(quantities.factor * np.sqrt(np.trace(W) * np.trace(C))))
 
 
 def trace_constrained_oracle(quantities: Quantities) -> Bound:
-    """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the oracle of earlier work with its best regularisation."""
+    """Return ``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``, the bound of the oracle of earlier work with its best regularisation."""
     W, C = quantities.mean(quantities.W), quantities.mean(quantities.C)
     largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
     return Bound(float(quantities.factor * np.trace(power(W, 0.5)) * np.sqrt(largest)))
 
 
 def previous_optimum(quantities: Quantities) -> Bound:
-    """``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, never below `unconditional_optimum`.
+    """Return ``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, which is at least `unconditional_optimum`.
 
     The better of the previous oracle and independent learning (Sec. 3, by the duality of trace and operator
     norm): one representation without a trace constraint is at least as good as either.
@@ -421,7 +423,7 @@ def previous_optimum(quantities: Quantities) -> Bound:
 
 
 def gradient_norm(quantities: Quantities) -> Bound:
-    """``‖∇L(H, C)‖_F <= (1 + K²)(LR)²(½ + 2/n)`` for the surrogate of one task (Prop. properties_surrogate)."""
+    """Return the bound ``‖∇L(H, C)‖_F <= (1 + K²)(LR)²(½ + 2/n)`` for the surrogate of one task (Prop. properties_surrogate)."""
     q = quantities
     return Bound((1.0 + q.K**2) * (q.L * q.R) ** 2 * (0.5 + 2.0 / q.n))
 
@@ -429,9 +431,9 @@ def gradient_norm(quantities: Quantities) -> Bound:
 def convergence_rate(
     quantities: Quantities, *, distance: float | None = None, step: float | None = None
 ) -> Bound:
-    """``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)``: excess surrogate risk of Alg. meta_alg over (H, C).
+    """Return a bound on the excess surrogate risk of Alg. meta_alg over (H, C).
 
-    Prop. convergence_surrogate with ``G`` the value of `gradient_norm` (the λ in the paper's statement is 1).
+    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. convergence_surrogate) with ``G`` the value of `gradient_norm` (the λ in the paper's statement is 1).
     The default ``distance`` is that of the oracle.  The default step minimises the sum, which is then
     ``G · distance / √T``.
     """
@@ -447,7 +449,7 @@ def theory_step(quantities: Quantities, distance: float | None = None) -> float:
 
     ``γ = ‖(H − H₀, C − C₀)‖_F / ((1 + K²)(LR)²) · (½ + 2/n)⁻¹ / √T``
     """
-    distance = quantities.distance if distance is None else distance
+    distance = check_positive("distance", quantities.distance if distance is None else distance)
     return float(distance / (gradient_norm(quantities).value * np.sqrt(quantities.T)))
 
 
@@ -457,9 +459,11 @@ def learned_function(
     """Return a bound on the excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
 
     ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
-    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}`` at this
-    ``distance`` from the initial value.  By default it is the oracle, which gives the paper's rates.
+    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}``.  By default it is
+    the oracle, which gives the paper's rates.  Another ``tau`` needs its ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
     """
+    if tau is not None and distance is None:
+        raise ValueError("distance: pass ‖(H - H₀, C - C₀)‖_F of tau; the default is that of the oracle")
     fixed, rate = fixed_function(quantities, tau), convergence_rate(quantities, distance=distance)
     return Bound(fixed.value + rate.value, {**fixed.terms, "estimation": rate.value}, rate.step)
 

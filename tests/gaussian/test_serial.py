@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from tailored import EmpiricalBayesLearner, TaskSet
@@ -114,24 +115,46 @@ def test_predictions_and_intervals_are_those_of_a_dense_gaussian(fitted):
     np.testing.assert_allclose(grown.predict(query[["t", "x"]]), expected, rtol=1e-8)
 
 
-def test_log_likelihood_is_that_of_all_rows(fitted):
-    frame, prior = panel(1), fitted.prior_
-    model = prior.model
-    tasks = TaskSet.from_frame(frame, task="g", target="y")
+def restricted_log_likelihood(tasks, W, noise, response):
+    """Return the restricted log likelihood of all rows, with dense covariances; (W, noise) in the units of the rows."""
     X = np.column_stack([tasks.X, np.ones(len(tasks.y))])
-    back = (prior.scaling.raw_weights(np.eye(3)) - prior.scaling.raw_weights(np.zeros((3, 3)))).T
-    W, noise = back @ model.covariances[0] @ back.T, model.noise * prior.scaling.target**2
     value, information, right = 0.0, np.zeros((3, 3)), np.zeros(3)
     for t in range(len(tasks)):
         at = slice(tasks.offsets[t], tasks.offsets[t + 1])
-        V = X[at] @ W @ X[at].T + noise * covariance(tasks.X[at, 0], prior.response)
+        V = X[at] @ W @ X[at].T + noise * covariance(tasks.X[at, 0], response)
         inverse = np.linalg.inv(V)
         information += X[at].T @ inverse @ X[at]
         right += X[at].T @ inverse @ tasks.y[at]
         value += np.linalg.slogdet(V)[1] + tasks.y[at] @ inverse @ tasks.y[at]
     value += np.linalg.slogdet(information)[1] - right @ np.linalg.solve(information, right)
-    expected = -0.5 * (value + (len(tasks.y) - 3) * np.log(2 * np.pi))
+    return -0.5 * (value + (len(tasks.y) - 3) * np.log(2 * np.pi))
+
+
+def test_log_likelihood_is_that_of_all_rows(fitted):
+    prior = fitted.prior_
+    tasks = TaskSet.from_frame(panel(1), task="g", target="y")
+    back = (prior.scaling.raw_weights(np.eye(3)) - prior.scaling.raw_weights(np.zeros((3, 3)))).T
+    W, noise = back @ prior.model.covariances[0] @ back.T, prior.model.noise * prior.scaling.target**2
+    expected = restricted_log_likelihood(tasks, W, noise, prior.response)
     assert fitted.training_summary_.log_likelihood == pytest.approx(expected, rel=1e-8)
+
+
+def test_correlations_of_noise_and_of_random_effects_are_estimated_jointly():
+    frame = panel(5, n_tasks=25)
+    # Random slopes in time, strongly correlated with the intercepts: they resemble noise with a long range.
+    frame["y"] += frame.groupby("g")["x"].transform("first") * (1.0 + 0.4 * frame["t"])
+    tasks = TaskSet.from_formula("y ~ t + x + (t | g)", frame)
+    learner = EmpiricalBayesLearner(time="t").fit(tasks)
+
+    def negative(p):
+        root = np.array([[p[0], 0.0], [0.0, 0.0], [p[1], p[2]]])
+        response = SerialGaussian(0, *np.exp(p[3:5]))
+        return -restricted_log_likelihood(tasks, root @ root.T, np.exp(p[5]), response)
+
+    start = np.array([0.4, 1.0, 0.5, np.log(4.0), np.log(2.0), np.log(0.25)])
+    best = minimize(negative, start, options={"gtol": 1e-2})
+    assert learner.training_summary_.log_likelihood == pytest.approx(-best.fun, abs=0.05)
+    assert learner.prior_.response.length == pytest.approx(np.exp(best.x[4]), rel=0.1)
 
 
 def test_independent_noise_stays_independent():

@@ -159,7 +159,9 @@ FIELDS = {
         "clip: must be tuple, is list",
     ),
     "a huge integer": (set_at("n_iter_", 10**400), "at most 64 bits|not valid JSON"),
-    "half of a character": (set_at("order", "\ud800"), "string that is invalid"),
+    "an integer above 64 bits": (set_at("n_iter_", 2**64), "at most 64 bits"),
+    "an integer below 64 bits": (set_at("n_iter_", -(2**63) - 1), "at most 64 bits"),
+    "half of a character": (set_at("order", "\ud800"), "contains an invalid string"),
     "a number for a list": (set_at("order", {"tuple": 5}), "order: must be a list"),
     "a list for a dictionary": (set_at("structure_", {"dict": []}), "structure_: must be a dict"),
     "an array without an order": (set_at("task_labels_", {"array": ["0"]}), "must be a list of length 2"),
@@ -170,9 +172,12 @@ FIELDS = {
         lambda tree, _: fields_of(tree).update(
             task_labels_=dict(fields_of(tree, "weights", "squares")["weights"])
         ),
-        "missing or used before|does not use",
+        "missing or was already used|does not use",
     ),
-    "a tensor that does not exist": (set_at("task_labels_", {"array": ["999", "C"]}), "missing or used"),
+    "a tensor that does not exist": (
+        set_at("task_labels_", {"array": ["999", "C"]}),
+        "missing or was already used",
+    ),
     "an unused tensor": (lambda _, arrays: arrays.update(more=np.zeros(3)), "'more': is a tensor that"),
     "not a learner": (
         lambda tree, arrays: (tree.update(value=fields_of(tree)["loss_"]), arrays.clear()),
@@ -195,6 +200,11 @@ def test_a_crafted_field_is_refused_by_its_name(case, tmp_path, saved):
     error = refused(forge(saved("empirical-bayes"), change, tmp_path / "a"), reason)
     assert error.path == str(tmp_path / "a")
     assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**63)])
+def test_integers_of_64_bits_are_read(value, tmp_path, saved):
+    assert load(forge(saved("empirical-bayes"), set_at("n_iter_", value), tmp_path / "a")).n_iter_ == value
 
 
 # --- arrays
@@ -379,7 +389,11 @@ def test_sparse_rows_are_checked(case, tmp_path, saved):
         (body,) = nodes(tree, "csr")
         CSR[case](*(arrays[part["array"][0]] for part in body[:3]))
 
+    def shaped(tree, arrays):
+        nodes(tree, "csr")[0][3][0] = 3.0  # not an integer
+
     refused(forge(tmp_path / "model", forged, tmp_path / "a"), "not a valid sparse matrix")
+    refused(forge(tmp_path / "model", shaped, tmp_path / "a"), "invalid shape")
 
 
 def test_truth_values_are_zero_or_one(tmp_path, saved):

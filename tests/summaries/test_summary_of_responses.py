@@ -72,6 +72,16 @@ def test_estimates_are_those_of_other_software(fitted):
         np.testing.assert_allclose(noise["value"][0], dispersion, rtol=0.02)
 
 
+@pytest.mark.filterwarnings("ignore:fit. constant in all rows")
+def test_a_constant_column_does_not_change_the_standard_errors(frame):
+    rows, errors = frame[frame["g"] < 20].assign(one=1.0), []
+    for features in (["x"], ["x", "one"]):
+        tasks = TaskSet.from_frame(rows, task="g", target="bernoulli", features=features)
+        learner = EmpiricalBayesClassifier(varying=[], common="linear").fit(tasks)
+        errors.append(learner.summary().tables["effects"].columns["std. error"])
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-6)
+
+
 def test_sentences_name_the_model_and_the_scale(fitted):
     name, _, learner = fitted
     text, scale = str(learner.summary()), "log odds" if name == "bernoulli" else "log rates"

@@ -624,5 +624,5 @@ def test_what_cannot_be_imputed_is_an_error():
     with pytest.raises(ValueError, match="column 'age' has no values to impute from"):
         TaskSet.from_frame(frame.assign(age=np.nan), missing="impute", **roles)
     encoding = TaskSet.from_frame(frame, missing="drop", **roles).encoding
-    with pytest.raises(ValueError, match="missing: the encoding has no means to impute"):
+    with pytest.raises(ValueError, match="missing: the encoding has no column means for imputation"):
         TaskSet.from_frame(frame, missing="impute", encoding=encoding, **roles)

@@ -503,9 +503,13 @@ def test_bounds_name_the_quantity():
         fixed_function(exact, np.tile(np.eye(2), (3, 1, 1)))
     with pytest.raises(ValueError, match="theta must be positive semidefinite"):
         within_task_generalization(exact, np.diag([1.0, -1.0]))
-    for bound in (convergence_rate, learned_function):
+    for bound in (convergence_rate, learned_function, theory_step):
         with pytest.raises(ValueError, match="distance must be"):
             bound(exact, distance=0.0)
+    with pytest.raises(
+        ValueError, match=r"distance: .* of tau"
+    ):  # the default distance is that of the oracle
+        learned_function(exact, 1000.0 * np.eye(2))
     for bound in (conditional_optimum, unconditional_optimum):
         with pytest.raises(ValueError, match=r"Ran\(W\) must be contained in Ran\(C\)"):
             bound(Quantities(np.eye(2), np.diag([1.0, 0.0]), n=10))

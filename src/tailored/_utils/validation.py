@@ -1,4 +1,4 @@
-"""Argument checks; each error names the argument, the value that was found and a remedy."""
+"""Argument checks, whose errors name the argument."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
         raise ValueError(
             f"{name} must be symmetric, but {name} - {name}.T has an entry of size {gap:.3g}. {advice}"
         )
-    # halves first: the sum of two entries near the largest float would overflow
+    # Entries are halved first, because the sum of two entries near the largest float would overflow.
     theta = 0.5 * theta + 0.5 * theta.T
     values = np.linalg.eigvalsh(theta)
     if values[0] < -1e-8 * max(values[-1], 0.0):
@@ -137,7 +137,7 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
 def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
     """Raise a ValueError unless an array has this shape; None stands for any length."""
     if array.ndim != len(shape) or any(n not in (None, m) for m, n in zip(array.shape, shape, strict=True)):
-        expected = ", ".join("any" if n is None else str(n) for n in shape)
+        expected = ", ".join("any" if n is None else str(n) for n in shape) + "," * (len(shape) == 1)
         raise ValueError(f"{name}: expected an array of shape ({expected}), got {array.shape}")
 
 
@@ -318,7 +318,7 @@ def name_some(labels: Iterable[Any], limit: int = 5) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Return whether `value` is None, NaN, NaT or pandas' NA (whose comparison raises)."""
+    """Return whether `value` is None, NaN, NaT or pandas' NA, whose comparisons have no truth value."""
     try:
         return value is None or bool(value != value)
     except (TypeError, ValueError):
@@ -337,7 +337,7 @@ def check_labels(name: str, labels: np.ndarray) -> None:
 
 
 def label_array(values: list[Any]) -> np.ndarray:
-    """Return labels as the narrowest 1-D array that keeps them distinct: integers, strings, else objects."""
+    """Return labels as the narrowest 1-D array that keeps them distinct: integers, floats, strings, else objects."""
     kinds = {type(v) for v in values}
     if kinds and all(issubclass(k, int | np.integer) and k is not bool for k in kinds):
         tight = np.asarray(values)

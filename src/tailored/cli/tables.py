@@ -259,7 +259,7 @@ def convert_labels(table: pa.Table, name: str, option: str, known: np.ndarray | 
     same_way = "Write labels in the same way in all tables."
     if in_integers and other is not None:
         found = f"the other labels are integers, but {other!r} in column {name!r} is not"
-        raise UsageError(f"{option}: {found}. {same_way} A new task gets a new number.")
+        raise UsageError(f"{option}: {found}. {same_way} Give a new task a new number.")
     padded = {} if known is None or in_integers else {str(each).lstrip("0"): str(each) for each in known}
     spelled = set(padded.values())
     for label in distinct:

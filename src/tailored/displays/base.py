@@ -1,4 +1,4 @@
-"""Base class and helpers of the displays: styles, names of coefficients, lookup of columns and tasks."""
+"""Base class and helpers of the displays: styles, names of coefficients, lookup of columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RC: dict[str, Any] = {
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
-#: Small title below which a figure is drawn.
+#: Style of a small title above a figure.
 NOTE: dict[str, Any] = {"fontsize": 8, "color": "0.35"}
 #: Legend with a background, so that it stays readable over markers.
 LEGEND: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}

@@ -118,7 +118,7 @@ class CalibrationDisplay(ModelDisplay):
         random_state: int = 0,
         ax: AxesLike = None,
     ) -> Self:
-        """Adapt a fitted classifier to some rows of each of the new ``tasks``, and predict their other rows.
+        """Adapt a fitted classifier to some rows of each of the new ``tasks``; predict their other rows and draw the diagram.
 
         Parameters
         ----------

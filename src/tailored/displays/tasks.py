@@ -141,7 +141,7 @@ class EffectsDisplay(ModelDisplay):
 
 @dataclass
 class ShrinkageDisplay(ModelDisplay):
-    """Shrinkage plot: arrows from the least-squares fit to each task's own rows to its tailored fit.
+    """Shrinkage plot: arrows from the least-squares fit of each task's own rows to its tailored fit.
 
     The axes are the coefficients of two columns.  Tasks whose own rows do not identify these coefficients are left out
     (NaN in ``own``).
@@ -415,7 +415,7 @@ def _find_pair(columns: Sequence[ColumnLike], names: list[str]) -> list[int]:
 
 
 def _frame_plane(ax: Axes, points: Array, columns: list[str], fraction: float = 0.98) -> None:
-    """Set the labels of a plot of two coefficients, and limits that exclude outliers: a fraction of the points."""
+    """Set the labels of a plot of two coefficients, and limits that contain a ``fraction`` of the points on each axis."""
     ax.set(xlabel=coefficient_label(columns[0]), ylabel=coefficient_label(columns[1]))
     points = points[np.isfinite(points).all(axis=1)]
     if len(points):

@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 #: From this number of tasks on, a single split into training and held-out tasks replaces cross-validation.
 MANY_TASKS = 500
-#: With many columns, each column occurs in few tasks, so up to this number of tasks this many folds are used.
+#: With many columns, each column occurs in few tasks.  Below this number of tasks, this many folds replace the single split.
 MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
 #: With more than `WIDE` columns, only `WIDE_FOLDS` folds are used from this number of tasks on.
 FOLDED_TASKS = 200
@@ -45,9 +45,9 @@ LARGEST_WORK = 4e9
 FEW_COLUMNS = 64
 #: With more than `LOW_RANK` columns, low rank is a candidate; with more than `WIDE`, an unrestricted covariance is not.
 LOW_RANK, WIDE = 25, 41
-#: Up to this number of columns, rows that are mostly non-zero are stored dense.
+#: Up to this number of columns, the low-rank plus diagonal prior is used only for rows that are mostly zero.
 DENSE_COLUMNS = 500
-#: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
+#: Rows with at most this fraction of non-zero entries count as mostly zero.  If there are many columns, they are not centred.
 SPARSE = 0.25
 
 
@@ -233,7 +233,7 @@ class TrainingData:
         used = query.sizes > 0
         counts = np.bincount(episodes.task[used], minlength=n_tasks)
         totals = np.bincount(episodes.task[used], weights=means[used], minlength=n_tasks)
-        # An overflow of a prediction is an infinite error.
+        # A prediction that overflows has an infinite error.
         totals = np.where(np.isnan(totals), np.inf, totals)
         return np.divide(totals, counts, out=np.full(n_tasks, np.nan), where=counts > 0)
 
@@ -245,12 +245,12 @@ class TrainingData:
 
 
 def has_many_columns(tasks: TaskSet, d: int) -> bool:
-    """Return whether there are too many columns for full covariances: EM steps of T d³ operations would take hours."""
+    """Return whether rows are sparse or very wide, and too large for EM steps of T d³ operations with second moments."""
     if d <= FEW_COLUMNS or len(tasks) * d**3 <= LARGEST_WORK:
         return False
     return d > DENSE_COLUMNS or _is_mostly_zero(tasks)
 
 
 def _is_mostly_zero(tasks: TaskSet) -> bool:
-    """Return whether rows are stored sparse, as sparse input always is."""
+    """Return whether rows are sparse, or dense with few non-zero entries."""
     return tasks.is_sparse or bool(np.count_nonzero(tasks.X) <= SPARSE * tasks.X.size)

@@ -28,7 +28,7 @@ from ..gaussian.moments import used_columns
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import Atoms, Stepwise, Structure, StructureFitter, refine
+from ..gaussian.structures import Atoms, MixedModel, Stepwise, Structure, StructureFitter, refine
 from ..priors.base import Prior, calibrate, predict_blocks
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
@@ -82,7 +82,7 @@ class Learned:
 
     @property
     def warning(self) -> str | None:
-        """A warning for the user, if a baseline in the table of errors is significantly better."""
+        """A warning if the task mean or pooled regression has significantly lower errors; None otherwise."""
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
         name = better_baseline(self.errors, baselines)
@@ -241,7 +241,7 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
         return rest
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     more = more if effects is None else more.without(effects)
-    # Nothing else is subtracted in the folds.
+    # The effects are already subtracted, so nothing is fitted in the folds.
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
     # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors and intervals are too narrow.
     is_dispersed = significant(dispersed.density - plain.density) and is_as_good(dispersed, plain)
@@ -250,16 +250,17 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
 
 def _with_serial(data: TrainingData) -> TrainingData:
     """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
-    settings, time = data.settings, data.settings.time
+    settings, time, d = data.settings, data.settings.time, data.tasks.n_features + data.settings.fit_intercept
     if time is None:
         return data
 
     def correlated(train: TrainingData) -> TrainingData:
-        serial = fit_serial(train.tasks, data.scaling, time, settings.varying)
+        pattern = MixedModel(settings.covariance or "diagonal", varying=settings.varying).pattern(d)
+        serial = fit_serial(train.tasks, data.scaling, time, pattern, settings.reml)
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
-    # Effects of columns change with the weights of the rows, so predictions without rows can become worse.
+    # The error without support rows may rise: correlated noise changes the weights of the rows, and so the fixed effects.
     is_serial = significant(serial.density - plain.density) and serial.error <= plain.error
     return correlated(data) if is_serial else data
 

@@ -37,8 +37,8 @@ Tick = Callable[[int], None]
 
 #: Candidate penalties, strongest first; each fit starts from the one before.
 PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
-#: Width of the smoothed kink of the loss, relative to the squared mean absolute residual over the risk without shifts: in units
-#: of the targets for the absolute loss, and without a unit for the squared loss.
+#: Width of the smoothed kink of the loss, as a multiple of r²/R: r is the mean absolute residual without shifts, and R the mean
+#: loss.  This ratio is in units of the targets for the absolute loss, and has no unit for the squared loss.
 SMOOTHING = 0.1
 #: Relative penalty on the first column of B, a shift that is the same for all tasks.
 CONSTANT_PENALTY = 1e-3
@@ -117,7 +117,7 @@ class QueryBias:
         return penalties
 
     def second_derivatives(self, flat: Array, penalty: float) -> Array:
-        """Return the second derivatives of the objective at B (d, k), (dk, dk)."""
+        """Return the Hessian (dk, dk) of the objective at B (d, k)."""
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
         box, width = self._box, self._width
         slopes = smoothed(box, self.predict(B), width)[1]

@@ -1,6 +1,6 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
-Models are compared on held-out tasks, in one partition, by their log predictive density in nats per task.  Of the covariances
+Models are compared on held-out tasks, in the same folds, by their log predictive density in nats per task.  Of the covariances
 of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of shrinkage), the one with
 the highest density is selected.  Its total error must not be higher than that of the simplest covariance.  The total error is
 the held-out error in the user's loss given support rows plus the one without support rows.  The simplest covariance is the
@@ -26,11 +26,11 @@ averaged over several numbers of support rows, by two paired standard errors.  T
 rows by two paired standard errors.  These rows are not held out: the prior was fitted to their tasks, and only the regressor
 was not.
 
-Shared curves and products are decided first, and all other models are compared on the residuals.  The next steps select the
+Shared curves and products are selected first.  All other models are compared on the residuals.  The next steps select the
 dispersion of counts, and whether noise is correlated in time.  The last steps are, in this order: side information together
-with the covariance, a low-rank covariance, the number of components, atoms, and shifts.  With hundreds of columns, more
-factors are a richer model, and effects of side information are proposed without a test.  A single task is fitted by ridge
-regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
+with the covariance, a low-rank covariance, the number of components, atoms, and shifts.  With hundreds of columns, only a low-rank
+plus diagonal covariance is fitted: more factors are a richer model, and effects of side information are always proposed.  A single
+task is fitted by ridge regression.  With more tasks, ridge regression and pooled regression of numeric targets are only baselines.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class FoldState:
-    """The fitter of a fold, its held-out tasks, and two sets of their support and query rows: episodes, and no support."""
+    """The fitter of a fold, and its held-out tasks in two ways: as episodes, and with all rows as query rows."""
 
     fold: Fold
     fitter: StructureFitter
@@ -196,7 +196,7 @@ def _mixtures(
 def _score_chains(
     data: TrainingData, folds: list[FoldState], chains: Sequence[Sequence[Structure]], stage: Stages
 ) -> list[Candidate]:
-    """Fit and evaluate all structures on the folds of one partition.
+    """Fit and evaluate all structures on the same folds.
 
     The plain mixed models are fitted first, because other structures start from them.
     """
@@ -228,7 +228,7 @@ def _join(of_folds: Sequence[Candidate]) -> Candidate:
 
 
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
-    """Return the best candidate with a low-rank covariance, and the best mixture of these if it is better.
+    """Return the best candidate with a low-rank covariance, and the best mixture if several components are selected.
 
     If the maximum number of factors is selected, more may be needed, so an unrestricted covariance is a candidate too.
     """
@@ -366,6 +366,6 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
     """Return the name of the best baseline with significantly lower errors on the same tasks; None if there is none."""
     if np.isfinite(errors).sum() < LEAST_COMPARED:
         return None
-    # One percent more, because a variance that is estimated as almost zero has a tiny but certain cost.
+    # Errors may be 1 % higher: estimating a variance that is almost zero has a small cost, which may be the same in all tasks.
     better = [name for name, values in baselines.items() if significant(errors - 1.01 * values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)

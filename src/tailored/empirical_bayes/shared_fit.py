@@ -261,7 +261,7 @@ def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) ->
 def _growth(
     rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, W: Array, own: Array, covariance: Array
 ) -> tuple[float, float]:
-    """Return the multiples of W and ``own`` (n,) that add about ZCov(u)Zᵀ to S, by one step of Fisher scoring."""
+    """Return multiples of W and of the noise variances ``own`` (n,) that add about ZCov(u)Zᵀ to S, by Fisher scoring."""
     X, _, roots, noise, C = rows
     left, right = np.zeros((2, 2)), np.zeros(2)
     few = np.flatnonzero(np.diff(offsets) <= GROWTH_ROWS)

@@ -32,11 +32,11 @@ class SideSummary(Record):
     """Contribution of the side information.  Row 0 is for all m columns together, row 1 + j for column j alone."""
 
     #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units; that of the
-    #: intercept is at the feature means.  Variances could overflow.
+    #: intercept is at the feature means.  Variances are not stored, because they could overflow.
     coefficient_std: Array
     #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in squared target units.
     row_variance: Array
-    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns at their means.
+    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns are at their means.
     entropy_reduction: Array
     #: (K, m): mean of each column in each component; None if a column is not numeric.
     component_means: Array | None = None
@@ -157,7 +157,7 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
     """Return the candidate with the highest density of each kind, by name; the selected one represents its kind."""
     kinds: dict[str, Candidate] = {}
     for candidate in [selection.best, *selection.candidates]:
-        # Pooled regression of numbers is a baseline; models that overflow have no density.
+        # Pooled regression of numbers is a baseline; models that overflow have the density −inf.
         is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
         if is_baseline or not np.isfinite(candidate.mean_density):
             continue

@@ -30,7 +30,7 @@ from ..tasks.task_set import TaskSet
 
 
 class FeatureMap(Fitted, ABC):
-    """Base of the feature maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
+    """Base of the feature maps; ``fit`` reads training tasks, and ``transform`` returns features (T, k)."""
 
     #: Whether the map needs the task's rows.
     needs_rows: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class MeanEmbedding(FeatureMap):
 
 
 class AngleMap(FeatureMap):
-    """The paper's map for Jester: each rated item becomes a unit vector whose angle is its rating.
+    """The paper's map for Jester: each rated item becomes a unit vector, whose angle depends on the rating.
 
     ``φ = (cos(a) ⊙ c, sin(a) ⊙ c, 1)`` in R^{2d+1}, ``a = Σ x_i · π/4 · (M − y_i)/(M − m)``,
     ``c = Σ x_i``; items without a rating give (0, 0).

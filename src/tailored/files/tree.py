@@ -232,7 +232,7 @@ class Decoder:
     def _take(self, name: Json, place: str, dtype: type | None = None) -> np.ndarray:
         """Return the array of this name, which may be used only once."""
         if not isinstance(name, str) or name not in self._arrays:
-            raise Invalid(place, f"needs the tensor {_short(name)}, which is missing or used before")
+            raise Invalid(place, f"needs the tensor {_short(name)}, which is missing or was already used")
         array = self._arrays.pop(name)
         if array.dtype.str[1:] not in DTYPES or (dtype is not None and array.dtype != dtype):
             raise Invalid(place, f"has a tensor of the type {array.dtype}")
@@ -243,7 +243,7 @@ class Decoder:
 
 def _checked_scalar(value: Scalar, place: str) -> Scalar:
     if isinstance(value, str) and _SURROGATE.search(value):
-        raise Invalid(place, "has a string that is invalid")
+        raise Invalid(place, "contains an invalid string")
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise Invalid(place, "must be an integer of at most 64 bits")
     return value

@@ -30,7 +30,7 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
 MOST_TOGETHER = 400
-#: Directions whose information is below this fraction of the largest have no standard error.
+#: Directions whose information is below this fraction of the largest have the standard error NaN.
 UNKNOWN = 1e-10
 
 
@@ -140,7 +140,7 @@ def mean_covariance(
 
 
 def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
-    """Return the information about (b, z); for non-Gaussian targets, W and the dispersion are estimated with them."""
+    """Return the information about (b, z); for non-Gaussian targets and W of low rank, W and dispersion are unknown, too."""
     plain, d, W = normal_equations(tasks, model, terms)[0], tasks.n_features, model.covariances[0]
     if not isinstance(tasks, ResponseRows) or np.linalg.matrix_rank(W) > MOST_DIRECTIONS:
         return plain
@@ -156,8 +156,9 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
         return plain
     across = joint[np.ix_(rest, at)] @ roots
     profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
-    # Away from the maximum, differences need not be an information matrix.
-    return profiled if np.linalg.eigvalsh(profiled[:d, :d])[0] > 0.0 else plain
+    # Away from the maximum, observed information need not be positive definite.  A constant column has none.
+    used = np.flatnonzero(used_columns(plain[:d, :d]))
+    return profiled if np.linalg.eigvalsh(profiled[np.ix_(used, used)]).min(initial=1.0) > 0.0 else plain
 
 
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:

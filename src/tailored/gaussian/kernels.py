@@ -210,7 +210,7 @@ def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None
     for i in range(p):
         substitute(work, A, i, i, row)
         subtract(work, row + i, row, row, i)
-        # NaN is kept: a model that overflows has no evidence.
+        # NaN is kept, so that a model that overflows has the evidence NaN.
         take_root(work, row + i, floors + i)
         multiply(work, product, row + i)
         divide(work, row + i, 1.0)

@@ -110,7 +110,7 @@ class Mixture(Record):
         check_cone("covariances", self.covariances)
         check_divisor("noise", self.noise)
         if (self.proportions < 0).any() or abs(float(self.proportions.sum()) - 1.0) > 1e-6:
-            raise ValueError("proportions: must be positive and add up to one")
+            raise ValueError("proportions: must be non-negative and add up to one")
 
     @property
     def n_components(self) -> int:

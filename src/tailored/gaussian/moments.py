@@ -77,7 +77,7 @@ class Totals(_Additive):
 
 
 def used_columns(gram: Array) -> NDArray[np.bool_]:
-    """Return whether each column of XᵀX is not zero; scaled columns that are constant in all rows are."""
+    """Return whether each column of XᵀX is not zero, apart from rounding; a scaled column that is constant is zero."""
     squares = gram.diagonal()
     return np.asarray(squares > ROUNDING * squares.max(initial=0.0))
 
@@ -137,7 +137,7 @@ class Expected(NamedTuple):
 
 
 class TaskStatistics(ABC):
-    """Statistics of T tasks in memory: `Moments`, or `TaskRows` for tasks with few rows and many columns."""
+    """Statistics of T tasks in memory: `Moments`, `TaskRows` (few rows, many columns), `ResponseRows` (classes, counts)."""
 
     is_gaussian: ClassVar[bool] = True
     sizes: Any
@@ -535,7 +535,7 @@ def _pass(
                             if o == c * chunk + n_tasks[c]:
                                 break
                             t, form = tasks[o], work[z + d, o - first]
-                            # NaN is kept: a model that overflows has no evidence.
+                            # NaN is kept, so that a model that overflows has the evidence NaN.
                             if form < 0.0:
                                 form = 0.0
                                 work[z + d, o - first] = form

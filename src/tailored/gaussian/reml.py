@@ -27,7 +27,7 @@ from .side import Term, design, information_of, prior_precision, roots_of, side_
 
 #: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
 EVALUATIONS, GRADIENT = 200, 1e-7
-#: Standard deviation of a random effect at the start, relative to the one that rows of a task can show.
+#: Minimum standard deviation of a random effect at the start, relative to the standard error of one task's own estimate.
 LEAST_START = 0.03
 
 
@@ -93,17 +93,18 @@ def maximise_restricted(
     pattern: NDArray[np.bool_],
     terms: Sequence[Term] = (),
     is_restricted: bool = True,
+    limit: int | None = None,
 ) -> tuple[Mixture, float | None]:
     """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d).
 
-    Maximum likelihood has none (None) if Γ is shrunk.
+    The log likelihood is None for maximum likelihood with a shrunk Γ.  A ``limit`` of evaluations stops the search without a warning.
     """
     totals = tasks.totals()
     squares, known = totals.gram.diagonal(), used_columns(totals.gram)
     v = np.flatnonzero(pattern.diagonal() & known)
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
-    # W starts at its present diagonal, but not below a fraction of the variance that the rows of a task can show.
+    # W starts at its present diagonal, but not below a fraction of the error variance of one task's own estimate.
     visible = start.noise * len(tasks) / squares[v]
     present = start.covariances[0].diagonal()[v]
     unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))
@@ -126,9 +127,10 @@ def maximise_restricted(
 
     first = np.append(root[entries], np.log(start.noise))
     bounds = [(None, None)] * len(entries[0]) + [(floor, None)]
-    options = {"maxfun": EVALUATIONS, "maxiter": EVALUATIONS, "gtol": GRADIENT, "ftol": 1e-13}
+    most = limit or EVALUATIONS
+    options = {"maxfun": most, "maxiter": most, "gtol": GRADIENT, "ftol": 1e-13}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    if found.status == 1:
+    if found.status == 1 and limit is None:
         stopped = f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
         advice = "Leave out collinear columns, or list fewer columns in `varying`."
         warn(f"{stopped}, so they may be inaccurate. {advice}", ConvergenceWarning)

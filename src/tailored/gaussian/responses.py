@@ -75,7 +75,7 @@ class Response(Stored, ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
-        """Replace draws f (m, n) of linear predictors by draws of the sum of the targets of ``units`` (n,) rows with each."""
+        """Replace draws f (m, n) of linear predictors by draws of the sum of ``units`` (n,) targets with this predictor."""
 
 
 class Gaussian(Response):
@@ -310,7 +310,7 @@ class Poisson(Likelihood):
     code = POISSON
 
     def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
-        # This is exact, even if the skewness was estimated with a dispersion.
+        # For Poisson counts, h‴/h″ is exactly 1; the argument may have been estimated with a dispersion.
         return super().without_part(tasks, part, variances, 1.0)
 
 

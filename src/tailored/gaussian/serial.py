@@ -10,7 +10,6 @@ with ``A = ρ K_qs R_ss⁻¹``,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -24,18 +23,19 @@ from ..tasks.task_set import TaskSet, rows_of_tasks
 from .em import fit_mixed_model
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import Expected, Moments
+from .reml import maximise_restricted
 from .responses import Gaussian
 
 #: Bounds of ρ; ℓ is between a quarter of the median gap and ten times the longest series.
 SHARES = (1e-3, 1e3)
 SHORTEST, LONGEST = 0.25, 10.0
-#: Maximum number of evaluations of the likelihood, and number of EM steps in each.
-EVALUATIONS, STEPS = 60, 20
+#: Maximum number of evaluations of the likelihood, and of steps that estimate W in each.
+EVALUATIONS, STEPS = 60, 10
 
 
 @dataclass(frozen=True)
 class SerialMoments(Moments):
-    """Second moments of whitened rows; their evidence is that of the targets."""
+    """Second moments of whitened rows; the evidence is that of the targets before they are whitened."""
 
     log_determinants: Array = field(kw_only=True)  # (T,) log|R|
     rows: Array = field(kw_only=True)  # (N, 2 + d) time, target and scaled row, before they are whitened
@@ -139,7 +139,7 @@ class SerialGaussian(Gaussian):
         return X, mean, variance
 
     def conditional(self, query: Array, support: Array) -> tuple[Array, Array]:
-        """Return A (n, m) and the variances (n,), in units of σ², of query rows at times given support rows at others."""
+        """Return A (n, m) of the module docstring for these times, and the variances (n,) of query rows in units of σ²."""
         if not len(support):
             return np.zeros((len(query), 0)), np.full(len(query), 1.0 + self.share)
         across = self._kernel(query, support)
@@ -151,9 +151,9 @@ class SerialGaussian(Gaussian):
 
 
 def fit_serial(
-    tasks: TaskSet, scaling: Scaling, column: int, varying: Sequence[int] | None = None
+    tasks: TaskSet, scaling: Scaling, column: int, pattern: NDArray[np.bool_], reml: bool = True
 ) -> SerialGaussian:
-    """Return the response with the maximum likelihood ρ and ℓ, with uncorrelated random effects."""
+    """Return the response whose ρ and ℓ, with a W that is zero outside ``pattern``, maximise the (restricted) likelihood."""
     time = np.split(SerialGaussian(column).times(tasks.X), tasks.offsets[1:-1])
     gaps = np.concatenate([np.diff(np.sort(each)) for each in time])
     gap = float(np.median(gaps[gaps > 0.0])) if (gaps > 0.0).any() else 1.0
@@ -164,12 +164,13 @@ def fit_serial(
     def objective(parameters: Array) -> float:
         response = SerialGaussian(column, *np.exp(np.clip(parameters, low, high)).tolist())
         statistics = response.statistics(tasks, scaling)
-        start = known[-1] if known else None
-        fitted = fit_mixed_model(
-            statistics, start=start, covariance="diagonal", varying=varying, max_iter=STEPS
-        )
+        if not known:
+            varying = np.flatnonzero(pattern.diagonal()).tolist()
+            known.append(fit_mixed_model(statistics, covariance="diagonal", varying=varying, max_iter=STEPS))
+        fitted, log_likelihood = maximise_restricted(statistics, known[-1], pattern, (), reml, STEPS)
         known.append(fitted)
-        return -statistics.sums(fitted).sums.log_evidence
+        assert log_likelihood is not None
+        return -log_likelihood
 
     first = np.log([1.0, 2.0 * gap])
     corners = np.vstack([first, first + np.eye(2)])

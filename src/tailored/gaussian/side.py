@@ -123,7 +123,7 @@ def select_side(
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
         # In one round, a group affects the intercept or all coefficients.  Both are the same if slopes hardly vary between tasks,
-        # so all coefficients need a gain that is larger by the cost of naming one of two.
+        # so an effect on all coefficients needs a gain that is larger by log 2.
         for _, term in sorted(
             found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
         ):
@@ -204,7 +204,7 @@ def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tup
 
 
 def least_gain(n_alternatives: int) -> float:
-    """Return the gain in log evidence above which an effect is proposed: the cost of naming one of the alternatives."""
+    """Return the gain in log evidence above which an effect is proposed: the logarithm of the number of alternatives."""
     return float(np.log(max(n_alternatives, 1)))
 
 

@@ -71,7 +71,7 @@ LEAST_PRECISION = 1e-8
 
 
 class LogLikelihood(Protocol):
-    """The parts of `tailored.gaussian.responses.Likelihood` that are needed here; it documents them."""
+    """The members of `tailored.gaussian.responses.Likelihood` that are used here; they are documented there."""
 
     code: ClassVar[int]
     has_dispersion: ClassVar[bool]
@@ -279,7 +279,7 @@ class ResponseRows(RowStatistics):
         blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
         in_threads(run, blocks, self.n_threads)
         if not np.isfinite(tau.sum() + linear.sum()):
-            # A model that overflows has no evidence.
+            # The evidence of a model that overflows is NaN.
             failed = ~(np.isfinite(tau) & np.isfinite(linear))
             tau[failed] = linear[failed] = 0.0
             found.log_evidence[segment_sums(failed.astype(float), self.starts) > 0] = np.nan

@@ -41,7 +41,7 @@ COVARIANCES = ("none", "intercept", "diagonal", "full")
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
-#: Maximum number of tasks for which EM takes more steps.
+#: With at most this many tasks, EM takes more steps; see `has_few_tasks`.
 FEW = 50
 #: Number of EM steps if columns outnumber tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3
@@ -329,7 +329,7 @@ class StructureFitter:
         return None if self.side_fit is None else self.side_fit.Gamma
 
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
-        """Return the REML (or maximum likelihood) fit and its log likelihood, or, where `fit` is used instead, None.
+        """Return the REML (or maximum likelihood) fit and its log likelihood, which is None if `fit` is used instead.
 
         The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than columns.
         """

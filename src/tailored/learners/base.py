@@ -58,7 +58,7 @@ from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 from .totals import joint_rows, table_of_totals
 
-#: Number, fraction or range of support rows; None for the learner's own.
+#: Number, fraction or range of support rows; None for the setting of the learner.
 SupportLike = float | Sequence[float] | NDArray[Any] | None
 #: Maximum number of entries in the stored posterior covariances of the training tasks.
 MAX_COVARIANCES = 4_000_000
@@ -177,7 +177,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if keys != {"task", "target", "side_info"} or (names is not None and len(names) != n_side):
             raise ValueError("columns_in_: must have task, target and the names of the side information")
         if hasattr(self, "task_labels_") != hasattr(self, "task_posterior_"):
-            raise ValueError("task_labels_: labels and posterior of tasks must come together")
+            raise ValueError("task_labels_: must be stored together with task_posterior_")
         if hasattr(self, "task_labels_"):
             check_shape("task_labels_", self.task_labels_, len(self.task_posterior_))
             check_labels("task_labels_", self.task_labels_)
@@ -495,6 +495,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if len(parts) == 2:
             back = np.argsort(np.argsort(np.repeat(positions >= 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
+        self.prior_.warn_far_rows(tasks.X, self._feature_names)
+        self._warn_same_numbers(tasks, positions)
         return reading.prediction_table(found._asdict(), query, order, labels)
 
     def _read_query(
@@ -520,8 +522,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 raise ValueError("target: fit did not get a frame; name the target column of support")
             observed = reading.read_table(self, support, "support", **options)[0]
             observed = reading.read(self, observed) if len(observed) else None
-        if len(order):
-            self.prior_.warn_far_rows(tasks.X, self._feature_names)
         return tasks, order, observed, labels
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
@@ -531,15 +531,20 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
         if support is not None:
             positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
+        return positions
+
+    def _warn_same_numbers(self, tasks: TaskSet, positions: NDArray[np.intp]) -> None:
+        """Warn if tasks are predicted as training tasks because both are numbered from 0."""
+        if not (positions >= 0).any() or len(tasks) == len(self.task_labels_):
+            return
         numbered = all(
             labels.dtype.kind in "iu" and np.array_equal(np.sort(labels), np.arange(len(labels)))
             for labels in (tasks.labels, self.task_labels_)
         )
-        if (positions >= 0).any() and len(tasks) != len(self.task_labels_) and numbered:
+        if numbered:
             found = "label 0 also occurs" if len(tasks) == 1 else f"labels 0 to {len(tasks) - 1} also occur"
-            message = f"query: {found} in the training data, so known tasks are predicted. Relabel tasks that are new."
-            warn(message)
-        return positions
+            advice = "so known tasks are predicted. Relabel tasks that are new."
+            warn(f"query: {found} in the training data, {advice}")
 
     def sample(
         self,
@@ -575,6 +580,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         n_draws, rng = check_int("n_draws", n_draws, 1), np.random.default_rng(seed_of(random_state))
         tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
         draws = joint_rows(self, "sample", tasks, observed, calibrated=False).draw(n_draws, rng)
+        self.prior_.warn_far_rows(tasks.X, self._feature_names)
         return draws if (np.diff(order) > 0).all() else draws[:, np.argsort(order)]
 
     def predict_totals(
@@ -633,7 +639,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError(f"predict_totals: {found}; fit with loss='squared'")
         rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
         options = by, weights, statistic == "mean", coverage, n_draws, rng
-        return table_of_totals(rows, order, query, *options)
+        table = table_of_totals(rows, order, query, *options)
+        self.prior_.warn_far_rows(tasks.X, self._feature_names)
+        return table
 
     def _predict_known(
         self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
@@ -773,7 +781,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if not self.prior_.response.is_gaussian:
-            raise ValueError("calibrate_intervals: intervals of counts are those of the model, uncalibrated")
+            raise ValueError("calibrate_intervals: intervals of counts are those of the model; omit the call")
         # Rows are drawn by task position; in this order the result does not depend on the order of the user's tasks.
         tasks = reading.read(self, X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)

@@ -41,7 +41,7 @@ from .task_regressor import TaskRegressor
 #: Attributes of a classifier that are read from its first learner, because they are equal for all classes.
 SHARED = (
     *("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_", "encoding_"),
-    *("task_labels_", "n_tasks_seen_", "side_structure_"),
+    *("task_labels_", "n_tasks_seen_"),
 )
 
 
@@ -316,7 +316,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
 
     def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
-        """Draw whether rows are of ``classes_[1]``, 1 or 0, for two classes; see `EmpiricalBayesLearner.sample`."""
+        """Draw 1 for ``classes_[1]`` and 0 for ``classes_[0]``, for two classes; see `EmpiricalBayesLearner.sample`."""
         return self._of_two_classes("sample").sample(query, self._coded_rows(support, options), **options)
 
     def predict_totals(self, query: Any, support: Any = None, **options: Any) -> Any:

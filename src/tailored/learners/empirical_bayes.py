@@ -63,7 +63,7 @@ class EmpiricalBayesLearner(MetaLearner):
     total error (given support rows plus without) must not be higher than that of the simplest covariance.  More components, and
     atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired standard errors.
     Neither their error given support rows nor their total error may be higher than that of the selected Gaussian.  Effects of
-    side information, shared curves and shared products are proposed by their evidence in all tasks.  Each proposal is accepted
+    side information, shared curves and shared products are proposed if they raise the evidence.  Each proposal is accepted
     as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard errors.  `summary`
     shows the comparison of structures, and the page "Concepts" has the whole rule.
 
@@ -104,10 +104,11 @@ class EmpiricalBayesLearner(MetaLearner):
         whose log likelihoods can be compared between models with different fixed effects.
     time : None, str or int, default=None
         Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
-        ``time``.  It stays a column of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
+        ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
-        is not higher.  Rows are predicted given the residuals of the task's other rows.  Only for numbers in memory without
-        weights, with at most 12 columns.
+        is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
+        formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
+        Only for numbers in memory without weights, with at most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -586,7 +587,7 @@ class EmpiricalBayesLearner(MetaLearner):
         """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
             if checkpoint is not None:
-                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
+                raise ValueError("checkpoint: omit it; statistics of a Dask dataframe stay on its cluster")
             yield DaskSource(scan, seed)
             return
         n_threads = joblib.effective_n_jobs(self.n_jobs)

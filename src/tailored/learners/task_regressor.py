@@ -114,7 +114,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # θ = I and a Lipschitz loss regularise the model strongly.
+        # With θ = I, the default, the model is strongly regularised.
         tags.regressor_tags.poor_score = True
         return tags
 
@@ -273,7 +273,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self._certificate
 
     def _evaluated_at(self) -> TaskSet:
-        """Return the rows that τ(s) and b(s) depend on; after `fit` these are constant, so the task has no rows."""
+        """Return the rows that τ(s) and b(s) depend on; after `fit` both are constant, so the task has no rows."""
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support
@@ -338,7 +338,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return np.stack([found.lower, found.upper], axis=1)
 
     def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
-        """Predict the standard deviation of a new target at each row about ``X @ coef_ + intercept_``.
+        """Predict the standard deviation of a new target at each row, about its predicted mean.
 
         It combines the noise of the task and the uncertainty of its weights, calibrated on the errors of held-out tasks.
         """
@@ -381,7 +381,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError("_posterior: is missing")
         prior = self._prior
         if bool(self.fit_intercept) != prior.fit_intercept:
-            raise ValueError("fit_intercept: is not that of the prior")
+            raise ValueError("fit_intercept: must be that of the prior")
         if len(self._posterior) != 1:
             raise ValueError("_posterior: must be that of one task")
         prior.check_posterior(self._posterior)
@@ -464,7 +464,6 @@ class AdaptedTasks:
         if query.n_features != tasks.n_features:
             raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
         self._prior.scaling.check(query.X, names=self._feature_names)
-        self._prior.warn_far_rows(query.X, self._feature_names)
         positions = positions_of(query.labels, self.labels)
         if (positions < 0).any():
             unknown = native(query.labels)[int(np.argmax(positions < 0))]
@@ -473,6 +472,7 @@ class AdaptedTasks:
         if self._posterior is None or (covariances and not self._posterior.has_covariances):
             self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
         exposure = check_exposure(self._prior, query.exposure, len(query.y))
+        self._prior.warn_far_rows(query.X, self._feature_names)
         rows = query.X, np.repeat(positions, query.sizes)
         return predict(self._prior, self._posterior, *rows, coverage, exposure=exposure)
 

@@ -82,7 +82,7 @@ class Posterior(Record):
         check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
         check_shape("history", self.history, int(self.n_rows.sum()) if len(self.history) else 0, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
-            raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
+            raise ValueError("n_rows, squares: must not be negative")
         check_cone("covariances", self.covariances)
         rows = (int(self.n_rows.sum()), 2 + self.weights.shape[1]) if len(self.history) else (0, 0)
         check_shape("history", self.history, *rows)
@@ -111,7 +111,7 @@ class Prior(Record, ABC):
     response: Response = field(default_factory=Gaussian)  # the distribution of the targets
     clip: tuple[float, float] | None = None  # range to which predictions are clipped
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
-    #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
+    #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None for none.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) training minimum and maximum; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
@@ -167,7 +167,7 @@ class Prior(Record, ABC):
 
     def warn_far_rows(self, X: Matrix, names: Sequence[str] | NDArray[np.object_] | None = None) -> None:
         """Warn if a feature is outside the training range by more than the width of that range."""
-        if self._far_limits is None:
+        if self._far_limits is None or not X.shape[0]:
             return
         low, high = self._far_limits
         if isinstance(X, np.ndarray) and not np.count_nonzero(low > X) and not np.count_nonzero(high < X):
@@ -369,7 +369,7 @@ class Prior(Record, ABC):
 
 
 def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None) -> list[T]:
-    """Return ``work(start, stop)`` of blocks of tasks; the blocks do not depend on the number of threads."""
+    """Return the results of ``work(start, stop)`` for blocks of tasks, which do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
     n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
@@ -410,7 +410,9 @@ def predict_blocks(
     """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response.is_gaussian
-    multiples = multiples_of(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
+    multiples, enough = np.zeros((len(support), 0)), True
+    if calibrated:
+        multiples, enough = multiples_of(prior, support.sizes, coverage)
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
@@ -418,7 +420,10 @@ def predict_blocks(
         exposure = None if query.exposure is None else query.exposure[rows]
         return predict(prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure)
 
-    return Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
+    found = Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
+    if not enough:
+        _warn_uncalibrated(coverage)
+    return found
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
@@ -459,7 +464,10 @@ def predict(
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
     std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
-    multiples = multiples_of(prior, posterior.n_rows, coverage) if multiples is None else multiples
+    if multiples is None:
+        multiples, enough = multiples_of(prior, posterior.n_rows, coverage)
+        if not enough:
+            _warn_uncalibrated(coverage)
     lower, upper, deviation, quantile = multiples[task].T
     prediction = clipped(centre + quantile * std, prior.clip)
     if coverage is None:
@@ -469,21 +477,24 @@ def predict(
     return Predicted(prediction, lower, upper, deviation * std)
 
 
-def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
+def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> tuple[Array, bool]:
     """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard deviations.
 
-    Warn if too few tasks were held out to calibrate the bounds.
+    The second result is whether enough tasks were held out to calibrate the bounds.
     """
     calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
     counts, which = np.unique(sizes, return_inverse=True) if len(sizes) > 1 else (sizes, np.zeros(1, np.intp))
     rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
-    table, calibrated = np.array([row for row, _ in rows]).reshape(-1, 4), all(known for _, known in rows)
-    if coverage is not None and not calibrated:
-        message = f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals. "
-        message += "They follow the model, or extend beyond the largest held-out errors where this is wider."
-        warn(message)
-    return table[which.ravel()]
+    table = np.array([row for row, _ in rows]).reshape(-1, 4)
+    return table[which.ravel()], coverage is None or all(known for _, known in rows)
+
+
+def _warn_uncalibrated(coverage: float | None) -> None:
+    percent = f"{100.0 * (coverage or 0.0):g} %"
+    message = f"coverage: too few tasks were held out to calibrate {percent} intervals. "
+    message += "They follow the model, or extend beyond the largest held-out errors where this is wider."
+    warn(message)
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:

@@ -56,7 +56,7 @@ def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: 
     squares = noise * (n_rows - prior.n_weights + np.trace(influence, axis1=1, axis2=2))
     own = noise_variances(np.maximum(squares, 0.0), n_rows, calibration.noise, calibration.noise_rows)
     # The deviation does not depend on the coverage.
-    return np.asarray(multiples_of(prior, n_rows, 0.01)[:, 2] ** 2 * own / noise)
+    return np.asarray(multiples_of(prior, n_rows, 0.01)[0][:, 2] ** 2 * own / noise)
 
 
 @dataclass(frozen=True)

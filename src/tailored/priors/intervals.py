@@ -60,7 +60,7 @@ class Calibration(Record):
             if not len(scores) or (np.diff(scores) < 0).any():
                 raise ValueError("scores: must be sorted")
             if (weights < 0).any() or not 0.0 < weights.sum() <= 1.0 + 1e-6:
-                raise ValueError("weights: must not be negative, and add up to at most one")
+                raise ValueError("weights: must be non-negative and add up to at most one")
 
     @cached_property
     def _multiples(self) -> dict[Any, tuple[list[float], bool]]:

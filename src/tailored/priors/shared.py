@@ -168,7 +168,7 @@ class SharedEffects(SharedPart):
         return "; ".join(effect.describe(names, side) for effect in self.effects)
 
     def check_columns(self, n_features: int) -> None:
-        """Raise ValueError unless all columns are positions below ``n_features``."""
+        """Raise ValueError if the position of a column or of a side feature is out of range."""
         for effect in self.effects:
             if not all(0 <= j < n_features for j in effect.columns):
                 raise ValueError(f"shared: columns must be positions below {n_features}")
@@ -240,7 +240,7 @@ class OutOfFold(NamedTuple):
         return self.regressor.predict_parts(tasks.X, self.regressor.encode_rows(tasks), folds)
 
     def weighted(self, weights: Array, tasks: TaskSet) -> OutOfFold:
-        """Return the weighted sum of the parts with positive weights, which are also fitted to all tasks."""
+        """Return the weighted sum of the parts with positive weights; these parts are also fitted to all tasks."""
         shared, used = self.regressor, [j for j, weight in enumerate(weights) if weight > 0] or [0]
         folds = tuple(tuple(parts[j] for j in used) for parts in shared.folds)
         parts = tuple(_fitted(part, tasks, shared.encode_rows(tasks)) for part in folds[0])
@@ -275,7 +275,7 @@ def fit_out_of_fold(
 
 
 def default_regressors() -> list[Any]:
-    """Return the regressors of ``common="auto"``: gradient boosting and a random forest, both with small trees.
+    """Return the regressors of ``common="auto"``: gradient boosting with small trees, and a random forest.
 
     They estimate means whatever the loss of the learner is, because their residuals are modelled as Gaussian.  The number of
     trees is fixed, because early stopping on random rows of the same tasks would stop too late.

@@ -33,7 +33,7 @@ RANK_TOLERANCE = 1e-14
 
 def project_psd(matrix: Array) -> Array:
     """Return the positive semidefinite matrix nearest to the symmetric part, in Frobenius norm."""
-    # halves first: the sum of two entries near the largest float would overflow
+    # Entries are halved first, because the sum of two entries near the largest float would overflow.
     matrix = 0.5 * matrix + 0.5 * matrix.T
     try:
         # Most steps of C stay in the cone; a Cholesky factorisation checks this in a tenth of the time of eigh.

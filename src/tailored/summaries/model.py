@@ -132,7 +132,7 @@ class FittedModel:
 
     @cached_property
     def r2_of_side_info(self) -> Array | None:
-        """Fraction of the variance of each coefficient that the side information explains; None if it explains none.
+        """Fraction of the variance of each coefficient that the side information explains; None if it affects none.
 
         The fraction of the intercept is at the feature means.
         """

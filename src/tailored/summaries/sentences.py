@@ -182,7 +182,7 @@ def _quoted(name: object) -> str:
 
 
 def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
-    """Describe the difference of the selected structure, which is the first, to the runner-up."""
+    """Describe the difference between the selected structure, which is the first, and the runner-up."""
     name, runner_up = max(list(compared.items())[1:], key=lambda item: item[1].difference)
     text = f"Selected on held-out tasks among {len(compared)} kinds of structures"
     other = f"the runner-up ({name}; error {format_number(runner_up.error)})"

@@ -357,7 +357,7 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
 
 
 def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
-    """Return name, mean error, and mean and standard error of the difference to this learner, which is first."""
+    """Return name, mean error, and mean and standard error of the difference from this learner, which is first."""
     rows = [(OWN, float(np.nanmean(errors[OWN])), np.nan, np.nan)]
     for name, values in errors.items():
         difference = values - errors[OWN]

@@ -127,7 +127,7 @@ def _side_info(tasks: Tasks) -> Iterator[tuple[str, ...]]:
 def data_notes(
     tasks: Tasks, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
 ) -> list[str]:
-    """Return notes on few tasks and on columns constant overall or, if slopes ``may_vary``, in tasks; ``names`` are those of X."""
+    """Return notes on few tasks, and on columns that are constant in all rows or, if slopes ``may_vary``, within tasks."""
     notes = []
     if len(tasks) == 1:
         notes.append("differences between tasks cannot be estimated from one task")
@@ -175,7 +175,7 @@ def _notes(tasks: Tasks) -> list[str]:
 
 
 def hint_about_target(y: ArrayLike) -> str:
-    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".  Only targets with many zeros have one."""
+    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".  Targets with few zeros get no hint."""
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""

@@ -43,7 +43,7 @@ from .._utils.validation import (
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
-#: Minimum number of missing values for an indicator; with fewer, its coefficient could be anything.
+#: Minimum number of missing values for an indicator; with fewer, its coefficient would be too uncertain.
 LEAST_MISSING = 10
 #: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
@@ -328,7 +328,7 @@ class Encoding(Record):
         imputes: bool = False,
         categorical: Container[str] = (),
     ) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding of a table's features, and their encoded values (n, k); `categorical` may be numbers."""
+        """Return the encoding of a table's features, and their encoded values (n, k); numbers in columns `categorical` are categories."""
         columns, titles = [], {name: f"Feature column {name!r}" for name in names}
         for name, title in titles.items():
             column = ColumnEncoding.of(frame[name], title, is_categorical=name in categorical)
@@ -414,7 +414,7 @@ class Encoding(Record):
 
     @property
     def source_names(self) -> list[str]:
-        """Names of the table columns of the encoded columns, such as "ses" and "sector"; those of the formula, if any."""
+        """Name of the table column of each encoded column, such as "ses" and "sector"; with a formula, names of its columns."""
         if self.formula is not None:
             return self.formula.names
         return [column.name for column in self.features for _ in column.names]

@@ -65,7 +65,7 @@ class SupportSampling:
 
     @property
     def typical(self) -> Share:
-        """A number or fraction of rows in the middle of the range; one half by default."""
+        """A number or fraction of rows in the middle of the range; one half by default, or if its ends are of both kinds."""
         if self.support is None:
             return 0.5
         low, high = self.support
@@ -82,7 +82,7 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return several episodes of every task and repeat; first rows have no repeats."""
+        """Return several episodes of every task; random support rows are drawn ``n_repeats`` times, first rows once."""
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)
@@ -129,7 +129,7 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
 def split_rows(
     tasks: TaskSet, positions: Iterable[int], support: float, key: Sequence[int]
 ) -> tuple[TaskSet, TaskSet]:
-    """Split each task into support and query rows; the draw depends only on `key` and its position in the stream.
+    """Split each task into support and query rows; a draw depends on `key`, the task's size and its position in the stream.
 
     It does not depend on the call that passes the task, so a stream can be divided anywhere.
     """

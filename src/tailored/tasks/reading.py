@@ -501,8 +501,8 @@ def _by_index(series: Column) -> dict[Any, Any]:
 MISSING = ("error", "drop", "impute")
 #: Number of rows that are searched for a second grouping, and number of rows searched first for constant columns.
 GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
-#: Number of rows above which integers look like row numbers, if this fraction of them is different and most integers of their
-#: range occur.  Integers of a wide range, such as incomes, are also different in almost all rows.
+#: Number of rows above which integers look like row numbers, if this fraction of them is distinct and most integers of their
+#: range occur.  Integers of a wide range, such as incomes, are also distinct in almost all rows.
 MANY_ROWS, ALMOST_ALL = 100, 0.9
 #: If at least this many tasks have two or more rows, columns that are constant within every task are side information.
 MIN_TASKS = 10
@@ -584,7 +584,7 @@ class LongTable:
                 encoding, X = self.formula.apply(encoding, X)
         elif self.missing == "impute" and not self.encoding.imputes:
             raise ValueError(
-                "missing: the encoding has no means to impute. Use missing='impute' for the training table."
+                "missing: the encoding has no column means for imputation. Use missing='impute' for the training table."
             )
         else:
             encoding, X = self.encoding, self.encoding.encode_features(data, "frame")
@@ -723,7 +723,7 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
 
 
 def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
-    """Warn about features that look like a second grouping: many values, each with several rows in one task.
+    """Warn about features that look like a second grouping: many values, each of which occurs in one task only.
 
     Each category has an effect, but identifiers within tasks are not predictive for new tasks. Integers are read as numbers,
     so also warn if they are almost row numbers, or if the column has the name of an identifier.

@@ -100,7 +100,7 @@ def segment_sums(values: Array, offsets: NDArray[np.int64]) -> Array:
     return total
 
 
-#: Number of columns whose means determine the order of the tasks.
+#: Maximum number of columns whose means determine the order of the tasks.
 SORTED_COLUMNS = 50
 
 
@@ -313,7 +313,7 @@ class Scaling(Record):
         return bool(np.vdot(flat, flat) <= columns and (y is None or np.vdot(y, y) <= target))
 
     def check(self, X: Any, y: Array | None = None, names: Any = None) -> None:
-        """Raise ValueError for values beyond `LIMIT` times the scale of the training data."""
+        """Raise ValueError for features beyond ``limit``, or targets beyond `LIMIT`, times the scale of the training data."""
         if self.holds(X, y):
             return
         columns, target = self._limits
@@ -387,7 +387,7 @@ class Scaling(Record):
         return float((n_rows - fixed.sum()) * np.log(self.target) + np.log(self.columns[fixed]).sum())
 
     def centred_deviations(self, covariance: Array) -> Array:
-        """Return the same standard deviations (d,), but that of the intercept at the shift of the columns."""
+        """Return standard deviations (d,) like `raw_deviations`, but with the intercept at the shift of the columns."""
         return np.asarray(self.target * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / self.columns)
 
     @cached_property

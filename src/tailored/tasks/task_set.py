@@ -481,7 +481,7 @@ class TaskSet(Fitted):
         copies = self.copies
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
-        # The floors of the copies of a row sum to its frequency n.
+        # A row of frequency n becomes c copies: the integers (n + i) // c, i < c, differ by at most one and sum to n.
         parts = (n[index] + np.arange(len(index)) - first[index]) // copies
         values["frequency_weight"] = np.where(copies > 1, parts, n[index])
         return self.replace(**values, offsets=first[self.offsets])
@@ -800,7 +800,7 @@ def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tu
     if encoding is None:
         encoding, values = Encoding.of(frame, frame.columns, None, None)
     else:
-        # Targets are not columns of X, and so not class positions.
+        # X has no targets, so the classes are not needed.
         encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
     return check_features(values, min_rows), encoding
 
@@ -854,7 +854,7 @@ def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
-    """Return numbers of tasks for `split`; the sums of the first fractions are rounded, half a task upwards."""
+    """Return numbers of tasks for `split`; cumulative sums of fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
         raise ValueError(f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}.")

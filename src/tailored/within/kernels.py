@@ -575,7 +575,7 @@ def _exact_tasks(
         # Copies have the same Numba type as all other matrices, so that each function is compiled once.
         rows = X[first:stop].copy()
         theta = thetas[t if thetas.shape[0] > 1 else 0].copy()
-        # This depends only on the shape of the task, so that its result does not depend on the other tasks.
+        # The choice depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
         if not by_gram and (shared.shape[0] == 0 or thetas.shape[0] > 1):
             shared, order = _semidefinite_root(theta)

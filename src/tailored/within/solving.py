@@ -67,7 +67,7 @@ class WithinSolution(NamedTuple):
 def solve(
     X: Floats, y: Floats, theta: Floats, loss: Loss, *, inner: str = "exact", label: Any = None, **more: Any
 ) -> WithinSolution:
-    """Solve one task with rows X (n, d) and theta (d, d).  Messages name it ``label``; ``more`` is passed to `solve_many`."""
+    """Solve one task with rows X (n, d) and theta (d, d).  Messages contain its ``label``; ``more`` is for `solve_many`."""
     labels = None if label is None else [label]
     starts = np.array((0, len(X)))
     solution = solve_many(X, y, starts, theta, loss, inner=inner, labels=labels, warn=False, **more)
@@ -163,12 +163,12 @@ def _name(labels: Sequence[Any] | NDArray[Any] | None, t: int) -> str:
 
 
 def _rounding(loss: Loss, targets: Floats) -> float:
-    """Return the gap that rounding errors can cause: if the prior mean predicts the targets exactly, P(0) is one itself."""
+    """Return the gap that rounding can cause; P(0) itself is a rounding error if the prior mean predicts the targets exactly."""
     return ROUNDING * float(np.mean(loss.value(np.zeros(len(targets)), targets)))
 
 
 def _warn_about(failed: NDArray[Any], gaps: Floats, n_tasks: int, inner: str) -> None:
-    """Warn that the tasks with the labels ``failed`` were not solved."""
+    """Warn that the tasks with the labels ``failed`` were not solved accurately."""
     tasks = f"In {len(failed)} of {n_tasks} tasks ({name_some(failed, 5)}) the {inner} within-task algorithm"
     message = f"{tasks} {_FAILURE[inner]} Largest gap: {gaps.max():.3g}."
     warnings.warn(message, ConvergenceWarning, stacklevel=3)
