@@ -93,7 +93,9 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
         if column in columns[:i]:
             raise ValueError(f"{name} names the column {column!r} twice.")
         if column in taken:
-            raise ValueError(f"{name} names the column {column!r}, which is the task's label or the target.")
+            raise ValueError(
+                f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure."
+            )
     return columns
 
 
