@@ -478,7 +478,7 @@ class EmpiricalBayesLearner(MetaLearner):
         if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
             advice = "For classes, use EmpiricalBayesClassifier; for counts, loss='poisson' or 'negative_binomial'."
             raise ValueError(f"loss: {self.loss!r} is not supported here. {advice}")
-        if isinstance(self.loss, str) and self.loss not in LOSSES:
+        if not isinstance(self.loss, Loss) and self.loss not in [*LOSSES]:
             names = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
             self.loss_ = RESPONSES[check_choice("loss", self.loss, [*names, *COUNTS])]()
         else:
