@@ -189,3 +189,20 @@ def test_side_information_that_shifts_some_coefficients_is_not_said_to_shift_all
     assert "that shift some or all coefficients: age, sex." in _describe_side(model, learner)
     prior.mixture.side[0, 1] = 1.0
     assert "that shift all coefficients: age, sex." in _describe_side(model, learner)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "formula", "is_reported"), [(1, "1", True), (2, "1", False), (2, "t", True), (3, "t", False)]
+)
+def test_random_effects_without_replicates_are_reported(n_rows, formula, is_reported):
+    """lme4 raises an error if there are as many random effects as rows: the noise variance is then not identified."""
+    rng, n_tasks = np.random.default_rng(0), 20
+    group, t = np.repeat(np.arange(n_tasks), n_rows), np.tile(np.arange(n_rows), n_tasks)
+    table = pd.DataFrame({"a": group // 4, "b": group % 4, "t": t})
+    table["y"] = rng.normal(size=n_tasks)[group] + 0.5 * t * rng.normal(size=n_tasks)[group]
+    table["y"] += 0.5 * rng.normal(size=len(t))
+    learner = EmpiricalBayesLearner().fit(TaskSet.from_formula(f"y ~ t + ({formula} | a:b)", table))
+    shown = learner.summary()
+    assert shown.title.startswith(f"EmpiricalBayesLearner: {n_tasks} tasks (a:b), ")
+    assert any("hardly be told apart from noise" in text for text in shown.text) == is_reported
+    assert "mixed model" not in shown.to_frame("errors")["method"].tolist()  # it is this learner
