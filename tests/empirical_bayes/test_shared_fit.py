@@ -12,6 +12,7 @@ from scipy.linalg import block_diag
 import tailored
 from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.baselines import RidgePerTask
+from tailored.displays.base import effects_of
 from tailored.empirical_bayes import learn, shared_fit
 from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.feature_maps.side_features import Curve
@@ -88,6 +89,12 @@ def test_effects_are_found(fitted):
     text = " ".join(str(fitted.summary()).split())
     assert "a curve of x" in text
     assert "25 values of item (std " in text
+    # An effect of a value is not a coefficient, but figures keep the positions of the columns.
+    support = TaskSet.from_frame(support.drop(columns="f"), encoding=fitted.encoding_, **ROLES)
+    coefficients = fitted.effects(support)
+    assert coefficients["column"].unique().tolist() == ["x", "(intercept)"]
+    drawn = effects_of(fitted, support)[0]
+    np.testing.assert_array_equal(drawn[:, [0, 2]].ravel(), coefficients["effect"])
     # The table has the differences between predictions of rows that differ in their item alone.
     effects = fitted.summary().to_frame("levels")
     assert effects["column"].unique().tolist() == ["item"]

@@ -200,6 +200,7 @@ def test_constant_columns_of_arrays_are_those_of_fit():
         (1, {}, "fit: differences between tasks cannot be estimated from one task"),
         (2, {}, "fit: differences between tasks are estimated from two tasks only"),
         (8, {"one": 3.0}, "fit: constant in all rows, so without effect if there is an intercept: one"),
+        (8, {"fine": lambda f: 1e-100 * f["x"]}, "fit: below 1e-70 in all rows, so left out unless .*: fine"),
         (
             8,
             {"size": lambda f: f["g"] * 2.0},

@@ -216,3 +216,20 @@ def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_
     caption = errors_table(model, learner, SupportSampling()).caption
     assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
     assert f"mixed model: full random-effect covariance{same}" in caption
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "formula", "is_reported"), [(1, "1", True), (2, "1", False), (2, "t", True), (3, "t", False)]
+)
+def test_random_effects_without_replicates_are_reported(n_rows, formula, is_reported):
+    """lme4 raises an error if there are as many random effects as rows: the noise variance is then not identified."""
+    rng, n_tasks = np.random.default_rng(0), 20
+    group, t = np.repeat(np.arange(n_tasks), n_rows), np.tile(np.arange(n_rows), n_tasks)
+    table = pd.DataFrame({"a": group // 4, "b": group % 4, "t": t})
+    table["y"] = rng.normal(size=n_tasks)[group] + 0.5 * t * rng.normal(size=n_tasks)[group]
+    table["y"] += 0.5 * rng.normal(size=len(t))
+    learner = EmpiricalBayesLearner().fit(TaskSet.from_formula(f"y ~ t + ({formula} | a:b)", table))
+    shown = learner.summary()
+    assert shown.title.startswith(f"EmpiricalBayesLearner: {n_tasks} tasks (a:b), ")
+    assert any("hardly be told apart from noise" in text for text in shown.text) == is_reported
+    assert "mixed model" not in shown.to_frame("errors")["method"].tolist()  # it is this learner

@@ -215,7 +215,8 @@ def test_unknown_categories_are_replaced_by_means(fitted, frame):
 def test_roles_of_other_columns(frame):
     some = frame.assign(w=1.5).replace({"Days": {3: np.nan}})
     with pytest.raises(
-        ValueError, match=rf"\({N_GROUPS} such rows in all\). Drop those rows, for example with TaskSet"
+        ValueError,
+        match=rf"\({N_GROUPS} such rows in all\). Drop those rows, for example with TaskSet.from_formula",
     ):
         TaskSet.from_formula("Reaction ~ Days + I(Days**2) + (1 | Subject)", some)
     tasks = TaskSet.from_formula(

@@ -110,6 +110,10 @@ def test_frame_errors(rng, kind):
 
     with pytest.raises(ValueError, match=r"task must be one of 'user'.*got 'usr'. Did you mean 'user'\?"):
         build(task="usr")
+    with pytest.raises(
+        ValueError, match=r"task: 'user' is in the index of the frame. Call frame.reset_index"
+    ):
+        TaskSet.from_frame(pd.DataFrame(data).set_index("user"), task="user", target="rating")
     with pytest.raises(ValueError, match="target must be one of"):
         build(target="score")
     with pytest.raises(ValueError, match=r"features must be one of .* got 'pric'"):

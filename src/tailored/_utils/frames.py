@@ -89,6 +89,7 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
         if not isinstance(column, str):
             advice = "Rename the columns, for example with frame.columns.astype(str)."
             raise TypeError(f"{name}: column names must be strings; got {column!r}. {advice}")
+        _refuse_index(frame, name, column)
         check_choice(name, column, frame.columns)
         if column in columns[:i]:
             raise ValueError(f"{name} names the column {column!r} twice.")
@@ -97,6 +98,13 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
                 f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure."
             )
     return columns
+
+
+def _refuse_index(frame: Frame, name: str, column: str) -> None:
+    """Raise ValueError if a name is not that of a column, but that of the index of a pandas frame."""
+    index = nw.maybe_get_index(frame) if isinstance(frame, nw.DataFrame) else None
+    if column not in frame.columns and index is not None and column in index.names:
+        raise ValueError(f"{name}: {column!r} is in the index of the frame. Call frame.reset_index() first.")
 
 
 def list_names(name: str, columns: object) -> list[str]:
@@ -112,6 +120,7 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
     """Raise ValueError if a frame lacks some of the columns."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
+        _refuse_index(frame, name, missing[0])
         found = name_some(frame.columns, 12) or "no columns"
         raise ValueError(f"{name}: the frame has no column {name_some(missing)}; it has {found}.")
 

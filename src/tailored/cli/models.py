@@ -95,7 +95,8 @@ _SUPPORT = (
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _TOTAL_BY = (
-    "Write a row for each value of this column of DATA, with the total of the target and its interval."
+    "Write a row for each value of this column of DATA, with the total of the target and its interval. "
+    "All rows must be complete: --missing drop is refused."
 )
 _WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. people; with --total-by."
 _MEAN = "Write means instead of totals; with --total-by."

@@ -117,10 +117,16 @@ def names_of(learner: Any) -> list[str]:
 
 
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, ...]:
-    """Return the coefficients of tasks, the bounds of their intervals, and their prior means, (T, d) each."""
+    """Return the coefficients of tasks, the bounds of their intervals, and their prior means, (T, d) each.
+
+    They are zero for categorical columns without a coefficient.
+    """
+    model = FittedModel.of(learner)
+    out = np.zeros((4, len(tasks), len(model.columns)))
     table = learner.effects(tasks, coverage=coverage)
     columns = [np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper", "prior")]
-    return tuple(np.reshape(columns, (4, -1, len(names_of(learner)))))
+    out[:, :, model.coefficients] = np.reshape(columns, (4, len(tasks), -1))
+    return tuple(out)
 
 
 def fixed_effects(learner: Any) -> Array | None:

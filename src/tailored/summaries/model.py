@@ -79,6 +79,11 @@ class FittedModel:
         return [] if self.prior.shared is None else [one.column for one in self.prior.shared.levels]
 
     @property
+    def coefficients(self) -> NDArray[np.intp]:
+        """Positions of the columns that have a coefficient."""
+        return np.setdiff1d(np.arange(len(self.columns)), self.categories)
+
+    @property
     def has_curves(self) -> bool:
         """Whether all tasks share curves or products of columns."""
         return self.prior.shared is not None and len(self.categories) < len(self.prior.shared.effects)
@@ -207,14 +212,14 @@ def errors_of_means(learner: Any, tasks: TaskSet) -> Array | None:
 
 def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
     """Return a table of the coefficients of each task after adapting to its rows; see `MetaLearner.effects`."""
-    training, names = getattr(learner, "training_summary_", None), coefficient_names(learner)
-    mean = None if training is None else training.mean
-    found = task_effects(learner.prior_, tasks, mean, learner.n_jobs)
-    weights, std, prior = (values.ravel() for values in found)
+    model = FittedModel.of(learner)
+    mean = None if model.training is None else model.training.mean
+    found, at = task_effects(learner.prior_, tasks, mean, learner.n_jobs), model.coefficients
+    weights, std, prior = (values[:, at].ravel() for values in found)
     half_width = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * std
     columns = {
-        "task": np.repeat(tasks.labels, len(names)),
-        "column": np.tile(np.array(names, dtype=object), len(tasks)),
+        "task": np.repeat(tasks.labels, len(at)),
+        "column": np.tile(np.array(model.columns, dtype=object)[at], len(tasks)),
         "effect": weights,
         "std": std,
         "lower": weights - half_width,

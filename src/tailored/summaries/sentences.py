@@ -44,6 +44,12 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
             how, what = "REML", "restricted log likelihood"
         given = " given the correlation of the noise" * isinstance(prior.response, SerialGaussian)
         yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
+    if training is not None and prior.response.is_gaussian and learner.structure_["kind"] == "mixed model":
+        # With one row per task, noise and random intercept are the same.  For given effects, the limit is that of lme4.
+        n_effects = training.n_tasks * min(len(model.varying), 1 if len(training.compared) > 1 else np.inf)
+        if training.n_rows <= n_effects:
+            counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"
+            yield f"Random effects can hardly be told apart from noise: {counts}. Their std is not reliable."
     if isinstance(prior.response, SerialGaussian):
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"

@@ -15,6 +15,7 @@ from .._utils.validation import check_choice
 from ..empirical_bayes.training_summary import TrainingSummary
 from ..losses import error_name
 from ..representation.conditioning import RANK_TOLERANCE, Given
+from ..tasks.encoding import as_columns
 from ..tasks.episodes import SupportSampling
 from .model import FittedModel
 from .sentences import sentences
@@ -89,7 +90,7 @@ def _data(learner: Any, training: TrainingSummary | None) -> str:
     columns, parts = learner.columns_in_, []
     if training is not None:
         parts = [plural(training.n_tasks, "task"), plural(training.n_rows, "row")]
-        parts[0] += f" ({columns['task']})" if columns["task"] is not None else ""
+        parts[0] += f" ({':'.join(as_columns(columns['task']))})" if columns["task"] is not None else ""
         parts[1] += f" of {columns['target']}" if columns["target"] is not None else ""
     return ", ".join([*parts, plural(learner.n_features_in_, "feature")])
 

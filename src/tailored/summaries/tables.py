@@ -62,7 +62,7 @@ def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) ->
 
 def _shown(model: FittedModel) -> NDArray[np.intp]:
     """Return the positions of the coefficients in tables."""
-    return np.setdiff1d(np.arange(len(model.columns)), [*model.categories, *model.constant])
+    return np.setdiff1d(model.coefficients, model.constant)
 
 
 def _order(model: FittedModel) -> list[int] | None:

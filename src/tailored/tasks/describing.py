@@ -21,6 +21,8 @@ MAX_LISTED = 40
 MANY_ZEROS = 0.1
 #: Number of rows that are searched first for columns that vary within tasks.
 FIRST_ROWS = 1_000
+#: A column whose values are all smaller is left out of the model.
+LEAST_SCALE = 1e-70
 
 _HEADER = ("column", "role", "kind", "read as")
 
@@ -127,7 +129,7 @@ def _side_info(tasks: Tasks) -> Iterator[tuple[str, ...]]:
 def data_notes(
     tasks: Tasks, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
 ) -> list[str]:
-    """Return notes on few tasks, and on columns that are constant in all rows or, if slopes ``may_vary``, within tasks."""
+    """Return notes on few tasks and on columns: tiny or constant in all rows or, if slopes ``may_vary``, within tasks."""
     notes = []
     if len(tasks) == 1:
         notes.append("differences between tasks cannot be estimated from one task")
@@ -146,6 +148,12 @@ def data_notes(
         if constant:
             found = "constant in all rows, so without effect if there is an intercept"
             notes.append(f"{found}: {list_some(titles[j] for j in constant)}")
+        # Most columns are larger in the first rows.
+        small = np.flatnonzero((np.abs(X[first]) < LEAST_SCALE).all(axis=0))
+        tiny = [j for j in small if j not in constant and (np.abs(X[:, j]) < LEAST_SCALE).all()]
+        if tiny:
+            found = f"below {LEAST_SCALE:g} in all rows, so left out unless multiplied by a constant"
+            notes.append(f"{found}: {list_some(titles[j] for j in tiny)}")
         read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
         parts = () if encoding is None else encoding.task_columns
         chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_real, check_shape
+from .describing import LEAST_SCALE
 from .task_set import TaskSet
 
 Array = NDArray[np.float64]
@@ -196,9 +197,9 @@ def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
 LIMIT = 1e15
 #: The same limit for features in models of classes and counts, whose linear predictor is an exponent.
 RESPONSE_LIMIT = 1e4
-#: Columns with a root mean square below the first limit are not scaled, and above the second they are an error,
-#: because ratios of two scales and their squares must be finite.
-LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
+#: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not scaled, because ratios of two
+#: scales and their squares must be finite.
+MAX_SCALE = 1e70
 
 
 @dataclass(frozen=True)

@@ -86,11 +86,6 @@ class Task(_Fields):
     side_names: list[str] | None = None
 
 
-DROP_ADVICE = "Drop those rows, for example with TaskSet.from_frame(..., missing='drop')."
-#: A missing target cannot be imputed.
-IMPUTE_ADVICE = f"{DROP_ADVICE} To impute them, fit with TaskSet.from_frame(..., missing='impute')."
-
-
 class TaskSet(Fitted):
     """Many small tasks, in the order in which their labels first appear.
 
@@ -363,9 +358,12 @@ class TaskSet(Fitted):
             check_finite(y, "y", where)
         else:
             target = None if encoding.target is None else [encoding.target]
-            advice = IMPUTE_ADVICE if encoding.formula is None else DROP_ADVICE
-            check_finite(X, "X", where, encoding.source_names, advice)
-            check_finite(y if target is None else y[:, None], "y", where, target, DROP_ADVICE)
+            reader = "from_frame" if encoding.formula is None else "from_formula"
+            drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
+            advice = f"Drop those rows, for example with {drop}."
+            imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
+            check_finite(X, "X", where, encoding.source_names, advice + imputing)
+            check_finite(y if target is None else y[:, None], "y", where, target, advice)
         order = np.argsort(codes, kind="stable")
         if (frequency := row_values.get("frequency_weight")) is not None:
             order = order[frequency[order] > 0]
