@@ -107,7 +107,9 @@ def test_two_tasks_are_no_reason_to_warn():
 
 def test_a_level_without_an_intercept_is_said():
     tasks = tasks_of(np.zeros((14, 2)), 6, 1.0, 0, level=50.0)
-    with pytest.warns(UnhelpfulWarning, match="worse than by the task mean; check .* whether fit_intercept"):
+    with pytest.warns(
+        UnhelpfulWarning, match="worse than by the task mean; check .* should have an intercept"
+    ):
         EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
 
 
