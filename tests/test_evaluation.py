@@ -84,6 +84,9 @@ def test_with_few_tasks_each_task_is_a_fold():
         ValueError, match=r"0 of 3 tasks .* Use more tasks, or smaller numbers in `supports`."
     ):
         evaluate(tasks, {"mean": TaskMean()}, supports=[9])
+    for methods in (TaskMean(), {"mean": 3}):
+        with pytest.raises(TypeError, match="methods: expected a dict of names and learners"):
+            evaluate(tasks, methods)
 
 
 def test_predictions_of_single_rows():

@@ -246,10 +246,11 @@ def test_names_that_do_not_exist():
         ("epsilon_insensitive", {"epsilon": np.inf}, "epsilon"),
         ("huber", {"delta": 0.0}, "delta"),
         ("huber", {"delta": np.inf}, "delta"),
+        ("huber", {"delta": "1"}, "delta"),
     ],
 )
 def test_parameters_out_of_range(name, parameters, argument):
-    with pytest.raises(ValueError, match=f"{argument} must be"):
+    with pytest.raises((TypeError, ValueError), match=f"{argument} must be"):
         LOSSES[name](**parameters)
 
 

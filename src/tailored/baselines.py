@@ -462,7 +462,7 @@ class Constant(PooledRegression):
 
 
 class RegressionPerTask(PooledRegression):
-    """Logistic or Poisson regression on the support rows of each task alone.
+    """Logistic or Poisson regression on the support rows of each task, with a pseudo-row at the training mean.
 
     The pseudo-row shrinks predictions for a task with few rows, or with one class, towards the training frequencies or
     mean.

@@ -237,6 +237,12 @@ def evaluate(
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
+    if not isinstance(methods, Mapping | None) or not all(
+        hasattr(m, "fit") for m in (methods or {}).values()
+    ):
+        raise TypeError(
+            "methods: expected a dict of names and learners, such as {'mine': EmpiricalBayesLearner()}"
+        )
     n_folds = check_int("n_folds", n_folds, minimum=2)
     random_state = check_int("random_state", random_state, 0)
     check_choice("order", order, ORDERS)

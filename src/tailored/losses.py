@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ._utils.records import Stored
-from ._utils.validation import check_choice, name_some
+from ._utils.validation import check_choice, check_fraction, check_nonnegative, check_positive, name_some
 
 Floats = NDArray[np.float64]
 __all__ = [
@@ -143,8 +143,7 @@ class Pinball(BoxLoss):
     piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.quantile < 1.0:
-            raise ValueError(f"quantile must be strictly between 0 and 1, got {self.quantile!r}.")
+        check_fraction("quantile", self.quantile)
 
     def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         return -self.quantile, 1.0 - self.quantile
@@ -159,8 +158,7 @@ class EpsilonInsensitive(BoxLoss):
     piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.epsilon < np.inf:
-            raise ValueError(f"epsilon must be a finite number of at least 0, got {self.epsilon!r}.")
+        check_nonnegative("epsilon", self.epsilon)
 
     def dual_box(self, y: ArrayLike) -> DualBox:
         return super().dual_box(y)._replace(kink=float(self.epsilon))
@@ -174,8 +172,7 @@ class Huber(BoxLoss):
     name: ClassVar[str] = "huber"
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.delta < np.inf:
-            raise ValueError(f"delta must be a finite number above 0, got {self.delta!r}.")
+        check_positive("delta", self.delta)
 
     def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         return -self.delta, self.delta

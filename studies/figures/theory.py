@@ -23,7 +23,7 @@ def draw_study(study: Any) -> Any:
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         n_columns = 2 if len(ax.get_legend_handles_labels()[0]) > 4 else 1
-        ax.legend(loc="upper right", frameon=False, fontsize=8, ncols=n_columns)
+        ax.legend(frameon=False, fontsize=8, ncols=n_columns)
     return figure
 
 

@@ -436,9 +436,7 @@ def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
     run("fit", folder / "pupils.parquet", *ROLES, "-o", folder / "a", "--jobs", 1)
     np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-9)
     checkpoint = ("--checkpoint", folder / "kept")
-    assert (
-        "--checkpoint: only a file" in run("fit", folder / "pupils.csv", *ROLES, *checkpoint, code=2).stderr
-    )
+    assert "--checkpoint: only files" in run("fit", folder / "pupils.csv", *ROLES, *checkpoint, code=2).stderr
     monkeypatch.setattr(tables, "LARGE", 10)
     for name, options in (("pupils.csv", ()), ("pupils.parquet", checkpoint), ("pupils.parquet", checkpoint)):
         run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1, *options)

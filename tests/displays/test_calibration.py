@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 
-from tailored import EmpiricalBayesClassifier, TaskSet
+from tailored import EmpiricalBayesClassifier, IndependentLearner, TaskSet
 from tailored.displays import CalibrationDisplay
 from tailored.evaluation import evaluate
 
@@ -48,6 +48,8 @@ def test_targets_must_be_binary(y, p):
         ValueError, match="y_true, y_prob: expected targets 0 and 1, and a probability for each"
     ):
         CalibrationDisplay.from_predictions(y, p)
+    with pytest.raises(TypeError, match="learner: expected a classifier, got IndependentLearner"):
+        CalibrationDisplay.from_estimator(IndependentLearner(), None)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

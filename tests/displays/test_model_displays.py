@@ -150,6 +150,8 @@ def test_shrinkage_from_own_to_tailored_fits(schools):
     np.testing.assert_array_equal(found.tailored[:, 0], frame[frame["column"] == "x0"]["effect"])
     # Shrinkage reduces the spread of the coefficients.
     assert (found.tailored.std(axis=0) < found.own.std(axis=0)).all()
+    with pytest.raises(ValueError, match="columns: there is no column 'zz'"):
+        ShrinkageDisplay.from_estimator(learner, tasks, "zz")
     with pytest.raises(ValueError, match="columns: expected two columns, got 3"):
         ShrinkageDisplay.from_estimator(learner, tasks, [0, 1, 2])
 

@@ -165,6 +165,8 @@ def test_angle_map_takes_the_scale_from_the_training_targets():
     assert AngleMap(low=0.0, high=9.0).fit(tasks).scale == (0.0, 9.0)
     with pytest.raises(ValueError, match="not fitted"):
         AngleMap(low=0.0).transform(tasks)
+    with pytest.raises(ValueError, match=r"low must be at most high; got 5.0 and 1.0"):
+        AngleMap(low=5.0, high=1.0).fit(tasks)
 
 
 def test_side_vector_encodes_categories():
@@ -258,4 +260,6 @@ def test_messages(tasks):
         ValueError, match=r"length 1, as for the first task; for task 1 it returned shape \(2,\)"
     ):
         CallableMap(lambda task: [1.0] * (1 + task.label)).transform(tasks)
+    with pytest.raises(ValueError, match="the function must return numbers; for task 0 it returned 'a'"):
+        CallableMap(lambda task: "a").transform(tasks)
     assert set(FEATURE_MAPS) == {"mean", "ridge", "angle", "vector"}

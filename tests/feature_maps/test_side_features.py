@@ -52,6 +52,19 @@ def test_a_number_with_few_values_is_not_curved(values, curved):
     assert (Curve.fit(values, 0) is not None) == curved
 
 
+@pytest.mark.parametrize("n_values", [3, 4, 7, 30])
+def test_the_smoothest_function_is_nearly_linear(n_values):
+    """With fewer values than splines too: otherwise a shared curve has a slope, and the fixed effect compensates it."""
+    x = np.repeat(np.arange(float(n_values)), 5)
+    curve = Curve.fit(x, 0, least_values=3)
+    features = curve(x[:, None])
+    functions = (features - features.mean(axis=0)) @ curve.smooth_basis(features - features.mean(axis=0))
+    assert functions.shape[1] == min(n_values - 1, curve.n_features)
+    slopes = np.corrcoef(x, functions, rowvar=False)[0, 1:]
+    assert abs(slopes[0]) > 0.97
+    assert np.abs(slopes[1:]).max() < 0.2
+
+
 @pytest.fixture
 def tasks():
     """Side information of a number, a word and a flag."""

@@ -106,6 +106,8 @@ def test_more_tasks_than_a_sample_are_fitted_together(monkeypatch):
     assert sampled.training_summary_.n_tasks == 90
     # The sources of a scan do not keep all rows.
     table = pyarrow.table({"g": np.repeat(tasks.labels, 5), "y": tasks.y, "x": tasks.X[:, 0]})
+    uneven = EmpiricalBayesLearner(varying=[]).fit(scan(table.slice(3), task="g", target="y"))
+    assert uneven.training_summary_.n_rows == 447
     with pytest.warns(UserWarning, match="X: the poisson loss was fitted to a random sample of 45 tasks"):
         scanned = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(scan(table, task="g", target="y"))
     few = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(

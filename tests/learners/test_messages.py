@@ -24,7 +24,7 @@ from tailored.solvers import ProjectedSGD
 
 #: Those of `EmpiricalBayesLearner`, which takes no logistic or hinge loss.
 LOSS_NAMES = "^loss must be one of 'absolute', 'pinball', 'epsilon_insensitive', 'huber', 'squared', "
-LOSS_NAMES += "'poisson', 'negative_binomial'; got 'mse'"
+LOSS_NAMES += "'poisson', 'negative_binomial'; got "
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -37,6 +37,9 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
         ({"inner": "exakt"}, "inner.*exact"),
         ({"solver": ProjectedSGD(-1.0)}, "^step must be"),
         ({"solver": ProjectedSGD("best")}, "^step must be.*search"),
+        ({"solver": ProjectedSGD(step_sizes=0.1)}, "^step_sizes: expected a list"),
+        ({"fit_intercept": "no"}, "^fit_intercept must be True or False; got 'no'"),
+        ({"clip": "max"}, r"^clip must be None, 'train' or a pair \(low, high\); got 'max'"),
         ({"rank": 0}, "rank"),
         ({"bias": "some"}, "bias.*shared"),
         ({"feature_map": "vector"}, "side_info"),
@@ -46,8 +49,8 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
     ],
 )
 def test_errors_name_the_setting(settings, message, clusters):
-    with pytest.raises(ValueError, match=message):
-        ConditionalLearner(**settings, fit_intercept=False).fit(clusters)
+    with pytest.raises((TypeError, ValueError), match=message):
+        ConditionalLearner(**{"fit_intercept": False, **settings}).fit(clusters)
     if settings.get("bias"):
         with pytest.raises(ValueError, match="bias"):
             UnconditionalLearner(bias="conditional", fit_intercept=False).fit(clusters)
@@ -170,7 +173,8 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).predict(X, g > 1), "^labels: they are booleans here and"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=list("abcd") * 10).predict(X, g), "^labels: they are numbers here"),
         (lambda X, y, g: TaskSet(X, y, g, sample_weight=1e16 + y), r"^sample_weight: row 0 has 1e\+16; all must be positive"),
-        (lambda X, y, g: EmpiricalBayesLearner(loss="mse").fit(X, y, groups=g), LOSS_NAMES),
+        (lambda X, y, g: EmpiricalBayesLearner(loss="mse").fit(X, y, groups=g), LOSS_NAMES + "'mse'"),
+        (lambda X, y, g: EmpiricalBayesLearner(loss=None).fit(X, y, groups=g), LOSS_NAMES + "None"),
         (lambda X, y, g: EmpiricalBayesLearner(loss="binomial").fit(X, y, groups=g), "^loss: 'binomial' .* EmpiricalBayesClassifier; for counts"),
         (lambda X, y, g: TaskSet.from_tasks(5), "^tasks: expected a list"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).save(None), "^path: None cannot be written"),

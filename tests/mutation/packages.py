@@ -37,6 +37,8 @@ PACKAGES = {
         (
             "tests/gaussian",
             "tests/priors",
+            "tests/empirical_bayes/test_atoms.py",
+            "tests/empirical_bayes/test_streaming.py",
             "tests/learners/test_weights.py",
             "tests/learners/test_learning_responses.py",
         ),

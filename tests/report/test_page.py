@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
-from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.baselines import Constant
 from tailored.displays import CalibrationDisplay
 from tailored.evaluation import evaluate, usual_methods
@@ -90,6 +91,15 @@ def test_page_is_well_formed_and_self_contained(page):
     assert not re.search(r"https?://", text)
     assert "<b>&'" not in text
     assert "nan" not in re.sub(r"base64,[^\"]*", "", text).lower()
+
+
+def test_errors_come_before_the_evaluation(tasks, learner, tmp_path):
+    with pytest.raises(NotFittedError):
+        write_report(EmpiricalBayesLearner(), tasks, tmp_path / "a.html")
+    with pytest.raises(TypeError, match="learner: IndependentLearner has no report"):
+        write_report(IndependentLearner().fit(tasks), tasks, tmp_path / "a.html")
+    with pytest.raises(FileNotFoundError, match=r"the folder .* does not exist"):
+        write_report(learner, None, tmp_path / "none" / "a.html")
 
 
 def test_figures_are_valid_svg_without_external_resources(page):

@@ -189,6 +189,17 @@ def test_features_that_are_all_zero_leave_H_and_B_where_they_are():
     assert np.abs(trajectory.bias.constant).max() > 1e-3
 
 
+def test_if_the_trace_term_dominates_H_is_exactly_zero():
+    """2L²XᵀX/n² ⪰ uuᵀ/2 if 4L² ≥ n: every gradient is positive semidefinite, so H is projected to zero."""
+    loss, _, _ = LOSSES["absolute"]
+    _, _, batch = random_stream(np.random.default_rng(9), 10, 3, 4)
+    trajectory = start(StepSizes(0.2, 50.0, 0.0), np.eye(3), 4)
+    trajectory.advance(batch, Surrogate(loss, 100.0, inner="online"))
+    average = trajectory.average()
+    assert not average.depends_on_task
+    assert not average.dense_H().any()
+
+
 @pytest.mark.parametrize("rank", [None, 3])
 def test_sparse_tasks_are_the_dense_run(rank):
     loss, _, L = LOSSES["absolute"]

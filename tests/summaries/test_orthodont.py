@@ -156,6 +156,8 @@ def test_rows_that_were_not_observed_are_dropped():
     kept = TaskSet.from_frame(FRAME.assign(n=n)[n > 0], frequency_weight="n", side_columns=["sex"], **ROLES)
     for name in ("X", "y", "offsets", "frequency_weight"):
         np.testing.assert_array_equal(getattr(tasks, name), getattr(kept, name))
+    assert f"dropped: {(n == 0).sum()} rows with frequency_weight 0" in str(tasks.describe())
+    assert "dropped: nothing" in str(kept.describe())
     empty = TaskSet(FRAME[["age"]], FRAME["distance"], CHILD, frequency_weight=(CHILD != 3) * 2)
     assert empty.sizes[3] == 0
     assert empty.sizes.sum() == 104

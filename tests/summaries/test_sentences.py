@@ -1,5 +1,6 @@
 """Sentences of a summary: the structure, its selection with the table of it, and the formula of lme4."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes.training_summary import ComparedStructure
+from tailored.gaussian.serial import SerialGaussian
 from tailored.summaries.model import FittedModel
 from tailored.summaries.sentences import _describe_side, describe_selection, describe_structure, lme4_formula
+from tailored.summaries.tables import errors_table
+from tailored.tasks.episodes import SupportSampling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 pd = pytest.importorskip("pandas")
@@ -69,7 +73,8 @@ def test_summary_names_the_runner_up_and_its_error(learner):
         ("mixture of 2", 0.2, "the gain is below two standard errors"),
         ("mixture of 2", np.nan, "the gain is below two standard errors"),  # one held-out task
         ("mixture of 2", 0.1, "of its errors"),
-        ("uncorrelated", 0.2, "of its errors"),  # no gain is too small for a covariance of one Gaussian
+        # No gain is too small for a covariance of one Gaussian, and only its total error matters.
+        ("uncorrelated", 0.2, "of its total error (given support rows plus without)"),
     ],
 )
 def test_a_rejected_structure_with_a_higher_density_is_explained(name, std_error, reason):
@@ -189,6 +194,28 @@ def test_side_information_that_shifts_some_coefficients_is_not_said_to_shift_all
     assert "that shift some or all coefficients: age, sex." in _describe_side(model, learner)
     prior.mixture.side[0, 1] = 1.0
     assert "that shift all coefficients: age, sex." in _describe_side(model, learner)
+
+
+def test_variances_that_are_rounding_errors_are_zero(learner):
+    prior = learner.prior_
+    W = prior.model.covariances * [
+        [1e-33, 1e-17],
+        [1e-17, 1.0],
+    ]  # as of the means of atoms of a random intercept
+    changed = replace(prior, model=replace(prior.model, covariances=W))
+    model = replace(FittedModel.of(learner), prior=changed)
+    np.testing.assert_allclose(model.covariance, [[0.0, 0.0], [0.0, W[0, 1, 1]]], rtol=1e-12)
+    assert model.random_effect_std[0] == 0.0
+    assert model.varying.tolist() == [1]
+
+
+def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_uses(learner):
+    model, same = replace(FittedModel.of(learner), side_columns=["z"]), ", with the same correlation in time"
+    assert "the same side information" not in errors_table(model, learner, SupportSampling()).caption
+    model = replace(model, prior=replace(learner.prior_, response=SerialGaussian()))
+    caption = errors_table(model, learner, SupportSampling()).caption
+    assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
+    assert f"mixed model: full random-effect covariance{same}" in caption
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_frame_errors(rng, kind):
         build(features=["price", "price"])
     with pytest.raises(ValueError, match=r"features names the column 'rating', which is .* the target"):
         build(features=["rating"])
+    with pytest.raises(ValueError, match=r"frequency_weight names the column 'price', which is .* a weight"):
+        build(frequency_weight="price", sample_weight="price")
     with pytest.raises(ValueError, match=r"column 'city' of task '\w+' has the values 'X' and 'Y'"):
         build(side_columns=["city"])
     with pytest.raises(ValueError, match="exclude each other"):

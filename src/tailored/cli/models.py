@@ -150,7 +150,7 @@ def fit(
         from ..tasks.describing import hint_about_target
 
         if checkpoint is not None and not is_large(data):
-            raise UsageError("--checkpoint: only a file of 1 GB or more is read in batches. Leave it out.")
+            raise UsageError("--checkpoint: only files of 1 GB or more are read in batches. Omit it.")
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
         classes = _classes(tasks, loss)
         if classes:
@@ -365,7 +365,7 @@ class Columns(NamedTuple):
                 raise UsageError(f"Missing option '{missing[0]}', or --formula.")
             return self
         if repeated := [option for option, value in given.items() if value not in ("", None)]:
-            raise UsageError(f"{repeated[0]}: not with --formula, which has these columns. Leave it out.")
+            raise UsageError(f"{repeated[0]}: not with --formula, which has these columns. Omit this option.")
         from ..tasks.encoding import as_columns
         from ..tasks.parsing import parse
 
@@ -414,7 +414,7 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.time is not None:
         raise UsageError(
-            f"--time: {batches}, which noise that is correlated in time does not support. Leave it out."
+            f"--time: {batches}, which noise that is correlated in time does not support. Omit this option."
         )
     if columns.exposure is not None:
         raise UsageError(f"--exposure: {batches}, without exposures. Fit to a sample of the tasks.")

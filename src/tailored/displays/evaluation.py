@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import is_classifier
 
 from .._utils.validation import check_int
 from ..baselines import class_probabilities
@@ -128,6 +129,8 @@ class CalibrationDisplay(ModelDisplay):
         random_state : int, default=0
             Seed for sampling the support rows; not used if the learner's ``order`` is "first".
         """
+        if not is_classifier(learner):
+            raise TypeError(f"learner: expected a classifier, got {type(learner).__name__}")
         sampling = SupportSampling.of(learner.n_support if n_support is None else n_support, learner.order)
         support, query = tasks.support_query(sampling.typical, random_state, shuffle=not sampling.in_order)
         P = class_probabilities(learner.predict_tasks(query, support))

@@ -408,7 +408,8 @@ class TaskFitDisplay(ModelDisplay):
 
 def _find_pair(columns: Sequence[ColumnLike], names: list[str]) -> list[int]:
     """Return the positions of two columns that are given by their names or positions."""
-    chosen = [find_column(column, names, "columns") for column in columns]
+    pair = [columns] if isinstance(columns, str) else columns
+    chosen = [find_column(column, names, "columns") for column in pair]
     if len(chosen) != 2:
         raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
     return chosen

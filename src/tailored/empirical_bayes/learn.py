@@ -281,10 +281,12 @@ def _learn_mixture(
     if len(data) >= MANY_TASKS:
         # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
         fitter.starts = selection.starts
-    (fitted, log_likelihood), n_tasks = fitter.restricted(structure, data.settings.reml), len(data)
+    fitted, log_likelihood = fitter.restricted(structure, data.settings.reml)
+    counts = len(data), len(data.tasks.y)
     if source_in is not None:
         source = source_in(data.scaling, data.side, data.response)
-        fitted, n_tasks = refine(source, structure, fitted), source.totals().n_tasks
+        fitted, totals = refine(source, structure, fitted), source.totals()
+        counts = totals.n_tasks, round(totals.n_rows)
     fitted = replace(fitted.scaled(growth[0]), noise=growth[1] * fitted.noise)
     stage.begin("prior mean")
     learned = fit_shifts(data, fitted, best.fits, stage)
@@ -298,7 +300,7 @@ def _learn_mixture(
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
     errors = best.errors if learned.errors is None else learned.errors
-    summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
+    summary = training_summary(data, selection, fitter, fitted, errors, counts)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml

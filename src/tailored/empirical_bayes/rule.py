@@ -30,7 +30,7 @@ Shared curves and products are selected first.  All other models are compared on
 dispersion of counts, and whether noise is correlated in time.  The last steps are, in this order: side information together
 with the covariance, a low-rank covariance, the number of components, atoms, and shifts.  With hundreds of columns, only a low-rank
 plus diagonal covariance is fitted: more factors are a richer model, and effects of side information are always proposed.  A single
-task is fitted by ridge regression.  Otherwise ridge regression of each task is only a baseline, as is pooled regression of numbers.
+task is fitted by ridge regression.  With more tasks, ridge regression and pooled regression of numeric targets are only baselines.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 LEAST_COMPARED = 10
 #: Advice to the user if a baseline is better.
 ADVICE = (
-    "check whether rows that belong together are in one task, whether columns of X are labels or have another unit in some "
-    "tasks, whether fit_intercept is right, and whether the columns of X predict y"
+    "check whether rows that belong together are in one task, whether features are labels or have another unit in some "
+    "tasks, whether the model should have an intercept, and whether the features predict the target"
 )
 
 

@@ -101,11 +101,11 @@ def training_summary(
     fitter: StructureFitter,
     model: Mixture,
     errors: Array,
-    n_tasks: int,
+    counts: tuple[int, int],
 ) -> TrainingSummary:
-    """Summarise ``n_tasks`` training tasks; ``data`` contains all of them or a sample."""
+    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data`` contains all or a sample."""
+    n_tasks, n_rows = counts
     summary = basic_summary(data, errors, selection.task_mean_errors)
-    n_rows = round(float(summary.n_rows) * n_tasks / max(len(data), 1))
     summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
     if len(data) == 1:
         return summary

@@ -100,7 +100,10 @@ class AngleMap(FeatureMap):
             reason = "the tasks have no rows from which to learn the rating scale; give low and high"
             raise ValueError(f"feature_map: {reason}")
         low = float(tasks.y.min()) if self.low is None else self.low
-        self.scale = low, float(tasks.y.max()) if self.high is None else self.high
+        high = float(tasks.y.max()) if self.high is None else self.high
+        if low > high:
+            raise ValueError(f"low must be at most high; got {low} and {high}.")
+        self.scale = low, high
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
@@ -341,7 +344,12 @@ class CallableMap(FeatureMap):
     def _checked(self, values: list[Any], tasks: TaskSet) -> Array:
         rows: list[Array] = []
         for value, label in zip(values, native(tasks.labels), strict=True):
-            phi = np.atleast_1d(np.asarray(value, dtype=float))
+            try:
+                phi = np.atleast_1d(np.asarray(value, dtype=float))
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"{self._argument}: the function must return numbers; for task {label!r} it returned {value!r}"
+                ) from None
             if phi.ndim != 1 or (rows and len(phi) != len(rows[0])):
                 expected = f" of length {len(rows[0])}, as for the first task" if rows else ""
                 raise ValueError(

@@ -79,6 +79,10 @@ class Curve(Record):
         # Roughness is the sum of squared second differences of the coefficients (Eilers and Marx, 1996).
         differences = np.diff(np.eye(self.n_features + 1), n=2, axis=0)[:, 1:]
         roughness = differences.T @ differences / np.outer(size, size)
+        # With few distinct values, many coefficients give the same values; take the smoothest.
+        unseen = vectors[:, ~present]
+        free = np.linalg.pinv(unseen.T @ roughness @ unseen, hermitian=True)
+        root -= unseen @ (free @ (unseen.T @ roughness @ root))
         rough, rotation = np.linalg.eigh(root.T @ roughness @ root)
         second = rough[min(1, len(rough) - 1)]
         return np.asarray(root @ rotation * np.sqrt(second / np.maximum(rough, second)))

@@ -27,7 +27,7 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 NOISE_FLOOR = 1e-8
 #: This is added to the expected number of tasks of each component, so that no component vanishes.
 EXTRA_COUNT = 1.0
-#: Every this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
+#: Once in this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0

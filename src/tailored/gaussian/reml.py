@@ -97,7 +97,7 @@ def maximise_restricted(
 ) -> tuple[Mixture, float | None]:
     """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d).
 
-    Maximum likelihood has none (None) if Γ is shrunk.  A ``limit`` of evaluations stops the search without a warning.
+    The log likelihood is None for maximum likelihood with a shrunk Γ.  A ``limit`` of evaluations stops the search without a warning.
     """
     totals = tasks.totals()
     squares, known = totals.gram.diagonal(), used_columns(totals.gram)

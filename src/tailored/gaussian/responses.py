@@ -310,7 +310,7 @@ class Poisson(Likelihood):
     code = POISSON
 
     def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
-        # The skewness of Poisson counts is exactly 1; the argument may have been estimated with a dispersion.
+        # For Poisson counts, h‴/h″ is exactly 1; the argument may have been estimated with a dispersion.
         return super().without_part(tasks, part, variances, 1.0)
 
 

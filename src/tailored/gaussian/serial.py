@@ -153,7 +153,7 @@ class SerialGaussian(Gaussian):
 def fit_serial(
     tasks: TaskSet, scaling: Scaling, column: int, pattern: NDArray[np.bool_], reml: bool = True
 ) -> SerialGaussian:
-    """Return the response whose ρ and ℓ maximise the (restricted) likelihood, together with W, zero outside ``pattern``."""
+    """Return the response whose ρ and ℓ, with a W that is zero outside ``pattern``, maximise the (restricted) likelihood."""
     time = np.split(SerialGaussian(column).times(tasks.X), tasks.offsets[1:-1])
     gaps = np.concatenate([np.diff(np.sort(each)) for each in time])
     gap = float(np.median(gaps[gaps > 0.0])) if (gaps > 0.0).any() else 1.0

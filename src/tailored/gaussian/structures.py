@@ -41,7 +41,7 @@ COVARIANCES = ("none", "intercept", "diagonal", "full")
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
-#: Maximum number of tasks for which EM takes more steps.
+#: With at most this many tasks, EM takes more steps; see `has_few_tasks`.
 FEW = 50
 #: Number of EM steps if columns outnumber tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3

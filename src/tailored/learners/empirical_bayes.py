@@ -106,8 +106,8 @@ class EmpiricalBayesLearner(MetaLearner):
         Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
         ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
-        is not higher.  ρ and ℓ are estimated together with the ``covariance`` of the random effects if it is given, also by a
-        formula, otherwise with uncorrelated random effects.  Rows are predicted given the residuals of the task's other rows.
+        is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
+        formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
         Only for numbers in memory without weights, with at most 12 columns.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
@@ -480,7 +480,7 @@ class EmpiricalBayesLearner(MetaLearner):
         if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
             advice = "For classes, use EmpiricalBayesClassifier; for counts, loss='poisson' or 'negative_binomial'."
             raise ValueError(f"loss: {self.loss!r} is not supported here. {advice}")
-        if isinstance(self.loss, str) and self.loss not in LOSSES:
+        if not isinstance(self.loss, Loss) and self.loss not in [*LOSSES]:
             names = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
             self.loss_ = RESPONSES[check_choice("loss", self.loss, [*names, *COUNTS])]()
         else:
@@ -589,7 +589,7 @@ class EmpiricalBayesLearner(MetaLearner):
         """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
             if checkpoint is not None:
-                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
+                raise ValueError("checkpoint: omit it; statistics of a Dask dataframe stay on its cluster")
             yield DaskSource(scan, seed)
             return
         n_threads = joblib.effective_n_jobs(self.n_jobs)

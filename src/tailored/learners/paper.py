@@ -315,6 +315,9 @@ class SurrogateLearner(PaperLearner):
         else:
             stream = self._stream
         pool, train = self._hold_out(stream, tasks, validation)
+        if whole and pool is not None and not pool.held_out:
+            reason = "too few tasks to hold one out, so the step size is selected on training tasks"
+            warn(f"fit: {reason}. Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)")
         pair = None if test is None else self._pair(test, "test", stream.seed)
         feature_map = stream.feature_map
         if feature_map is None and self.feature_map is not None:

@@ -362,7 +362,8 @@ def _check_row_values(learner: Learner, accepts: Accepts, tasks: TaskSet) -> Non
     for name in ROW_VALUES:
         if getattr(tasks, name) is not None and name not in accepts.row_values:
             use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
-            raise ValueError(f"{name}: {learner!r} cannot use it; leave it out, or use {use}")
+            found = f"{type(learner).__name__} with the {learner.loss_.name} loss"
+            raise ValueError(f"{name}: {found} cannot use it; leave it out, or use {use}")
     if len(tasks.y) and tasks.exposure is None and hasattr(learner, "prior_") and learner.prior_.has_exposure:
         raise missing_exposure(learner.encoding_)
 

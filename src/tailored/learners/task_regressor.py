@@ -114,7 +114,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # θ = I and a Lipschitz loss regularise the model strongly.
+        # With θ = I, the default, the model is strongly regularised.
         tags.regressor_tags.poor_score = True
         return tags
 

@@ -21,7 +21,7 @@ from ..tasks.rows import Index, Matrix, frozen
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior
 
-#: Weights are treated as equal in all tasks if their standard deviation, relative to the model's, is below this.
+#: Weights are treated as equal in all tasks if their standard deviation is below this fraction of that of the model.
 SMALLEST_SPREAD = 1e-6
 #: Log noise variances with a smaller standard deviation are left out of ψ(s), by a large divisor.  They hardly differ given
 #: one row, but differ given more rows: a shift that is learned from them for one row would be wrong for other support sizes.

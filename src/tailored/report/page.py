@@ -13,14 +13,16 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import PredictionErrorDisplay
+from sklearn.utils.validation import check_is_fitted
 
-from .._utils.files import write_atomically
+from .._utils.files import check_target, write_atomically
 from .._utils.tables import Table, format_number
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import effects_of, most_varying, names_of, pyplot
 from ..displays.tasks import MAX_VALUES
 from ..evaluation import Evaluation, evaluate, usual_methods
 from ..gaussian.responses import Bernoulli
+from ..learners.paper import PaperLearner
 from ..losses import error_name
 from ..summaries.summary import Summary
 from ..tasks.rows import Array, dense, standard_errors
@@ -77,6 +79,10 @@ def write_report(
     Path
         ``out``.
     """
+    check_is_fitted(learner, "columns_in_")
+    if isinstance(learner, PaperLearner):
+        raise TypeError(f"learner: {type(learner).__name__} has no report; print its summary()")
+    check_target(out)  # before the evaluation, which may take minutes
     target, note, has_classes = str(learner.columns_in_["target"] or "the target"), "", is_classifier(learner)
     title = title or f"{len(tasks):,} tailored models of {target}"
     if evaluation is None:

@@ -20,6 +20,8 @@ from .surrogate import Surrogate
 
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
+#: An H whose entries are below this fraction of the summed steps is zero.
+CANCELLED = 1e-13
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,9 @@ class ExactMean:
         weighted = lower + np.tril(lower, -1).T
         weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
         H = iterate.dense_H() - weighted / self.count
+        # If every step is projected to zero, the sums cancel up to rounding errors.
+        if np.abs(H).max(initial=0.0) <= CANCELLED * np.abs(sums.moved).max(initial=0.0) / self.count:
+            H[:] = 0.0
         # Rounding errors of large steps that cancel can move the mean out of the cone.
         return Dense(in_cone(0.5 * (H + H.T)), self.total_C / self.count)
 

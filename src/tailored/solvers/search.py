@@ -191,8 +191,8 @@ class ProjectedSGD(Stored, BaseEstimator):
         else:
             given["step"] = self.step if np.ndim(self.step) else [self.step]
         for name, values in given.items():
-            if values is not None and len(values) == 0:
-                raise ValueError(f"{name}: give at least one value")
+            if values is not None and (np.ndim(values) != 1 or len(values) == 0):
+                raise ValueError(f"{name}: expected a list of at least one number, got {values!r}")
             for value in () if values is None else values:
                 check_nonnegative(name, value)
 

@@ -26,6 +26,8 @@ from ..tasks.task_set import TaskSet
 
 #: Name of the intercept in tables.
 INTERCEPT = "(intercept)"
+#: Variances of random effects below this fraction of the largest one, or of the noise, are rounding errors.
+ROUNDING = 1e-16
 
 
 def coefficient_names(learner: Any) -> list[str]:
@@ -101,8 +103,10 @@ class FittedModel:
 
     @property
     def covariance(self) -> Array:
-        """Covariance of the random effects, for scaled columns and targets."""
-        return self.mixture.moments()[1]
+        """Covariance of the random effects, for scaled columns and targets.  Variances that are rounding errors are zero."""
+        W, noise = self.mixture.moments()[1], self.mixture.noise
+        varies = W.diagonal() > ROUNDING * max(float(W.diagonal().max()), noise)
+        return W * np.outer(varies, varies)
 
     @cached_property
     def fixed_effects(self) -> Array:

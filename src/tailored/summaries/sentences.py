@@ -58,6 +58,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
         yield f"Noise is correlated in time: {share:.0f} % of its variance has the correlation {kernel}."
+    elif learner.time is not None or (learner.encoding_ is not None and learner.encoding_.time is not None):
+        yield "Noise that is correlated in time was a candidate. Held-out tasks did not confirm it."
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
@@ -202,6 +204,8 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
     is_richer = name == "atoms" or name.startswith("mixture")
     is_significant = runner_up.difference > RICHER * runner_up.std_error
     reason = "of its errors" if is_significant or not is_richer else "the gain is below two standard errors"
+    if not is_richer and not name.startswith("rank"):
+        reason = "of its total error (given support rows plus without)"
     return f"{text}. The log predictive density of {other} is higher by {gain}. It is not selected because {reason}."
 
 

@@ -344,8 +344,10 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
         mixed = METHODS[MIXED_MODEL]
         mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
-        mixed += ", with the same side information" * bool(model.side_columns)
-        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed}
+        mixed += ", with the same side information" * prior.reads_side_info
+        noise = ", with the same correlation in time" * isinstance(prior.response, SerialGaussian)
+        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed + noise}
+        texts[POOLED] += noise
         defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in training.errors)
         caption += (
             " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "

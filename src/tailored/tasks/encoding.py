@@ -605,7 +605,12 @@ def refuse_misread_text(column: Column, title: str) -> None:
     # The first of these values is the reason why the column was not read as numbers.
     reason = (texts or [value for value in fractions if not PLAIN_NUMBER.fullmatch(value)] or fractions)[0]
     k = values.index(reason)
-    found = f"{distinct[k]!r} in row {int(np.argmax(codes == k))} is not read as one"
+    found = f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
+    found = (
+        f"they are strings, such as {found}"
+        if PLAIN_NUMBER.fullmatch(reason)
+        else f"{found} is not read as one"
+    )
     advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove signs of percent and currency, and separators of thousands."
     if texts:
         advice = (

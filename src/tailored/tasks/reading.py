@@ -94,7 +94,8 @@ def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
         raise ValueError("labels has a missing label (None or NaN). Name every task.")
     repeated = [key for key, count in Counter(keys).items() if count > 1]
     if repeated:
-        raise ValueError(f"labels must be distinct, but {name_some(repeated)} appears more than once.")
+        verb = "appears" if len(repeated) == 1 else "appear"
+        raise ValueError(f"labels must be distinct, but {name_some(repeated)} {verb} more than once.")
     return array.copy()
 
 

@@ -388,7 +388,7 @@ class Scaling(Record):
         return float((n_rows - fixed.sum()) * np.log(self.target) + np.log(self.columns[fixed]).sum())
 
     def centred_deviations(self, covariance: Array) -> Array:
-        """Return standard deviations (d,) like `raw_deviations`, but that of the intercept at the shift of the columns."""
+        """Return standard deviations (d,) like `raw_deviations`, but with the intercept at the shift of the columns."""
         return np.asarray(self.target * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / self.columns)
 
     @cached_property

@@ -367,6 +367,8 @@ class TaskSet(Fitted):
         order = np.argsort(codes, kind="stable")
         if (frequency := row_values.get("frequency_weight")) is not None:
             order = order[frequency[order] > 0]
+            if encoding is not None and (count := len(codes) - len(order)):
+                encoding = replace(encoding, dropped=(*encoding.dropped, ("frequency_weight 0", count)))
         # Copies: the user's arrays must neither become read-only nor be shared. `take` is six times as fast as indexing.
         rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
         for name in ROW_VALUES:
@@ -796,7 +798,7 @@ def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tu
     if encoding is None:
         encoding, values = Encoding.of(frame, frame.columns, None, None)
     else:
-        # Targets are not columns of X, and so not class positions.
+        # X has no targets, so the classes are not needed.
         encoding, values = replace(encoding, classes=()), encoding.encode_features(frame)
     return check_features(values, min_rows), encoding
 
