@@ -120,7 +120,7 @@ def report(
 def theory(
     study: Annotated[list[str], typer.Argument(help="advantage, rates, bounds, or all.", show_default=False)],
     out: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("theory"),
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, less than a minute.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 0,
 ) -> None:
     """The paper's claims as measurements: each study writes a figure and a table."""

@@ -143,6 +143,10 @@ def test_common_linear_turns_off_the_shared_curve(tmp_path):
 
 
 def test_one_class_is_an_error():
+    with pytest.raises(ValueError, match="y: 12 of its 12 classes have a single row"):
+        EmpiricalBayesClassifier().fit(
+            np.ones((12, 1)), [f"c{i}" for i in range(12)], groups=np.arange(12) % 3
+        )
     with pytest.raises(ValueError, match="y: there is only one class, 'a'"):
         EmpiricalBayesClassifier().fit(np.zeros((4, 1)), ["a"] * 4, groups=[0, 0, 1, 1])
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
+from tailored._utils.validation import label_array
 from tailored.sources import disk
 from tailored.sources.disk import N_PARTITIONS, PartitionedRows
 from tailored.sources.reservoir import Reservoir
@@ -70,6 +71,8 @@ def test_keys_depend_on_the_label_alone():
     np.testing.assert_array_equal(
         label_keys(np.array([7, "a"], dtype=object))[1:], label_keys(np.array(["a"]))
     )
+    equal = [(1, "a"), (1.0, "a"), (True, "a"), (np.int64(1), "a")]
+    assert len(set(label_keys(label_array([*equal, (1.5, "a")])).tolist())) == 2
     assert len(set(label_keys(np.arange(100_000)).tolist())) == 100_000
     assert not np.array_equal(label_keys(labels, 1), label_keys(labels, 2))
     # evenly spread, whichever bits are looked at

@@ -233,3 +233,13 @@ def test_random_effects_without_replicates_are_reported(n_rows, formula, is_repo
     assert shown.title.startswith(f"EmpiricalBayesLearner: {n_tasks} tasks (a:b), ")
     assert any("hardly be told apart from noise" in text for text in shown.text) == is_reported
     assert "mixed model" not in shown.to_frame("errors")["method"].tolist()  # it is this learner
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_separable_classes_are_reported(noise):
+    """The maximum likelihood estimate of separable classes is infinite."""
+    x, error = np.random.default_rng(0).normal(size=(2, 160))
+    learner = EmpiricalBayesClassifier().fit(
+        x[:, None], x + noise * error > 0, groups=np.repeat(np.arange(20), 8)
+    )
+    assert any("classes are separable" in text for text in learner.summary().text) == (noise == 0.0)

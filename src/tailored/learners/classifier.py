@@ -258,6 +258,12 @@ class EmpiricalBayesClassifier(_Classifier):
         if len(classes) < 2:
             only = name_some(native(classes))
             raise ValueError(f"y: there is only one class, {only}; a classifier needs at least two")
+        n_single = int((np.bincount(codes) == 1).sum())
+        if len(classes) > 2 and 2 * n_single > len(classes):
+            found = f"{n_single} of its {len(classes)} classes have a single row"
+            raise ValueError(
+                f"y: {found}. For numbers use EmpiricalBayesLearner; otherwise join rare classes."
+            )
         is_set, learners = isinstance(X, TaskSet), []
         for target in _targets(codes, len(classes)):
             learner = EmpiricalBayesLearner(**self.get_params(deep=False), loss=Bernoulli())

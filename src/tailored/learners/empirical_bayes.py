@@ -343,6 +343,8 @@ class EmpiricalBayesLearner(MetaLearner):
         stream, _ = TaskStream.begin(seed).take(sample, held_out)
         self._stream = stream if source is None else replace(stream, sample=source.reservoir)
         targets = sample.y if source is None else np.array(source.target_range)
+        if self.loss_.name in COUNTS and not targets.any():
+            raise ValueError("y: all counts are zero, so rates cannot be estimated; pass tasks with events")
         try:
             learned, ordered = self._learn(sample, held_out, self._clip(targets), source=source)
         except np.linalg.LinAlgError as error:

@@ -10,6 +10,7 @@ import numpy as np
 from .._utils.tables import format_number, plural
 from ..empirical_bayes.rule import RICHER
 from ..empirical_bayes.training_summary import ComparedStructure
+from ..gaussian.scoring import LARGEST_SCALE
 from ..gaussian.serial import SerialGaussian
 from ..losses import Loss, Pinball, error_name
 from ..tasks.encoding import list_some
@@ -50,6 +51,9 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         if training.n_rows <= n_effects:
             counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"
             yield f"Random effects can hardly be told apart from noise: {counts}. Their std is not reliable."
+    if prior.response.name == "bernoulli" and np.abs(model.mixture.moments()[0]).max() >= LARGEST_SCALE:
+        size = f"a coefficient is at least {LARGEST_SCALE:g} log odds per standard deviation of its column"
+        yield f"The classes are separable, or nearly so: {size}. Fixed effects and their std. errors are not reliable."
     if isinstance(prior.response, SerialGaussian):
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"

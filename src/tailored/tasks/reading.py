@@ -213,7 +213,7 @@ def mix(numbers: Keys) -> Keys:
 def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
     """Return a pseudorandom number for each label, which is the same in every process and task set.
 
-    Equal labels, such as 7 and 7.0, have equal keys. Different labels nearly always have different keys.
+    Equal labels, such as 7 and 7.0 or (7, 'a') and (7.0, 'a'), have equal keys. Different labels nearly always have different keys.
     """
     with np.errstate(over="ignore"):
         start = np.uint64(seed % 2**64) * _GOLDEN + _GOLDEN
@@ -242,7 +242,16 @@ def _number(label: object) -> int:
         return int(label) % 2**64
     if isinstance(label, float):
         return int(np.float64(label).view(np.uint64))
-    return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(repr(_canonical(label)).encode(), digest_size=8).digest(), "little")
+
+
+def _canonical(label: object) -> object:
+    """Return the label with whole numbers in tuples as integers, because equal labels need the same text."""
+    if isinstance(label, tuple):
+        return tuple(map(_canonical, label))
+    if isinstance(label, int | np.integer | np.bool_):
+        return int(label)
+    return int(label) if isinstance(label, float | np.floating) and label.is_integer() else label
 
 
 BY_LABEL = (
