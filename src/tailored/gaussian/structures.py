@@ -47,7 +47,7 @@ FEW = 50
 WIDE_STEPS = 3
 #: Penalty on mixing weights that depend on side information, and number of EM steps that estimate them.
 GATE_PENALTY, GATE_STEPS = 1.0, 20
-#: Number of EM steps over all tasks, starting from a model that was fitted to a sample.
+#: Maximum number of EM steps over all tasks, starting from a model that was fitted to a sample.
 REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
