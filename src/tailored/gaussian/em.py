@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
-from .mixture import Mixture, Shrinkage, Want, log_gates
+from .mixture import RANK_TOLERANCE, Mixture, Shrinkage, Want, log_gates
 from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence, used_columns
 from .rows import Tasks
 from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
@@ -41,6 +41,8 @@ DAMPING = 1e-8
 CONSTANT_PENALTY = 1e-3
 #: Maximum number of alternations in `settle`, and the change of the mean below which it stops.
 ALTERNATIONS, SETTLED = 12, 1e-6
+#: Variance that `mean_from_sums` adds to each coefficient, relative to that of the noise; columns have unit size.
+NEGLIGIBLE_VARIANCE = 1e-5
 #: Maximum number of rounds of expectation propagation and EM, maximum number of EM steps per round, and the change of the
 #: log evidence below which the rounds stop.
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
@@ -452,6 +454,27 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
     scale = float(np.trace(left)) / d or 1.0
     mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]
     return replace(model, means=np.asarray(mean, dtype=np.float64)[None])
+
+
+def mean_from_sums(source: Source, model: Mixture) -> Mixture:
+    """Return the result of `most_likely_mean` from sums over tasks: one pass more than there are coefficients.
+
+    The sum of E(w − b) is ``W Σ XᵀV⁻¹(y − Xb)``, a linear function of b: its values at the present mean and one unit away from
+    it in each coordinate are a linear system.  W needs an inverse, so a negligible variance is added to each coefficient.
+    """
+    d = model.means.shape[1]
+    added = max(NEGLIGIBLE_VARIANCE * model.noise, 2.0 * RANK_TOLERANCE * float(model.eigen[0].max()))
+    W = model.covariances + added * np.eye(d)
+
+    def gradient(shift: Array) -> Array:
+        moved = replace(model, means=model.means + shift, covariances=W)
+        return np.asarray(np.linalg.solve(W[0], source.sums(moved).sums.first[0]), dtype=np.float64)
+
+    first = gradient(np.zeros(d))
+    information = np.column_stack([first - gradient(unit) for unit in np.eye(d)])
+    scale = float(np.trace(information)) / d or 1.0
+    step = np.linalg.lstsq(information / scale, first / scale, rcond=1e-8)[0]
+    return replace(model, means=model.means + step)
 
 
 def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:

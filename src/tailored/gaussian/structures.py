@@ -21,6 +21,7 @@ from .em import (
     fit_mixture,
     keep_diagonal,
     maximise,
+    mean_from_sums,
     most_likely_mean,
     noise_floor,
     restrict_rank,
@@ -385,12 +386,16 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
-    Γ, mixing weights, the shrinkage target and the means of coefficients without variance are kept from the sample.  The
-    models of independent tasks and of atoms are not changed.
+    Γ, mixing weights and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are
+    not changed.
     """
     if not structure.is_refined:
         return model
-    return em(
+    # EM does not change the mean of a coefficient without variance.
+    is_fixed = model.n_components == 1 and not model.covariances[0].diagonal().all()
+    if is_fixed:
+        model = mean_from_sums(source, model)
+    model = em(
         source,
         model,
         max_iter=REFINING_STEPS,
@@ -399,6 +404,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         restrict=structure.restrict,
         shrinkage=structure.shrinkage(model),
     ).mixture
+    return mean_from_sums(source, model) if is_fixed else model
 
 
 @dataclass(frozen=True)
