@@ -414,7 +414,7 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.time is not None:
         raise UsageError(
-            f"--time: {batches}, which noise that is correlated in time does not support. Omit this option."
+            f"--time: {batches}, and noise that is correlated in time cannot be fitted in batches. Omit this option."
         )
     if columns.exposure is not None:
         raise UsageError(f"--exposure: {batches}, without exposures. Fit to a sample of the tasks.")

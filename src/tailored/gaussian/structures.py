@@ -69,7 +69,7 @@ class Structure(ABC):
 
     @abstractmethod
     def fit(self, fitter: StructureFitter) -> Mixture:
-        """Return the maximum likelihood model of the fitter's tasks, without Γ."""
+        """Return this structure fitted to the fitter's tasks, without the effects Γ of side information."""
 
     @property
     def plain(self) -> MixedModel | None:
@@ -346,12 +346,12 @@ class StructureFitter:
         return maximise_restricted(tasks, model, structure.pattern(d), terms, reml)
 
     def fit(self, structure: Structure) -> Mixture:
-        """Return the maximum likelihood model."""
+        """Return the fitted model."""
         model = self.without_side(structure)
         return replace(model, side=self.side) if structure.has_mean else model
 
     def without_side(self, structure: Structure) -> Mixture:
-        """Return the maximum likelihood model without Γ, which is fitted once."""
+        """Return the fitted model without Γ; each structure is fitted once."""
         if structure not in self.fitted:
             self.fitted[structure] = structure.fit(self)
         return self.fitted[structure]
@@ -413,8 +413,8 @@ class Stepwise:
 
     The model moves part of the way to an EM step on the batch alone, ``θ ← (1 − γ) θ + γ M(batch; θ)``, where θ are the
     moments of the model and γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps reduce the weight of the
-    initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, mixing weights and
-    atoms stay fixed.
+    initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, mixing weights,
+    atoms and the means of coefficients without variance stay fixed.
     """
 
     structure: Structure
