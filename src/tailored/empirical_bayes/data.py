@@ -77,7 +77,7 @@ class Settings:
     n_jobs: int | None
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
-    varying: tuple[int, ...] | None = None  # positions of the varying coefficients, including the intercept
+    varying: tuple[int, ...] | None = None  # positions of the varying coefficients; the intercept is last
     curved: bool = True  # whether curves and products of columns may be shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
@@ -191,7 +191,7 @@ class TrainingData:
 
     @cached_property
     def folds(self) -> list[Fold]:
-        """Several folds for few tasks and one for many; a single task is evaluated on its own rows."""
+        """One fold for validation tasks or for many tasks, otherwise several; a single task is evaluated on its own rows."""
         T, first = len(self), len(self) - self.n_validation
         if self.n_validation:
             return [Fold(0, np.arange(first), np.arange(first, T))]

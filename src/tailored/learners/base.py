@@ -87,8 +87,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     #: (2,) class labels for a classification loss, if they are not -1 and +1.  The second has positive decision values.
     classes_: NDArray[Any]
     task_labels_: NDArray[Any]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
-    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if intervals are calibrated
-    #: and the covariances have at most four million entries.
+    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions or intervals need
+    #: them and they have at most four million entries; for quantiles always.
     task_posterior_: Posterior
     training_summary_: TrainingSummary
     n_iter_: int
@@ -119,7 +119,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def task_weights_(self) -> Array:
-        """Weights (T, d) of the tasks in the last `fit` or `partial_fit`, with the intercept last."""
+        """Weights of the tasks in the last `fit` or `partial_fit`: (T, d), or (T, d + 1) with an intercept, which is last."""
         return self.task_posterior_.weights
 
     @property
@@ -367,7 +367,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
-        n is the number of rows, and p is 1 for `EmpiricalBayesLearner` and 0 for the learners of the paper.
+        n is the number of rows, at least 1, and p is 1 for `EmpiricalBayesLearner` and 0 for the learners of the paper.
 
         Parameters
         ----------
@@ -632,8 +632,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (without ``by``, none), ``"prediction"``,
-            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the sum or mean of those of `predict_tasks`.  Intervals and
-            standard deviations are exact for a single Gaussian prior without ``clip``, and quantiles of draws otherwise.
+            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.  Intervals
+            and standard deviations are exact for a single Gaussian prior without ``clip``, and those of draws otherwise.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
@@ -780,7 +780,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             See `TaskSet`.
         n_support : int, float or pair of these, optional
             Number, fraction or range (low, high) of support rows of a new task.  Intervals are calibrated for these and for a
-            few other numbers of support rows, including 0.  By default the learner's ``n_support``.
+            few other numbers of support rows, including 0.  By default the learner's ``n_support``, if it has one.
         order : {"random", "first"}, optional
             Whether the support rows are random or the first rows; by default the learner's ``order``.
         """

@@ -97,7 +97,7 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML, whose means are not shifted.  None selects it on held-out tasks, and may shrink correlations or use several
+        as ``reml`` says, whose means are not shifted.  None selects it on held-out tasks, and may shrink correlations or use several
         components.
     reml : bool, default=True
         Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
@@ -108,7 +108,7 @@ class EmpiricalBayesLearner(MetaLearner):
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
         is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
         formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
-        Only for numbers in memory without weights, with at most 12 columns.
+        Only for numbers in memory without weights, with at most 12 columns and 5,000 tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -225,7 +225,7 @@ class EmpiricalBayesLearner(MetaLearner):
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
             Torch tensors are also accepted, see ``device``.  The memory for a `tailored.scan` does not grow with the table:
-            the model structure is selected on a random sample of 5,000 complete tasks, and the model is fitted to all tasks
+            the model structure is selected on a random sample of at most 5,000 complete tasks, and the model is fitted to all tasks
             by EM.  With more tasks, the posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
             Models for counts are fitted to the sample only.
         y, groups, side_info
@@ -281,8 +281,8 @@ class EmpiricalBayesLearner(MetaLearner):
         """Continue to learn from a stream of tasks; a call that fails does not change the learner.
 
         The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is
-        selected again on a random sample of at most 5,000 complete tasks.  In between, each call takes one step of EM.  Rows
-        with an earlier label belong to the same task if the sample contains it, and to a new task otherwise.
+        selected again on a random sample of at most 5,000 complete tasks.  In between, each call takes one step of EM; a
+        low-rank plus diagonal prior is selected in every call.  Rows with an earlier label belong to the same task if the sample contains it, and to a new task otherwise.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return self
 
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks in memory; if they exceed the size of a sample, select the model on a sample."""
+        """Learn from tasks in memory; select the model on a sample if there are more tasks than in a sample and few columns."""
         d = tasks.n_features + bool(self.fit_intercept)
         source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
         sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
@@ -360,7 +360,7 @@ class EmpiricalBayesLearner(MetaLearner):
             self._remember(known, None if shared is None else shared.folds_of(positions))
 
     def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
-        """Select the model again if the stream has doubled, otherwise take one step of EM."""
+        """Select the model again if the stream has doubled or the prior is not a mixture, otherwise take one step of EM."""
         before, clip = self._stream, self._clip(batch.y)
         self._stream, tasks = before.take(batch, validation)
         warn_repeated_numbers(before.sample, batch)
@@ -525,7 +525,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return SideFeatures.fit(get_feature_map(self.feature_map, has_side_info=has_side_info), tasks)
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
-        """Return the positions of the coefficients that vary, including the intercept; None if they are to be selected."""
+        """Return the positions of the coefficients that vary (the intercept is last); None if they are to be selected."""
         varying, formula = self.varying, self._formula
         if formula is not None:
             varying, has_one = formula.varying, formula.has_intercept

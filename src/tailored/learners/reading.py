@@ -53,7 +53,7 @@ from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, targe
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)
-#: Targets in the user's units must not all be smaller, because their squares would be zero.
+#: If targets are not scaled, a non-zero one must not be smaller than this in all rows, because squares would underflow.
 SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)
@@ -243,7 +243,7 @@ def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLik
 
 
 def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return a positive exposure for each row, or None; raise ValueError if the targets are not counts."""
+    """Return a positive exposure for each row, or None; raise ValueError for an exposure if the targets are not counts."""
     if exposure is not None and not prior.response.has_exposure:
         raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return check_row_values("exposure", exposure, n_rows)

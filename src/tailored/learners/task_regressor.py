@@ -46,7 +46,7 @@ from .reading import check_exposure, read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
-    """Raise ValueError if the prior lacks the calibration that a method needs."""
+    """Raise ValueError if the prior has no intervals: for binary targets, and for numbers without a calibration."""
     if not prior.response.has_intervals:
         raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
     if not prior.has_intervals:
@@ -86,7 +86,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from the minimum, computed on access.
+        Upper bound on the distance of the model's objective from the minimum, computed on access; NaN for classes and counts.
     n_iter_ : int
     """
 
@@ -255,7 +255,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from the minimum."""
+        """Upper bound on the distance of the model's objective from the minimum; NaN for classes and counts."""
         # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
         return self._certified()[0] * self._prior.scaling.target**2
 
@@ -328,8 +328,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         -------
         array (n, 2)
             Lower and upper bounds, inside ``clip``.  With too few calibration tasks for the coverage (about
-            1 / (1 - coverage) are needed), each bound is the outer one of the Gaussian bound with `predict_std` and the
-            bound of the most extreme task, with a warning.
+            1 / (1 - coverage) are needed), each bound is the outer one of the Gaussian bound with `predict_std` and
+            a bound beyond the most extreme score, with a warning.
         """
         check_fraction("coverage", coverage)
         inputs = self._inputs(X, exposure)
@@ -340,7 +340,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the task and the uncertainty of its weights, calibrated on the errors of held-out tasks.
+        It combines the noise of the task and the uncertainty of its weights.  For numbers, it is calibrated on held-out tasks.
         """
         inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_std")

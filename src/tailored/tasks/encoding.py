@@ -370,7 +370,7 @@ class Encoding(Record):
         return self.formula.design(X, names)
 
     def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding with classes, and the targets; strings and categories become positions of the sorted classes."""
+        """Return the encoding with classes, and the targets; strings and booleans become positions of the sorted classes."""
         title = f"The target column {self.target!r}"
         is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
         if (is_new and not is_text) or not (is_new or self.classes):
