@@ -100,7 +100,7 @@ class LowRankModel:
     delta: float  # δ
     noise: float  # σ²
     mean: Array  # b, (d,)
-    mean_variance: float  # γ, prior variance of the entries of b, which are shrunk to zero
+    mean_variance: float  # γ, prior variance of the entries of b except the intercept, with mean zero
 
     @property
     def rank(self) -> int:
