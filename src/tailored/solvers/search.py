@@ -61,7 +61,7 @@ class Problem:
     surrogate: Surrogate
     batch: StreamBatch  # the training tasks
     held_out: HeldOutTasks | None = None  # None if the step size is given
-    rank: int | None = None  # number of directions of H that are kept; None keeps all
+    rank: int | None = None  # maximum number of directions of H that are kept; None keeps all
     tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
     n_jobs: int | None = None
     tick: Callable[[int], None] | None = None  # advances the progress bar

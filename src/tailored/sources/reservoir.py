@@ -40,7 +40,7 @@ class Reservoir(Record):
 
     A task in the sample has been in it since its first row, so its rows are complete.  `take` returns a new reservoir.
     Batches are merged, and rows of dropped tasks removed, only when enough rows have been added.  The time to add a batch
-    therefore does not grow with the sample.
+    therefore does not grow with the rows of the sample.
     """
 
     size: int = SAMPLE_TASKS  # maximum number of tasks
