@@ -271,7 +271,7 @@ def _learn_mixture(
     source_in: SourceIn | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
-    """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by the two factors of ``growth``."""
+    """Learn the prior after shared effects were subtracted; W and noise are multiplied by the two factors of ``growth``."""
     growth = growth[0], data.response.noise(growth[1])
     selection = select(data, stage)
     best, structure = selection.best, selection.best.structure

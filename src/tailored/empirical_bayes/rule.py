@@ -10,9 +10,9 @@ that of uncorrelated random effects.
 A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a guard:
 neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The number of
 components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the highest density
-is compared.  Noise that is correlated in time is compared in a model with uncorrelated random effects.  It has to raise the density by
-two paired standard errors, and its error given support rows must not be higher.  A dispersion of counts has to raise the
-density by two paired standard errors, and neither error may rise by two paired standard errors.
+is compared.  Noise that is correlated in time is compared in a model with uncorrelated random effects.  It has to raise the
+density by two paired standard errors, and its error given support rows must not be higher.  A dispersion of counts has to raise
+the density by two paired standard errors, and neither error may rise by two paired standard errors.
 
 Effects of side information, shared curves and shared products are proposed if they raise the log evidence of all tasks enough.
 The gain has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves

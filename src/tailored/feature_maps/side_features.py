@@ -92,7 +92,7 @@ class Curve(Record):
 class SideFeatures(Record):
     """Features v(s) of a task, centred and scaled.
 
-    Columns are divided by their standard deviation, indicators by half their range.  Linear features, and splines, are also divided
+    Columns are divided by their standard deviation, indicators by half their range.  Linear features, and splines, are then divided
     by the square root of their number, so that their norm is about one.  Features of the side information enter the mixing weights
     and the prior mean: ``n_linear`` linear features first, then their splines.  Features of the rows enter ψ(s) (`TaskSummary`).
     """

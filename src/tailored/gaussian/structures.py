@@ -332,7 +332,7 @@ class StructureFitter:
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
         """Return the REML (or maximum likelihood) fit and its log likelihood, which is None if `fit` is used instead.
 
-        The search of `reml` is used for second moments of more tasks than columns, and one Gaussian whose covariance is not shrunk.
+        The search of `reml` is used for second moments of more tasks than columns and one Gaussian without shrinkage.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
         if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not d < len(tasks):

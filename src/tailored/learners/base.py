@@ -632,8 +632,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (without ``by``, none), ``"prediction"``,
-            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.  Intervals
-            and standard deviations are exact for a single Gaussian prior without ``clip``, and those of draws otherwise.
+            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.
+            Intervals and standard deviations are exact for a single Gaussian prior without ``clip``, and those of draws otherwise.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)

@@ -97,8 +97,8 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        as ``reml`` says, whose means are not shifted.  None selects it on held-out tasks, and may shrink correlations or use several
-        components.
+        by REML unless ``reml`` is False, whose means are not shifted.  None selects it on held-out tasks, and may shrink
+        correlations or use several components.
     reml : bool, default=True
         Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
         whose log likelihoods can be compared between models with different fixed effects.
@@ -225,8 +225,8 @@ class EmpiricalBayesLearner(MetaLearner):
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
             Torch tensors are also accepted, see ``device``.  The memory for a `tailored.scan` does not grow with the table:
-            the model structure is selected on a random sample of at most 5,000 complete tasks, and the model is fitted to all tasks
-            by EM.  With more tasks, the posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
+            the model structure is selected on a random sample of at most 5,000 complete tasks, and the model is fitted to all
+            tasks by EM.  With more tasks, the posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
             Models for counts are fitted to the sample only.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
@@ -280,9 +280,9 @@ class EmpiricalBayesLearner(MetaLearner):
     ) -> Self:
         """Continue to learn from a stream of tasks; a call that fails does not change the learner.
 
-        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is
-        selected again on a random sample of at most 5,000 complete tasks.  In between, each call takes one step of EM; a
-        low-rank plus diagonal prior is selected in every call.  Rows with an earlier label belong to the same task if the sample contains it, and to a new task otherwise.
+        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is selected
+        again on a random sample of at most 5,000 complete tasks (a low-rank plus diagonal prior in every call).  In between, a call
+        takes one step of EM.  Rows with an earlier label belong to the same task if the sample contains it, else to a new task.
 
         Parameters
         ----------
