@@ -139,16 +139,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file contains all that `adapt`, `predict` and `score` need, but no training rows.  It cannot contain a feature map
-        that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.  A shared
-        regressor is written in the skops format (install the extra ``all``).  Read such a file with
+        The file contains all that `adapt`, `predict` and `score` need, but no training rows unless noise is correlated in time.  It
+        cannot contain a feature map that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or tuples
+        of these.  A shared regressor, which may keep rows, is written in the skops format (install the extra ``all``).  Read such a file with
         ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted the regressor.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the content of a pickle; training rows are included only if `partial_fit` was called, to continue it."""
+        """Return the content of a pickle; the stream, which has training rows, is included only if `partial_fit` was called."""
         state: dict[str, Any] = dict(super().__getstate__())
         if not self._goes_on:
             state.pop("_stream", None)
@@ -399,7 +399,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         groups : array (n,), optional
             Label of each row's task; optional if the learner was fitted to one task.
         side_info : optional
-            Side information of new tasks; see `TaskSet`.  By default it is treated as missing, with a warning.
+            Side information of new tasks; see `TaskSet`.  By default it is read from columns of a frame X, or else missing.
         exposure : array (n,), optional
             Exposure of counts, which multiplies the rates; by default the column used in `fit` if X is a frame, else 1.
         """

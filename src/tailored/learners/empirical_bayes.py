@@ -100,8 +100,8 @@ class EmpiricalBayesLearner(MetaLearner):
         by REML unless ``reml`` is False, whose means are not shifted.  None selects it on held-out tasks, and may shrink
         correlations or use several components.
     reml : bool, default=True
-        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
-        whose log likelihoods can be compared between models with different fixed effects.
+        Estimate the variances of one Gaussian without shrinkage by restricted maximum likelihood, as lme4 does.  False uses
+        maximum likelihood, whose log likelihoods can be compared between models with different fixed effects.
     time : None, str or int, default=None
         Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
         ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
