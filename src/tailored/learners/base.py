@@ -139,10 +139,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file contains all that `adapt`, `predict` and `score` need, but no training rows unless noise is correlated in time.  It
-        cannot contain a feature map that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or tuples
-        of these.  A shared regressor, which may keep rows, is written in the skops format (install the extra ``all``).  Read such a file with
-        ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted the regressor.
+        The file contains all that `adapt`, `predict` and `score` need, but no training rows unless noise is correlated in time.
+        It cannot contain a feature map that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or
+        tuples of these.  A shared regressor, which may keep rows, is written in the skops format (install the extra ``all``).
+        Read such a file with ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted it.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
