@@ -82,7 +82,7 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return several episodes of every task; random support rows are drawn ``n_repeats`` times, first rows once."""
+        """Return episodes of every task with rows; random support rows are drawn ``n_repeats`` times, first rows once."""
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)
