@@ -190,7 +190,8 @@ def predict(
 
     Predictions are means of the target by default; the option --loss of fit selects another quantity.
 
-    Training tasks are predicted with the coefficients from fit.
+    Training tasks are predicted with the coefficients from fit. A model of more than 5,000 tasks that was fitted to a file of
+    1 GB or more does not store them: pass rows of the tasks with --support.
 
     New tasks are predicted from their support rows and side information; without either, from the prior alone.
 
