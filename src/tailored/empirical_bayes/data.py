@@ -226,7 +226,7 @@ class TrainingData:
         return predict(prior, posterior, query.X, task, exposure=query.exposure).prediction
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
-        """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
+        """Return the mean error of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
         losses = self.settings.loss.error(prediction, query.y)
         means = task_means(losses, query.offsets, query.frequency_weight)

@@ -33,7 +33,7 @@ FULL_EVERY = 5
 LARGEST_PARAMETER = 100.0
 #: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts differ by orders of magnitude.
 LARGEST_MEAN = 1e12
-#: Number of earlier steps that Anderson acceleration combines.
+#: Maximum number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
 #: Ridge penalty in the normal equations of Anderson acceleration, relative to their trace.
 DAMPING = 1e-8

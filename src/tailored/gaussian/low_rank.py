@@ -36,7 +36,7 @@ SIZE = 0.2
 STEPS = 60
 #: Minimum variance, and bounds on the logarithms of variances, for data scaled to unit size.
 TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
-#: Number of starts for a mixture of scores.
+#: ``n_starts`` of `fit_mixture` for a mixture of scores.
 SCORE_STARTS = 8
 
 #: The tuple (c, δ, σ²) of `recalibrate`.

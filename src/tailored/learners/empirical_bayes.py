@@ -181,7 +181,7 @@ class EmpiricalBayesLearner(MetaLearner):
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
     _stream: TaskStream = field(init=False)
-    #: Number of folds for selection; tests use fewer to be faster.
+    #: Maximum number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
     @property

@@ -29,7 +29,7 @@ from .base import Index, adapt_tasks, multiples_of, predict
 from .intervals import noise_variances
 from .mixture import MixturePrior
 
-#: Number of floats in the draws that are computed at a time.
+#: Maximum number of floats in the draws that are computed at a time.
 CHUNK_FLOATS = 1 << 18
 
 
