@@ -113,7 +113,7 @@ def known_mean(errors: Array) -> float:
 def significant(gains: Array, n_errors: float = RICHER) -> bool:
     """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
 
-    Return False with fewer than two tasks.  If a task has an infinite error under one of the methods, it alone decides.
+    Return False with fewer than two tasks.  If a task has an infinite error under one method, it determines the result.
     """
     gains = gains[~np.isnan(gains)]
     if len(gains) < 2:

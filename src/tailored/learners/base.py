@@ -819,7 +819,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         pandas data frame, or structured array if pandas is not installed
-            One row per task and column, with the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
+            One row per task and column; an intercept is last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
             the coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
             error, given the estimated noise and covariances; it includes the uncertainty of the fixed effects), ``"lower"``
             and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the coefficient given the side

@@ -186,7 +186,7 @@ class IndependentLearner(PaperLearner):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
     ) -> Self:
-        """Solve the given tasks as `fit` does; there is no state to continue."""
+        """Solve the given tasks as `fit` does; only the ranges of features, and of ``clip="train"``, include earlier calls."""
         return self._learn((X, y, groups, side_info), reset=not hasattr(self, "prior_"))
 
     def _learn(self, data: Data, *, reset: bool) -> Self:

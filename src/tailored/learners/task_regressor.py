@@ -313,8 +313,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
         The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
         calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.  Intervals of counts
-        are the shortest ones with at least this probability in the model.  They are too wide if counts vary less than the model
-        says.
+        are the shortest ones with at least this probability in the model.  They are too wide if counts vary less than in
+        the model.
 
         Parameters
         ----------
@@ -405,7 +405,7 @@ class AdaptedTasks:
     coef_ : array (T, d)
     intercept_ : array (T,)
     weights_ : array (T, d), or (T, d + 1) with an intercept
-        Coefficients with the intercept last; `numpy.asarray` returns the same array.
+        Coefficients; an intercept is last.  `numpy.asarray` returns the same numbers.
     """
 
     def __init__(

@@ -195,7 +195,7 @@ class Prior(Record, ABC):
 
     @property
     def n_weights(self) -> int:
-        """Number d of weights of a task, including the intercept."""
+        """Number d of weights of a task, including an intercept."""
         return len(self.scaling.columns)
 
     @property

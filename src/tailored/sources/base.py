@@ -59,7 +59,7 @@ class TaskSource(Protocol):
 
     @property
     def reservoir(self) -> Reservoir:
-        """The sample, to which tasks can be added; `Reservoir.is_whole` says whether it contains all tasks."""
+        """The sample, to which tasks can be added; `Reservoir.is_whole` is True if it contains all tasks."""
 
     @property
     def target_range(self) -> tuple[float, float]:
