@@ -147,7 +147,7 @@ class EmpiricalBayesLearner(MetaLearner):
     bias_penalty_ : float or None
         Penalty on the shift of the prior mean that was learned on query rows; None without a shift.
     common_ : list of (weight, regressor) or None
-        The shared regressors, fitted to all tasks; the shared part of a prediction is their weighted sum.
+        The shared regressors, fitted to all tasks or to the sample; the shared part of a prediction is their weighted sum.
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
@@ -202,7 +202,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @property
     def common_(self) -> list[tuple[float, Any]] | None:
-        """Pairs of weight and regressor, fitted to all tasks, whose weighted sum is the shared part, or None."""
+        """Pairs of weight and regressor, fitted to all tasks or the sample, whose weighted sum is the shared part, or None."""
         shared = self.prior_.regressor
         return None if shared is None else list(zip(shared.weights, shared.parts, strict=True))
 
