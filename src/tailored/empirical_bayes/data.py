@@ -98,7 +98,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The training tasks in memory, and the settings of the user."""
+    """The training and validation tasks in memory, and the settings of the user."""
 
     tasks: TaskSet
     side: SideFeatures | None

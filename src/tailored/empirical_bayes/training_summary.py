@@ -23,7 +23,7 @@ from .selection import Candidate, Selection
 #: Names of the fitted learner and of the baselines in tables of errors.
 OWN = "this learner"
 TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
-#: Maximum number of operations for standard errors; with more, a random sample of the tasks is used.
+#: Maximum number of operations for standard errors; with more, a random sample of the tasks, at least 200, is used.
 MAX_WORK = 1e8
 
 

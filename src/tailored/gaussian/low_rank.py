@@ -305,7 +305,7 @@ def mixture_of_scores(tasks: Moments, n_components: int, seed: Sequence[int]) ->
 
 
 def recalibrate(held_out: list[RotatedTasks], models: list[LowRankModel], start: Calibration) -> Calibration:
-    """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + δI, with one model for each fold."""
+    """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + ω e eᵀ + δI, with one model for each fold."""
     pairs, n_tasks = list(zip(held_out, models, strict=True)), sum(len(tasks) for tasks in held_out)
 
     def loss(logs: Array) -> float:

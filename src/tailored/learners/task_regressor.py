@@ -119,7 +119,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments; an adapted model includes its θ and b, so that a clone has the same prior."""
+        """Return the arguments; an adapted model includes θ and b, unless θ is too large, so that a clone has the same prior."""
         params: dict[str, Any] = super().get_params(deep)
         # For a factor prior, θ is too large to be formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:

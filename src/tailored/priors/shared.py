@@ -85,7 +85,7 @@ class SharedCurve(Record):
 
 @dataclass(frozen=True)
 class SharedProduct(Record):
-    """The product of two centred columns."""
+    """The product of two centred columns and a coefficient, minus ``level``, its mean over the training rows."""
 
     columns: tuple[int, int]
     centre: tuple[float, float]

@@ -21,7 +21,7 @@ MAX_BATCHES = 32
 
 
 class Index(NamedTuple):
-    """Index of the tasks of a sample; with it, a batch can be added without reading earlier rows."""
+    """Index of the tasks of a sample; with it, a batch without side information is added without reading earlier rows."""
 
     keys: Keys  # keys of the sampled tasks, ascending
     counts: NDArray[np.int64]  # number of values in the rows of each sampled task

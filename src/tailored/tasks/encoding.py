@@ -484,7 +484,7 @@ class Encoding(Record):
         return features + [column.name for column in self.side_info if column.kind in ("ordered", "date")]
 
     def require_numbers(self, why: str) -> None:
-        """Raise ValueError if a column contains categories or dates."""
+        """Raise ValueError if there are ``encoded`` columns, which contain categories or dates."""
         if self.encoded:
             raise ValueError(f"data: column {name_some(self.encoded)} holds categories or dates, and {why}")
 

@@ -15,7 +15,7 @@ from .task_set import Share, TaskSet, check_share, row_counts
 
 #: Number of parts of a task's rows; each part is the query once, with the other parts as support.
 ROTATIONS = 4
-#: Minimum number of query rows of a task, if it has enough rows.
+#: Minimum number of query rows of a task in `SupportSampling.draw`, if it has enough rows.
 LEAST_QUERY = 5
 #: Which rows of a new task are observed: random rows, or the first rows.
 ORDERS = ("random", "first")
