@@ -44,7 +44,7 @@ class HeldOutTasks:
     phis: Array
 
     def error(self, prior: RepresentationPrior, n_jobs: int | None = None) -> float:
-        """Return the mean over tasks of the mean error on their query rows; infinity if the weights of a task overflow."""
+        """Return the mean over tasks of the mean error on their query rows; infinity if weights overflow or no task has query rows."""
         try:
             weights = prior.solve(self.support, self.phis, n_jobs)
         except OverflowError:
