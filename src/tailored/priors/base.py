@@ -230,7 +230,7 @@ class Prior(Record, ABC):
 
     @property
     def reads_side_info(self) -> bool:
-        """Whether the prior depends on side information."""
+        """Whether the prior reads side information, which may have no effect."""
         return self.side is not None and self.side.encoder.needs_side_info
 
     @property
