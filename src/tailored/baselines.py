@@ -120,7 +120,7 @@ class Baseline(BaseEstimator):
             return clipped(self._predict(tasks, query), self.clip_)
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: str | Loss = "absolute") -> Array:
-        """Return the mean loss of each task on its ``query`` rows, given its rows in ``tasks``."""
+        """Return the mean error of each task on its ``query`` rows, given its rows in ``tasks``; "squared" is (y - p)²."""
         by_name = scores(self.predict_rows(tasks, query), query.y, get_loss(loss))
         return task_means(next(iter(by_name.values())), query.offsets, query.frequency_weight)
 

@@ -56,7 +56,7 @@ class Loss(Stored, ABC):
 
     @property
     def lipschitz(self) -> float:
-        """Lipschitz constant in the prediction."""
+        """Lipschitz constant in the prediction; infinity if there is none."""
         return 1.0
 
     @abstractmethod

@@ -172,7 +172,7 @@ class Quantities:
     """Quantities of an environment that the bounds depend on.
 
     The conditioning function of the comparison is the oracle.  With m > 1 values of the side information, the
-    features are indicators of the values, for which Asm. 2 holds: ``K = 1``, ``C_ρ = 0``, and ``H_ρ`` has the
+    features are indicators of the values, for which Asm. 2 holds: ``K = 1`` (pass it), ``C_ρ = 0``, and ``H_ρ`` has the
     m matrices ``τ_ρ(s)`` as its blocks.  With m = 1 there is no H and ``K = 0``.
 
     Parameters
@@ -279,7 +279,7 @@ def estimate_quantities(
         Tasks without rows are left out.
     weights : array (T, d), optional
         The true weight vectors of the tasks, for synthetic data.  By default they are estimated by least squares
-        with a small ridge penalty; the noise of the estimates makes W, and thus every bound, too large.
+        with a small ridge penalty; the noise of the estimates makes W, and thus the bounds that depend on it, too large.
     contexts : array (T,), optional
         The value of the side information of each task.  Moments are then estimated separately for each value.
     loss : str or Loss, default="absolute"
@@ -363,8 +363,8 @@ def within_task_generalization(quantities: Quantities, theta: ArrayLike | None =
 def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Bound:
     """Return a bound on the excess risk of a given τ (Thm. bound_fixed_feature).
 
-    It is ``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``.  ``tau`` has the values of the conditioning function, (d, d) or (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``; by
-    default it is the oracle.
+    It is ``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``.  ``tau`` has the values of the conditioning function, (d, d) or
+    (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``; by default it is the oracle.
     """
     W, C = quantities.W, quantities.C
     tau = quantities.tau if tau is None else check_stack("tau", tau, W.shape[-1])
@@ -433,9 +433,9 @@ def convergence_rate(
 ) -> Bound:
     """Return a bound on the excess surrogate risk of Alg. meta_alg over (H, C).
 
-    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. convergence_surrogate) with ``G`` the value of `gradient_norm` (the λ in the paper's statement is 1).
-    The default ``distance`` is that of the oracle.  The default step minimises the sum, which is then
-    ``G · distance / √T``.
+    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. convergence_surrogate), where ``G`` is the value of `gradient_norm`
+    (the λ in the paper's statement is 1).  The default ``distance`` is that of the oracle.  The default step minimises the sum,
+    which is then ``G · distance / √T``.
     """
     distance = check_positive("distance", quantities.distance if distance is None else distance)
     G, T = gradient_norm(quantities).value, quantities.T

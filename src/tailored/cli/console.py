@@ -94,7 +94,7 @@ class OneLineErrors(TyperGroup):
 
 @contextmanager
 def report_errors(hint: str = "") -> Iterator[None]:
-    """Report missing files, missing packages and interrupts in one message with an exit code.
+    """Report errors of files, missing packages and interrupts in one message with an exit code.
 
     ``hint`` is appended to the message about an interrupt.
     """

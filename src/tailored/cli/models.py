@@ -105,7 +105,7 @@ _INCOMPLETE = (
     "--missing impute imputes them, unless this is drop."
 )
 _CHECKPOINT = (
-    "Folder in which the same command, given again, finds the rows and statistics of an interrupted fit. For files of 1 GB "
+    "Folder in which the same command, given again, finds the statistics of an interrupted fit. For files of 1 GB "
     "or more."
 )
 _FITTED_TO = "Table that the model was fitted to, or another table with the same columns."

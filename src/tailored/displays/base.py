@@ -111,7 +111,7 @@ def draw_points(
 
 
 def names_of(learner: Any) -> list[str]:
-    """Return the names of a fitted learner's coefficients, the intercept last."""
+    """Return the names of a fitted learner's coefficients; an intercept is last."""
     check_is_fitted(learner, "prior_")
     return coefficient_names(learner)
 

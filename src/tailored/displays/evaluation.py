@@ -88,14 +88,14 @@ class RowsDisplay(ModelDisplay):
 class CalibrationDisplay(ModelDisplay):
     """Reliability diagram: the observed frequency of a class in bins of its predicted probability.
 
-    The bins have equal numbers of rows, except that equal probabilities are never split between bins.
+    The bins have about equal numbers of rows; equal probabilities are never split between bins.
 
     Attributes
     ----------
     prob_true, prob_pred : arrays (n_bins,)
         Observed frequency and mean predicted probability of each bin, as in scikit-learn.
     standard_errors : array (n_bins,)
-        Standard errors of ``prob_true`` as a ratio of sums over tasks, which may be correlated within tasks.
+        Standard errors of ``prob_true`` as a ratio of sums over tasks; rows of a task may be correlated.
     counts : array (n_bins,)
         Number of rows of each bin.
     label : str

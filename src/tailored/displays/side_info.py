@@ -79,7 +79,7 @@ class PriorPathDisplay(ModelDisplay):
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
         The other columns are fixed at their medians, or at their most frequent categories.  A ``coefficient`` is given by name
-        or position; by default it is the one that changes most, relative to its mean standard error.
+        or position; by default it is the one that changes most, relative to its mean standard error, or scaled if there is none.
         """
         names = names_of(learner)
         name, grid, empty = along_side_info(tasks, column)
@@ -190,7 +190,7 @@ class RepresentationDisplay(ModelDisplay):
 def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, TaskSet]:
     """Return a column's name, a grid of its values among the tasks, and a task without rows for each grid point.
 
-    The grid of a categorical column consists of its most frequent categories.  The other columns of the side information are fixed at their medians, or at their most frequent categories.
+    The grid of a categorical column has its most frequent categories.  Other columns are fixed at medians or frequent categories.
     """
     if tasks.side_info is None:
         raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")

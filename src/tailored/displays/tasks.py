@@ -313,7 +313,7 @@ class TaskFitDisplay(ModelDisplay):
     prediction, prior : arrays (m,)
         Predictions after adapting to the rows, and without any rows.
     lower, upper : arrays (m,)
-        Bounds of the prediction interval; NaN if the learner has no calibration.
+        Bounds of the prediction interval; NaN if the learner has no intervals.
     coverage : float
     adjusted : bool
         Whether there are other columns.

@@ -77,7 +77,7 @@ class Settings:
     n_jobs: int | None
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
-    varying: tuple[int, ...] | None = None  # positions of the varying coefficients, including the intercept
+    varying: tuple[int, ...] | None = None  # positions of the varying coefficients; the intercept is last
     curved: bool = True  # whether curves and products of columns may be shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
@@ -98,7 +98,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The training tasks in memory, and the settings of the user."""
+    """The training and validation tasks in memory, and the settings of the user."""
 
     tasks: TaskSet
     side: SideFeatures | None
@@ -191,7 +191,7 @@ class TrainingData:
 
     @cached_property
     def folds(self) -> list[Fold]:
-        """Several folds for few tasks and one for many; a single task is evaluated on its own rows."""
+        """One fold for validation tasks or for many tasks, otherwise several; a single task is evaluated on its own rows."""
         T, first = len(self), len(self) - self.n_validation
         if self.n_validation:
             return [Fold(0, np.arange(first), np.arange(first, T))]
@@ -226,7 +226,7 @@ class TrainingData:
         return predict(prior, posterior, query.X, task, exposure=query.exposure).prediction
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
-        """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
+        """Return the mean error of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
         losses = self.settings.loss.error(prediction, query.y)
         means = task_means(losses, query.offsets, query.frequency_weight)

@@ -3,7 +3,7 @@
 1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks.  Accept
    or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for
    many columns).
-2. Fit the selected structure to all tasks by EM.
+2. Fit the selected structure to all tasks, by REML or EM.
 3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error significantly (`query_bias`).
 4. Collect the scores of held-out tasks for prediction intervals.
 """
@@ -271,7 +271,7 @@ def _learn_mixture(
     source_in: SourceIn | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
-    """Learn the prior after shared effects were subtracted; the fitted W and noise are multiplied by ``growth``."""
+    """Learn the prior after shared effects were subtracted; W and noise are multiplied by the two factors of ``growth``."""
     growth = growth[0], data.response.noise(growth[1])
     selection = select(data, stage)
     best, structure = selection.best, selection.best.structure
@@ -403,7 +403,7 @@ class TaskStream:
     validation: Reservoir  # sample of the validation tasks
     n_tasks: int = 0
     n_selected: int = 0  # number of tasks at the last selection
-    running: RunningModel | None = None  # None before the first selection
+    running: RunningModel | None = None  # None before the first selection, and if the prior is not a mixture
 
     @classmethod
     def begin(cls, seed: int) -> TaskStream:

@@ -164,7 +164,7 @@ class FittedShifts:
     folds: Sequence[Sequence[MeanShift]]
     results: list[dict[str, Any]]  # errors of all candidates
     penalty: float | None = None  # for the largest support size; None without a shift
-    #: Errors of the held-out tasks at the largest support size; None if none was learned.
+    #: Errors of the held-out tasks at the largest support size; None if no shift was tried.
     errors: Array | None = None
 
 
@@ -194,7 +194,7 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, with many columns, or with at least as many columns as tasks: B has d² entries.
+    No shift is learned for classes and counts, with over 41 coefficients, or with at least as many as tasks: B has over d² entries.
     Means of a model whose covariance is given, such as that of a formula, are those of this model.
     """
     is_given = data.settings.covariance is not None and isinstance(data.settings.loss, Squared)

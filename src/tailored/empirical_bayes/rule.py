@@ -10,9 +10,9 @@ that of uncorrelated random effects.
 A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a guard:
 neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The number of
 components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the highest density
-is compared.  Noise that is correlated in time is compared with uncorrelated random effects.  It has to raise the density by
-two paired standard errors, and its error given support rows must not be higher.  A dispersion of counts has to raise the
-density by two paired standard errors, and neither error may rise by two paired standard errors.
+is compared.  Noise that is correlated in time is compared in a model with uncorrelated random effects.  It has to raise the
+density by two paired standard errors, and its error given support rows must not be higher.  A dispersion of counts has to raise
+the density by two paired standard errors, and neither error may rise by two paired standard errors.
 
 Effects of side information, shared curves and shared products are proposed if they raise the log evidence of all tasks enough.
 The gain has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves
@@ -113,7 +113,7 @@ def known_mean(errors: Array) -> float:
 def significant(gains: Array, n_errors: float = RICHER) -> bool:
     """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
 
-    Return False with fewer than two tasks.  If a task has an infinite error under one of the methods, it alone decides.
+    Return False with fewer than two tasks.  If a task has an infinite error under one method, it determines the result.
     """
     gains = gains[~np.isnan(gains)]
     if len(gains) < 2:

@@ -39,7 +39,7 @@ from .data import LARGEST_WORK, Draw, Fold, TrainingData
 from .low_rank_search import LowRankSearch
 from .rule import Score, is_as_good, is_better, significant
 
-#: Number of held-out tasks used to select the number of components, from as many folds as needed.
+#: Minimum number of held-out tasks used to select the number of components, from as many folds as needed.
 COUNTED_TASKS = 100
 #: Candidate numbers of components; the search stops after two in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
@@ -47,7 +47,7 @@ COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 COUNTING_TASKS = 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
-#: Minimum number of held-out tasks for a warning about baselines, and for automatic regressors.
+#: Minimum number of held-out tasks for a warning about baselines, and of tasks with rows for automatic regressors.
 LEAST_COMPARED = 10
 #: Advice to the user if a baseline is better.
 ADVICE = (

@@ -23,7 +23,7 @@ from .selection import Candidate, Selection
 #: Names of the fitted learner and of the baselines in tables of errors.
 OWN = "this learner"
 TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
-#: Maximum number of operations for standard errors; with more, a random sample of the tasks is used.
+#: Maximum number of operations for standard errors; with more, a random sample of the tasks, at least 200, is used.
 MAX_WORK = 1e8
 
 
@@ -38,7 +38,7 @@ class SideSummary(Record):
     row_variance: Array
     #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns are at their means.
     entropy_reduction: Array
-    #: (K, m): mean of each column in each component; None if a column is not numeric.
+    #: (K, m): mean of each column in each component; None if a column is not numeric, or without estimated mixing weights.
     component_means: Array | None = None
     #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without effects.
     evidence: Annotated[Array, MAY_BE_NAN] | None = None

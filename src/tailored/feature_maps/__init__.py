@@ -4,7 +4,7 @@
 the side information.  The named maps do not depend on the order of the rows and are defined for a task without rows.  To
 add a map, define its class and add its name to `FEATURE_MAPS`.
 
-The learners scale φ to unit root-mean-square norm over the training tasks: the norm of a mean embedding can be as small
+`ConditionalLearner` scales φ to unit root-mean-square norm by default: the norm of a mean embedding can be as small
 as 0.06, and the effect of a step of H on τ is proportional to its fourth power.
 """
 

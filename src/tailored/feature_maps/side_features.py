@@ -14,7 +14,7 @@ from ..tasks.rows import LIMIT, Array
 from ..tasks.task_set import TaskSet
 from .maps import FeatureMap, SideVector
 
-#: Number of knots of a spline, which are quantiles over the training tasks, and degree of the spline.
+#: Maximum number of distinct knots of a spline, which are quantiles of its training values, and degree of the spline.
 KNOTS, DEGREE = 7, 3
 #: Values more than twice as far from the median as this quantile (or 1 minus it) are a long tail.
 TAIL = 0.05
@@ -92,9 +92,9 @@ class Curve(Record):
 class SideFeatures(Record):
     """Features v(s) of a task, centred and scaled.
 
-    Columns are divided by their standard deviation and by the square root of their number, so that ‖v‖ is about one.
-    Features of the side information enter the mixing weights and the prior mean: ``n_linear`` linear features first, then
-    their splines.  Features of the rows enter the summary ψ(s) (`TaskSummary`).
+    Columns are divided by their standard deviation, indicators by half their range.  Linear features, and splines, are then divided
+    by the square root of their number, so that their norm is about one.  Features of the side information enter the mixing weights
+    and the prior mean: ``n_linear`` linear features first, then their splines.  Features of the rows enter ψ(s) (`TaskSummary`).
     """
 
     encoder: FeatureMap

@@ -33,7 +33,7 @@ FULL_EVERY = 5
 LARGEST_PARAMETER = 100.0
 #: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts differ by orders of magnitude.
 LARGEST_MEAN = 1e12
-#: Number of earlier steps that Anderson acceleration combines.
+#: Maximum number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
 #: Ridge penalty in the normal equations of Anderson acceleration, relative to their trace.
 DAMPING = 1e-8
@@ -48,7 +48,7 @@ NEGLIGIBLE_VARIANCE = 1e-5
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
 #: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
 LARGEST_LOSS = 1.0
-#: Number of floats in a batch of d x d matrices.
+#: Maximum number of floats in a batch of d x d matrices.
 BATCH_FLOATS = 1 << 18
 #: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
@@ -146,7 +146,7 @@ def _has_quadrature(model: Mixture) -> bool:
 
 
 def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
-    """Fit non-Gaussian targets: the final model if it has one component, otherwise the start of EM."""
+    """Fit non-Gaussian targets: the final model with one component or without quadrature, otherwise the start of EM."""
     if len(source) > 2 * SAMPLE and _has_quadrature(start):
         fit = em(source.take(slice(None, None, len(source) // SAMPLE)), start, max_iter=max_iter, **options)
     else:

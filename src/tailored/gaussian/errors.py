@@ -64,7 +64,7 @@ class MeanCovariance(Record):
         return replace(self, covariance=covariance)
 
     def at(self, d: int, side: Array | None, n_tasks: int) -> Array:
-        """Return the error covariances (T, d, d) of the prior means ``b + Γ v`` of tasks."""
+        """Return the error covariances (T, d, d) of the prior means ``b + Γ v`` of tasks; unknown entries count as zero."""
         u = np.ones((n_tasks, 1)) if side is None else np.hstack([np.ones((n_tasks, 1)), side])
         D = np.zeros((n_tasks, d, len(self.row)))
         D[:, self.row, np.arange(len(self.row))] = u[:, self.column]

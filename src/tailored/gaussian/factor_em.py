@@ -140,7 +140,7 @@ class FactorSums:
 
 
 def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
-    """Run EM from ``model`` until the bound converges."""
+    """Run EM from ``model`` until the bound converges, for at most ``max_iter`` steps."""
     last, n_small = -np.inf, 0
     for i in range(max_iter):
         sums = factor_sums(model, rows)

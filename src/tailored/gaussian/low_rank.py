@@ -36,7 +36,7 @@ SIZE = 0.2
 STEPS = 60
 #: Minimum variance, and bounds on the logarithms of variances, for data scaled to unit size.
 TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
-#: Number of starts for a mixture of scores.
+#: ``n_starts`` of `fit_mixture` for a mixture of scores.
 SCORE_STARTS = 8
 
 #: The tuple (c, δ, σ²) of `recalibrate`.
@@ -100,7 +100,7 @@ class LowRankModel:
     delta: float  # δ
     noise: float  # σ²
     mean: Array  # b, (d,)
-    mean_variance: float  # γ, prior variance of the entries of b, which are shrunk to zero
+    mean_variance: float  # γ, prior variance of the entries of b except the intercept, with mean zero
 
     @property
     def rank(self) -> int:
@@ -305,7 +305,7 @@ def mixture_of_scores(tasks: Moments, n_components: int, seed: Sequence[int]) ->
 
 
 def recalibrate(held_out: list[RotatedTasks], models: list[LowRankModel], start: Calibration) -> Calibration:
-    """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + δI, with one model for each fold."""
+    """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + ω e eᵀ + δI, with one model for each fold."""
     pairs, n_tasks = list(zip(held_out, models, strict=True)), sum(len(tasks) for tasks in held_out)
 
     def loss(logs: Array) -> float:

@@ -77,7 +77,7 @@ class Totals(_Additive):
 
 
 def used_columns(gram: Array) -> NDArray[np.bool_]:
-    """Return whether each column of XᵀX is not zero, apart from rounding; a scaled column that is constant is zero."""
+    """Return whether each column of XᵀX is not zero, apart from rounding; a constant column is zero if it is centred."""
     squares = gram.diagonal()
     return np.asarray(squares > ROUNDING * squares.max(initial=0.0))
 

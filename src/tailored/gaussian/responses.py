@@ -112,7 +112,7 @@ def response_of(loss: Loss) -> Response:
 class Likelihood(Loss, Response):
     """Base class of the responses of classes and counts, whose log-likelihood is ``y f − h(f)`` plus a constant.
 
-    The defaults are those of counts with the log link.  All methods except `pooled_fit` are elementwise.
+    The defaults are those of counts with the log link.  Functions of linear predictors f are elementwise.
     """
 
     code: ClassVar[int]

@@ -1,4 +1,4 @@
-"""Maximum likelihood for one component and non-Gaussian targets, by scoring steps.
+"""Maximum likelihood, or penalised by shrinkage, for one component and non-Gaussian targets, by scoring steps.
 
 EM needs hundreds of steps if rows carry little information.  Here a step changes the parameters to ``b + Lβ`` and
 ``L (I + Δ)`` with a lower triangular Δ, whose diagonal factors 1 + Δᵢᵢ are replaced by exp(Δᵢᵢ) to keep them positive.  By

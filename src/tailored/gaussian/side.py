@@ -37,7 +37,7 @@ RESPONSE_ROUNDS = 4
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
 #: Maximum number of tasks used to estimate W and the relevances.
 MOST_TASKS = 3000
-#: Number of products of features computed at a time.
+#: Maximum number of products of features computed at a time.
 PRODUCTS = 1 << 22
 #: Prior precision of b, relative to the information about it; it only matters for directions without information.
 FLAT = 1e-9

@@ -62,7 +62,7 @@ DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
 LARGEST_EXPONENT, LARGEST_FACTOR = 150.0, 170.0
 #: Likelihood ratios are clipped, so that logarithms are only needed every few rows.
 LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
-#: Number of tasks that one thread processes at a time.
+#: Maximum number of tasks that one thread processes at a time.
 BLOCK = 4096
 #: Rows with a smaller variance of f are linearised.  The precision of a site is at least this multiple of that of its cavity.
 LEAST = 1e-12

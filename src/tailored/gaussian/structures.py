@@ -44,9 +44,9 @@ RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.
 PSEUDO_TASKS = (10.0, 100.0)
 #: With at most this many tasks, EM takes more steps; see `has_few_tasks`.
 FEW = 50
-#: Number of EM steps if columns outnumber tasks: early stopping keeps W close to a multiple of I.
+#: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3
-#: Penalty on mixing weights that depend on side information, and number of EM steps that estimate them.
+#: Penalty on mixing weights that depend on side information, and maximum number of EM steps that estimate them.
 GATE_PENALTY, GATE_STEPS = 1.0, 20
 #: Maximum number of EM steps over all tasks, starting from a model that was fitted to a sample.
 REFINING_STEPS = 20
@@ -106,7 +106,7 @@ class Independent(Structure):
     ridge: float
 
     def fit(self, fitter: StructureFitter) -> Mixture:
-        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ))."""
+        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), for Gaussian targets."""
         tasks, d = fitter.tasks, fitter.tasks.n_features
         if fitter.side is not None:
             # The model of independent tasks has no Γ: add its effects back to the targets.
@@ -146,7 +146,7 @@ class MixedModel(Structure):
         return covariances if self.covariance == "full" else keep_diagonal(covariances)
 
     def pattern(self, d: int) -> NDArray[np.bool_]:
-        """Return which entries of W (d, d) are not zero."""
+        """Return which entries of W (d, d) may be non-zero."""
         inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
         if self.covariance == "intercept":
             inside = np.arange(d) == d - 1
@@ -332,7 +332,7 @@ class StructureFitter:
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
         """Return the REML (or maximum likelihood) fit and its log likelihood, which is None if `fit` is used instead.
 
-        The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than columns.
+        The search of `reml` is used for second moments of more tasks than columns and one Gaussian without shrinkage.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
         if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not d < len(tasks):
@@ -379,7 +379,7 @@ class StructureFitter:
         """Return the maximum number of EM steps for these tasks."""
         if self.has_few_tasks:
             return few
-        # With more columns than tasks, late steps overfit W.
+        # With at least as many columns as tasks, late steps overfit W.
         return many if self.tasks.n_features < len(self.tasks) else min(many, WIDE_STEPS)
 
 

@@ -87,8 +87,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     #: (2,) class labels for a classification loss, if they are not -1 and +1.  The second has positive decision values.
     classes_: NDArray[Any]
     task_labels_: NDArray[Any]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
-    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if intervals are calibrated
-    #: and the covariances have at most four million entries.
+    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions or intervals need
+    #: them and they have at most four million entries; for quantiles always.
     task_posterior_: Posterior
     training_summary_: TrainingSummary
     n_iter_: int
@@ -119,7 +119,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def task_weights_(self) -> Array:
-        """Weights (T, d) of the tasks in the last `fit` or `partial_fit`, with the intercept last."""
+        """Weights of the tasks in the last `fit` or `partial_fit`: (T, d), or (T, d + 1) with an intercept, which is last."""
         return self.task_posterior_.weights
 
     @property
@@ -139,16 +139,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file contains all that `adapt`, `predict` and `score` need, but no training rows.  It cannot contain a feature map
-        that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.  A shared
-        regressor is written in the skops format (install the extra ``all``).  Read such a file with
-        ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted the regressor.
+        The file contains all that `adapt`, `predict` and `score` need, but no training rows unless noise is correlated in time.
+        It cannot contain a feature map that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or
+        tuples of these.  A shared regressor, which may keep rows, is written in the skops format (install the extra ``all``).
+        Read such a file with ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted it.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the content of a pickle; training rows are included only if `partial_fit` was called, to continue it."""
+        """Return the content of a pickle; the stream, which has training rows, is included only if `partial_fit` was called."""
         state: dict[str, Any] = dict(super().__getstate__())
         if not self._goes_on:
             state.pop("_stream", None)
@@ -367,7 +367,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
-        n is the number of rows, and p is 1 for `EmpiricalBayesLearner` and 0 for the learners of the paper.
+        n is the number of rows, at least 1, and p is 1 for `EmpiricalBayesLearner` and 0 for the learners of the paper.
 
         Parameters
         ----------
@@ -399,7 +399,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         groups : array (n,), optional
             Label of each row's task; optional if the learner was fitted to one task.
         side_info : optional
-            Side information of new tasks; see `TaskSet`.  By default it is treated as missing, with a warning.
+            Side information of new tasks; see `TaskSet`.  By default it is read from columns of a frame X, or else missing.
         exposure : array (n,), optional
             Exposure of counts, which multiplies the rates; by default the column used in `fit` if X is a frame, else 1.
         """
@@ -632,8 +632,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (without ``by``, none), ``"prediction"``,
-            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the sum or mean of those of `predict_tasks`.  Intervals and
-            standard deviations are exact for a single Gaussian prior without ``clip``, and quantiles of draws otherwise.
+            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.
+            Intervals and standard deviations are exact for a single Gaussian prior without ``clip``, and those of draws otherwise.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
@@ -780,7 +780,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             See `TaskSet`.
         n_support : int, float or pair of these, optional
             Number, fraction or range (low, high) of support rows of a new task.  Intervals are calibrated for these and for a
-            few other numbers of support rows, including 0.  By default the learner's ``n_support``.
+            few other numbers of support rows, including 0.  By default the learner's ``n_support``, if it has one.
         order : {"random", "first"}, optional
             Whether the support rows are random or the first rows; by default the learner's ``order``.
         """
@@ -819,7 +819,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         pandas data frame, or structured array if pandas is not installed
-            One row per task and column, with the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
+            One row per task and column; an intercept is last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
             the coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
             error, given the estimated noise and covariances; it includes the uncertainty of the fixed effects), ``"lower"``
             and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the coefficient given the side

@@ -97,18 +97,18 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML, whose means are not shifted.  None selects it on held-out tasks, and may shrink correlations or use several
-        components.
+        by REML unless ``reml`` is False, whose means are not shifted.  None selects it on held-out tasks, and may shrink
+        correlations or use several components.
     reml : bool, default=True
-        Estimate the variances of one Gaussian by restricted maximum likelihood, as lme4 does.  False uses maximum likelihood,
-        whose log likelihoods can be compared between models with different fixed effects.
+        Estimate the variances of one Gaussian without shrinkage by restricted maximum likelihood, as lme4 does.  False uses
+        maximum likelihood, whose log likelihoods can be compared between models with different fixed effects.
     time : None, str or int, default=None
         Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
         ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
         is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
         formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
-        Only for numbers in memory without weights, with at most 12 columns.
+        Only for numbers in memory without weights, with at most 12 columns and 5,000 tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -147,7 +147,7 @@ class EmpiricalBayesLearner(MetaLearner):
     bias_penalty_ : float or None
         Penalty on the shift of the prior mean that was learned on query rows; None without a shift.
     common_ : list of (weight, regressor) or None
-        The shared regressors, fitted to all tasks; the shared part of a prediction is their weighted sum.
+        The shared regressors, fitted to all tasks or to the sample; the shared part of a prediction is their weighted sum.
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
@@ -181,7 +181,7 @@ class EmpiricalBayesLearner(MetaLearner):
     side_structure_: dict[str, Any] | None = field(init=False)
     bias_penalty_: float | None = field(init=False)
     _stream: TaskStream = field(init=False)
-    #: Number of folds for selection; tests use fewer to be faster.
+    #: Maximum number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
     @property
@@ -202,7 +202,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @property
     def common_(self) -> list[tuple[float, Any]] | None:
-        """Pairs of weight and regressor, fitted to all tasks, whose weighted sum is the shared part, or None."""
+        """Pairs of weight and regressor, fitted to all tasks or the sample, whose weighted sum is the shared part, or None."""
         shared = self.prior_.regressor
         return None if shared is None else list(zip(shared.weights, shared.parts, strict=True))
 
@@ -225,8 +225,8 @@ class EmpiricalBayesLearner(MetaLearner):
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
             Torch tensors are also accepted, see ``device``.  The memory for a `tailored.scan` does not grow with the table:
-            the model structure is selected on a random sample of 5,000 complete tasks, and the model is fitted to all tasks
-            by EM.  With more tasks, the posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
+            the model structure is selected on a random sample of at most 5,000 complete tasks, and the model is fitted to all
+            tasks by EM.  With more tasks, the posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
             Models for counts are fitted to the sample only.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
@@ -280,9 +280,9 @@ class EmpiricalBayesLearner(MetaLearner):
     ) -> Self:
         """Continue to learn from a stream of tasks; a call that fails does not change the learner.
 
-        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is
-        selected again on a random sample of at most 5,000 complete tasks.  In between, each call takes one step of EM.  Rows
-        with an earlier label belong to the same task if the sample contains it, and to a new task otherwise.
+        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is selected
+        again on a random sample of at most 5,000 complete tasks (a low-rank plus diagonal prior in every call).  In between, a call
+        takes one step of EM.  Rows with an earlier label belong to the same task if the sample contains it, else to a new task.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return self
 
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks in memory; if they exceed the size of a sample, select the model on a sample."""
+        """Learn from tasks in memory; select the model on a sample if there are more tasks than in a sample and few columns."""
         d = tasks.n_features + bool(self.fit_intercept)
         source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
         sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
@@ -360,7 +360,7 @@ class EmpiricalBayesLearner(MetaLearner):
             self._remember(known, None if shared is None else shared.folds_of(positions))
 
     def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
-        """Select the model again if the stream has doubled, otherwise take one step of EM."""
+        """Select the model again if the stream has doubled or the prior is not a mixture, otherwise take one step of EM."""
         before, clip = self._stream, self._clip(batch.y)
         self._stream, tasks = before.take(batch, validation)
         warn_repeated_numbers(before.sample, batch)
@@ -525,7 +525,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return SideFeatures.fit(get_feature_map(self.feature_map, has_side_info=has_side_info), tasks)
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
-        """Return the positions of the coefficients that vary, including the intercept; None if they are to be selected."""
+        """Return the positions of the coefficients that vary (the intercept is last); None if they are to be selected."""
         varying, formula = self.varying, self._formula
         if formula is not None:
             varying, has_one = formula.varying, formula.has_intercept

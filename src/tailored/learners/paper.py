@@ -154,7 +154,7 @@ class IndependentLearner(PaperLearner):
     loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
         See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
-        Seed for the support and query rows of `score`.
+        Seed for the support and query rows of `score` and `task_errors`.
     """
 
     tau: Any = None
@@ -186,7 +186,7 @@ class IndependentLearner(PaperLearner):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
     ) -> Self:
-        """Solve the given tasks as `fit` does; there is no state to continue."""
+        """Solve the given tasks as `fit` does; only the ranges of features, and of ``clip="train"``, include earlier calls."""
         return self._learn((X, y, groups, side_info), reset=not hasattr(self, "prior_"))
 
     def _learn(self, data: Data, *, reset: bool) -> Self:
@@ -275,7 +275,7 @@ class SurrogateLearner(PaperLearner):
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
 
-        The result is bitwise independent of how the stream is split into calls, except that feature maps with fitted
+        The learned function is bitwise independent of how the stream is split into calls, except that feature maps with fitted
         parameters are fitted to the tasks of the first call.  It differs from `fit` in the scale of φ: `fit` uses the root
         mean square over all tasks, and `partial_fit` the root mean square over the tasks so far.
         """
@@ -498,7 +498,7 @@ class ConditionalLearner(SurrogateLearner):
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's one-pass variant.
     rank : int or None, default=32
-        Number of directions of H that are kept; None keeps all of them (exact, slower).
+        Maximum number of directions of H that are kept; None keeps all of them (exact, slower).
     bias : {"none", "shared", "conditional"}, default="none"
         Prior mean of a task's weights: zero, a learned vector, or a linear function of φ(s).
     fit_intercept : bool, default=True

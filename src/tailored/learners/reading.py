@@ -53,7 +53,7 @@ from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, targe
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)
-#: Targets in the user's units must not all be smaller, because their squares would be zero.
+#: Targets that are not scaled must not all be smaller in absolute value, unless all are zero: squares could underflow.
 SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)
@@ -208,7 +208,7 @@ def check_tasks(
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
             raise ValueError(
-                f"y: all targets are below {SMALLEST_TARGET:g}, so their squares underflow to zero; rescale y"
+                f"y: all targets are below {SMALLEST_TARGET:g}, so their squares may underflow to zero; rescale y"
             )
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not feature_names(learner):
@@ -243,7 +243,7 @@ def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLik
 
 
 def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return a positive exposure for each row, or None; raise ValueError if the targets are not counts."""
+    """Return a positive exposure for each row, or None; raise ValueError for an exposure if the targets are not counts."""
     if exposure is not None and not prior.response.has_exposure:
         raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return check_row_values("exposure", exposure, n_rows)

@@ -46,7 +46,7 @@ from .reading import check_exposure, read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
-    """Raise ValueError if the prior lacks the calibration that a method needs."""
+    """Raise ValueError if the prior has no intervals: for binary targets, and for numbers without a calibration."""
     if not prior.response.has_intervals:
         raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
     if not prior.has_intervals:
@@ -86,7 +86,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from the minimum, computed on access.
+        Upper bound on the distance of the model's objective from the minimum, computed on access; NaN for classes and counts.
     n_iter_ : int
     """
 
@@ -119,7 +119,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments; an adapted model includes its θ and b, so that a clone has the same prior."""
+        """Return the arguments; an adapted model includes θ and b, unless θ is too large, so that a clone has the same prior."""
         params: dict[str, Any] = super().get_params(deep)
         # For a factor prior, θ is too large to be formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
@@ -255,7 +255,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from the minimum."""
+        """Upper bound on the distance of the model's objective from the minimum; NaN for classes and counts."""
         # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
         return self._certified()[0] * self._prior.scaling.target**2
 
@@ -313,8 +313,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
         The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
         calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.  Intervals of counts
-        are the shortest ones with at least this probability in the model.  They are too wide if counts vary less than the model
-        says.
+        are the shortest ones with at least this probability in the model.  They are too wide if counts vary less than in
+        the model.
 
         Parameters
         ----------
@@ -328,8 +328,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         -------
         array (n, 2)
             Lower and upper bounds, inside ``clip``.  With too few calibration tasks for the coverage (about
-            1 / (1 - coverage) are needed), each bound is the outer one of the Gaussian bound with `predict_std` and the
-            bound of the most extreme task, with a warning.
+            1 / (1 - coverage) are needed), each bound is the outer one of the Gaussian bound with `predict_std` and
+            a bound beyond the most extreme score, with a warning.
         """
         check_fraction("coverage", coverage)
         inputs = self._inputs(X, exposure)
@@ -340,7 +340,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the task and the uncertainty of its weights, calibrated on the errors of held-out tasks.
+        It combines the noise of the task and the uncertainty of its weights.  For numbers, it is calibrated on held-out tasks.
         """
         inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_std")
@@ -405,7 +405,7 @@ class AdaptedTasks:
     coef_ : array (T, d)
     intercept_ : array (T,)
     weights_ : array (T, d), or (T, d + 1) with an intercept
-        Coefficients with the intercept last; `numpy.asarray` returns the same array.
+        Coefficients; an intercept is last.  `numpy.asarray` returns the same numbers.
     """
 
     def __init__(

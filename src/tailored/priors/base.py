@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 #: Number of blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
-#: Support rows of each held-out task are drawn up to MAX_REPEATS times, for about ENOUGH_TASKS draws in total.
+#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times for at most ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
@@ -96,7 +96,7 @@ class Posterior(Record):
 
     @property
     def has_covariances(self) -> bool:
-        """Whether intervals can be computed."""
+        """Whether covariances are stored, which intervals need."""
         return len(self.covariances) == len(self.weights)
 
 
@@ -113,13 +113,13 @@ class Prior(Record, ABC):
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
     #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None for none.
     quantile: float | None = None
-    feature_range: Array | None = None  # (2, n_features) training minimum and maximum; None if unknown
+    feature_range: Array | None = None  # (2, n_features) rounded training range; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
     #: Parts that all tasks share.  The prior is for the residuals after these parts are subtracted.
     regressor: SharedRegressor | None = None
     shared: SharedEffects | None = None
 
-    block_floats: ClassVar[int] = 1 << 17  # number of floats in the (d, d) matrices of a block of tasks
+    block_floats: ClassVar[int] = 1 << 17  # maximum number of floats in the (d, d) matrices of a block
     parallel_blocks: ClassVar[bool] = True  # False if the posterior of a block is itself computed in parallel
 
     def __repr__(self) -> str:
@@ -195,7 +195,7 @@ class Prior(Record, ABC):
 
     @property
     def n_weights(self) -> int:
-        """Number d of weights of a task, including the intercept."""
+        """Number d of weights of a task, including an intercept."""
         return len(self.scaling.columns)
 
     @property
@@ -230,12 +230,12 @@ class Prior(Record, ABC):
 
     @property
     def reads_side_info(self) -> bool:
-        """Whether the prior depends on side information."""
+        """Whether the prior reads side information, which may have no effect."""
         return self.side is not None and self.side.encoder.needs_side_info
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the posterior needs the rows of a task in memory; if not, `weights_on_device` is available."""
+        """Whether the posterior needs the rows of a task in memory; if not, second moments are sufficient."""
         return True
 
     @abstractmethod
@@ -252,7 +252,7 @@ class Prior(Record, ABC):
 
     @abstractmethod
     def certificate(self, support: TaskSet) -> tuple[float, int]:
-        """Return a bound on the suboptimality of one task's (scaled) objective, and the number of iterations."""
+        """Return a bound on the suboptimality of one task's (scaled) objective, NaN if unknown, and the number of iterations."""
 
     def posterior(
         self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
@@ -444,8 +444,8 @@ def predict(
 ) -> Predicted:
     """Predict rows X (n, ..); ``task`` (n,) are the positions of their tasks in the posterior.
 
-    Intervals are NaN without covariances, or for Gaussian targets without a calibration.  ``multiples`` is the result of
-    `multiples_of`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
+    Intervals are NaN without ``coverage``, without covariances, for classes, and for Gaussian targets without a calibration.
+    ``multiples`` is the result of `multiples_of`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
     centre, variances, of_shared = prior.linear_predictors(posterior, X, task, variances=uncertain)

@@ -29,7 +29,7 @@ from .base import Index, adapt_tasks, multiples_of, predict
 from .intervals import noise_variances
 from .mixture import MixturePrior
 
-#: Number of floats in the draws that are computed at a time.
+#: Maximum number of floats in the draws that are computed at a time.
 CHUNK_FLOATS = 1 << 18
 
 
@@ -64,7 +64,7 @@ class JointRows:
     """The joint distribution of N predicted rows of T tasks, under K components with J distinct covariances, 1 or K."""
 
     prior: MixturePrior
-    errors: MeanCovariance | None  # of (b, Γ); None if they are known
+    errors: MeanCovariance | None  # of (b, Γ); None if they are treated as known
     X: Array  # (N, d) scaled rows
     task: Index  # (N,) positions of their tasks
     centre: Array  # (N,) linear predictors at the posterior means, in the user's units

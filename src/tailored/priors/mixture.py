@@ -166,7 +166,7 @@ class MixturePrior(Prior):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether second moments are not sufficient, because targets are not Gaussian or features are computed from rows."""
+        """Whether second moments are not sufficient: for classes, counts, correlated noise, and features of the rows."""
         is_plain = self.response.is_gaussian and not isinstance(self.response, SerialGaussian)
         return not is_plain or (self.side is not None and self.side.encoder.needs_rows)
 

@@ -18,7 +18,7 @@ from .mixture import NOISE_ROWS, MixturePrior, TaskSummary, interpolation
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Number of tasks that are adapted together.
+#: Maximum number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
 
 

@@ -85,7 +85,7 @@ class SharedCurve(Record):
 
 @dataclass(frozen=True)
 class SharedProduct(Record):
-    """The product of two centred columns."""
+    """The product of two centred columns and a coefficient, minus ``level``, its mean over the training rows."""
 
     columns: tuple[int, int]
     centre: tuple[float, float]
@@ -122,7 +122,7 @@ class SharedLevels(Record):
         return (self.column,)
 
     def _positions(self, X: Array) -> NDArray[np.intp]:
-        """Return the category code of each row; -1 for categories that did not occur in training."""
+        """Return the category code of each row; -1 if it is missing or did not occur in training."""
         known = (X[:, self.column] >= 0) & (X[:, self.column] < len(self.effects))
         return np.where(known, X[:, self.column], -1).astype(np.intp)
 
@@ -240,7 +240,7 @@ class OutOfFold(NamedTuple):
         return self.regressor.predict_parts(tasks.X, self.regressor.encode_rows(tasks), folds)
 
     def weighted(self, weights: Array, tasks: TaskSet) -> OutOfFold:
-        """Return the weighted sum of the parts with positive weights; these parts are also fitted to all tasks."""
+        """Return the weighted sum of the parts with positive weights (if none, the first part), also fitted to all tasks."""
         shared, used = self.regressor, [j for j, weight in enumerate(weights) if weight > 0] or [0]
         folds = tuple(tuple(parts[j] for j in used) for parts in shared.folds)
         parts = tuple(_fitted(part, tasks, shared.encode_rows(tasks)) for part in folds[0])

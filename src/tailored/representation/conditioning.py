@@ -1,6 +1,6 @@
 """Conditioning functions τ(s) and prior means b(s), and the steps of Algorithm 1 on them.
 
-Every class stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
+Every class except `Given` stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
 
     τ(s) = (I_d ⊗ φᵀ) H (I_d ⊗ φ) + C ,    H ⪰ 0 (dk, dk),  C ⪰ 0 (d, d),
 

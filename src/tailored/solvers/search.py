@@ -44,7 +44,7 @@ class HeldOutTasks:
     phis: Array
 
     def error(self, prior: RepresentationPrior, n_jobs: int | None = None) -> float:
-        """Return the mean over tasks of the mean error on their query rows; infinity if the weights of a task overflow."""
+        """Return the mean over tasks of the mean error on their query rows; infinity if weights overflow or no task has query rows."""
         try:
             weights = prior.solve(self.support, self.phis, n_jobs)
         except OverflowError:
@@ -61,7 +61,7 @@ class Problem:
     surrogate: Surrogate
     batch: StreamBatch  # the training tasks
     held_out: HeldOutTasks | None = None  # None if the step size is given
-    rank: int | None = None  # number of directions of H that are kept; None keeps all
+    rank: int | None = None  # maximum number of directions of H that are kept; None keeps all
     tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
     n_jobs: int | None = None
     tick: Callable[[int], None] | None = None  # advances the progress bar

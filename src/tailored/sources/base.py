@@ -31,7 +31,7 @@ from .reservoir import Reservoir
 Part = TypeVar("Part", Totals, Sums)
 Result = TypeVar("Result")
 
-#: Number of floats of XᵀX in one block of tasks in memory (64 MB).
+#: Maximum number of floats of XᵀX in one block of tasks in memory (64 MB).
 BLOCK_FLOATS = 8_000_000
 
 
@@ -39,8 +39,8 @@ BLOCK_FLOATS = 8_000_000
 class Reader:
     """Convert tasks to their sufficient statistics.
 
-    ``side`` computes features (T, q) of the side information.  ``residuals`` subtracts the predictions of the shared
-    regressor from the targets.
+    ``side`` computes features (T, q) of the side information.  ``residuals`` subtracts shared effects and
+    predictions of the shared regressor from the targets.
     """
 
     scaling: Scaling
@@ -59,7 +59,7 @@ class TaskSource(Protocol):
 
     @property
     def reservoir(self) -> Reservoir:
-        """The sample, to which tasks can be added; `Reservoir.is_whole` says whether it contains all tasks."""
+        """The sample, to which tasks can be added; `Reservoir.is_whole` is True if it contains all tasks."""
 
     @property
     def target_range(self) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from .scan import ColumnRoles, TaskScan
 
 #: Seconds to wait for the first worker.
 TIMEOUT = 30.0
-#: Number of samples that are merged by one Dask task.
+#: Maximum number of samples that are merged by one Dask task.
 FAN_IN = 8
 
 

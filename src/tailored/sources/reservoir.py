@@ -21,7 +21,7 @@ MAX_BATCHES = 32
 
 
 class Index(NamedTuple):
-    """Index of the tasks of a sample; with it, a batch can be added without reading earlier rows."""
+    """Index of the tasks of a sample; with it, a batch without side information is added without reading earlier rows."""
 
     keys: Keys  # keys of the sampled tasks, ascending
     counts: NDArray[np.int64]  # number of values in the rows of each sampled task
@@ -40,7 +40,7 @@ class Reservoir(Record):
 
     A task in the sample has been in it since its first row, so its rows are complete.  `take` returns a new reservoir.
     Batches are merged, and rows of dropped tasks removed, only when enough rows have been added.  The time to add a batch
-    therefore does not grow with the sample.
+    therefore does not grow with the rows of the sample.
     """
 
     size: int = SAMPLE_TASKS  # maximum number of tasks

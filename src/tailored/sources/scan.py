@@ -25,7 +25,7 @@ class ColumnRoles(NamedTuple):
     side: tuple[str, ...] = ()
 
     def resolve(self, table: Any) -> ColumnRoles:
-        """Return the roles with ``features`` filled in, after checking that each column exists and has one role."""
+        """Return the roles with ``features`` filled in, after checking the columns; task and target have no other role."""
         reserved = check_columns(table, "task", [self.task])
         reserved += check_columns(table, "target", [self.target], reserved)
         side = check_columns(table, "side_columns", self.side, reserved)

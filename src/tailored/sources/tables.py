@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .._utils.frames import is_dask, is_frame, read_frame
 
-#: Maximum number of values in one batch (16 MB), and minimum and maximum number of rows.
+#: Maximum number of values in a batch of more than MIN_ROWS rows (16 MB), and maximum number of rows.
 BATCH_NUMBERS, MIN_ROWS, MAX_ROWS = 2_000_000, 4_096, 262_144
 
 ACCEPTED = (

@@ -31,7 +31,7 @@ ROUNDING = 1e-16
 
 
 def coefficient_names(learner: Any) -> list[str]:
-    """Return the names of a fitted learner's coefficients, the intercept last; unnamed features are x0, x1, ..."""
+    """Return the names of a fitted learner's coefficients; an intercept is last, and unnamed features are x0, x1, ..."""
     names = getattr(learner, "feature_names_in_", None)
     names = [f"x{j}" for j in range(learner.n_features_in_)] if names is None else map(str, names)
     return [*names, INTERCEPT] if learner.prior_.fit_intercept else list(names)

@@ -21,7 +21,7 @@ MAX_LISTED = 40
 MANY_ZEROS = 0.1
 #: Number of rows that are searched first for columns that vary within tasks.
 FIRST_ROWS = 1_000
-#: A column whose values are all smaller is left out of the model.
+#: A column whose absolute values are all smaller is left out of the model.
 LEAST_SCALE = 1e-70
 
 _HEADER = ("column", "role", "kind", "read as")
@@ -52,7 +52,7 @@ class Description:
 
     numbers: list[str]  # sentences about the numbers of tasks, rows, columns and dropped rows
     table: Table  # a row for each column: its name, "feature" or "side info", its kind, and how it was read
-    notes: list[str]  # about constant columns, and about targets that are binary or counts
+    notes: list[str]  # on few tasks, tiny or constant columns, binary targets or counts, and task columns
 
     @classmethod
     def of(cls, tasks: Tasks) -> Description:
@@ -129,7 +129,7 @@ def _side_info(tasks: Tasks) -> Iterator[tuple[str, ...]]:
 def data_notes(
     tasks: Tasks, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
 ) -> list[str]:
-    """Return notes on few tasks and on columns: tiny or constant in all rows or, if slopes ``may_vary``, within tasks."""
+    """Return notes on few tasks, and on columns that are tiny, constant or, if slopes ``may_vary``, constant within tasks."""
     notes = []
     if len(tasks) == 1:
         notes.append("differences between tasks cannot be estimated from one task")

@@ -50,7 +50,7 @@ MAX_CATEGORIES = 1000
 #: A feature with more categories is stored as one column of category codes instead of indicators.  If most of its
 #: strings are distinct, they are taken for row identifiers, which raises an error.
 MANY_CATEGORIES = 20
-#: A column of strings raises an error if it has at least this many distinct values and this fraction of them are numbers.
+#: A column of strings raises an error if it has at least this many distinct values, not all integers, and this fraction are numbers.
 MIN_NUMBERS, SHARE_OF_NUMBERS = 10, 0.8
 
 #: Kinds of columns; "levels" is a categorical feature stored as category codes.
@@ -289,7 +289,7 @@ class Encoding(Record):
     """How a table was read, so that other tables can be read the same way; see `TaskSet.from_frame`.
 
     Columns are found by their names, in any order. A category that was not in the training table is replaced by the means
-    of the encoded columns, with an `UnknownCategoryWarning`.
+    of the encoded columns, or by an average category of the kind "levels", with an `UnknownCategoryWarning`.
     """
 
     task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels
@@ -370,7 +370,7 @@ class Encoding(Record):
         return self.formula.design(X, names)
 
     def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding with classes, and the targets; strings and categories become positions of the sorted classes."""
+        """Return the encoding with classes, and the targets; strings and booleans become positions of the sorted classes."""
         title = f"The target column {self.target!r}"
         is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
         if (is_new and not is_text) or not (is_new or self.classes):
@@ -484,7 +484,7 @@ class Encoding(Record):
         return features + [column.name for column in self.side_info if column.kind in ("ordered", "date")]
 
     def require_numbers(self, why: str) -> None:
-        """Raise ValueError if a column contains categories or dates."""
+        """Raise ValueError if there are ``encoded`` columns, which contain categories or dates."""
         if self.encoded:
             raise ValueError(f"data: column {name_some(self.encoded)} holds categories or dates, and {why}")
 

@@ -15,7 +15,7 @@ from .task_set import Share, TaskSet, check_share, row_counts
 
 #: Number of parts of a task's rows; each part is the query once, with the other parts as support.
 ROTATIONS = 4
-#: Minimum number of query rows of a task, if it has enough rows.
+#: Minimum number of query rows of a task in `SupportSampling.draw`, if it has enough rows.
 LEAST_QUERY = 5
 #: Which rows of a new task are observed: random rows, or the first rows.
 ORDERS = ("random", "first")
@@ -82,7 +82,7 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return several episodes of every task; random support rows are drawn ``n_repeats`` times, first rows once."""
+        """Return episodes of every task with rows; random support rows are drawn ``n_repeats`` times, first rows once."""
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)

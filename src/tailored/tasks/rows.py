@@ -192,7 +192,7 @@ def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
     return error if np.isfinite(error) else np.inf
 
 
-#: Largest absolute value of a row or target, as a multiple of the scale of the training data: next to larger
+#: Largest absolute value of a feature or target, as a multiple of the scale of the training data: next to larger
 #: values, all other values are lost to rounding.
 LIMIT = 1e15
 #: The same limit for features in models of classes and counts, whose linear predictor is an exponent.
@@ -206,7 +206,7 @@ MAX_SCALE = 1e70
 class Scaling(Record):
     """Shift and scale of the columns and of the targets, and whether there is a constant column.
 
-    The scaled rows are ``(x − shift) / columns``, the scaled targets ``(y − target_shift) / target``. The constant column
+    The scaled rows are ``(x − shift) / columns``, the scaled targets ``(y − target_shift) / target``. A constant column
     is last, with the scale 1 and the shift 0.
     """
 
@@ -215,7 +215,7 @@ class Scaling(Record):
     shift: Array
     target_shift: float = 0.0
     fit_intercept: bool = False
-    limit: float = LIMIT  # largest absolute value of a scaled feature
+    limit: float = LIMIT  # largest absolute value of a feature, as a multiple of its scale
 
     def __post_init__(self) -> None:
         check_shape("columns", self.columns, None)
@@ -354,7 +354,7 @@ class Scaling(Record):
         return self.target / self.columns
 
     def raw_weights(self, weights: Array) -> Array:
-        """Return weights (.., d) of the user's columns, the intercept last."""
+        """Return weights (.., d) of the user's columns; an intercept is last."""
         if self.is_raw:
             return weights
         out = weights * self.weights
@@ -406,7 +406,7 @@ class Scaling(Record):
 
 
 def _usable(scale: Array, shift: Array) -> Array:
-    """Replace scales of constant columns, which are only rounding errors, by the constant, and zeros by one."""
+    """Replace scales of constant columns, which are only rounding errors, by the constant, and tiny scales by one."""
     scale = np.where(scale > 1e-13 * np.abs(shift), scale, np.abs(shift))
     return np.where(scale > LEAST_SCALE, scale, 1.0)
 

@@ -187,8 +187,8 @@ class TaskSet(Fitted):
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
         Categorical features become indicators, one for each category except the first; with more than 20 categories, they
-        become category codes. Ordered categories (pandas, or a polars Enum) become their positions, dates become days since
-        the first date, and booleans 0 and 1; see `describe`. Categorical side information is not changed.
+        become category codes. Ordered categories (pandas, or a polars Enum) become their positions, or numbers if all of them
+        are. Dates become days since the first day, and booleans 0 and 1; see `describe`. Categorical side information is kept.
 
         Parameters
         ----------
@@ -438,7 +438,7 @@ class TaskSet(Fitted):
 
     @property
     def row_weights(self) -> NDArray[np.float64] | None:
-        """Weight of each row in sums over rows: its precision times its frequency; None if all are one."""
+        """Weight of each row in sums over rows: its precision times its frequency; None without weights."""
         weights = [each for each in (self.sample_weight, self.frequency_weight) if each is not None]
         return None if not weights else np.asarray(np.prod(weights, axis=0))
 
@@ -638,7 +638,7 @@ class TaskSet(Fitted):
     ) -> tuple[Self, Self]:
         """Split the rows of each task into a support and a query set with the same tasks.
 
-        Every task has at least one query row. If `support` is a fraction, a task with two or more rows has at least one
+        Every task with rows has at least one query row. If `support` is a fraction, a task with two or more rows has at least one
         support row, too. Rows keep their relative order in both sets. A row with frequency 3 is divided as three rows. The
         draw of a task depends on `random_state`, its position and its number of rows, not on the other tasks.
 
