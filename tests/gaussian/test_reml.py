@@ -42,7 +42,8 @@ def dense_log_likelihood(X, y, groups, slopes, W, noise, restricted=True):
 
 @pytest.mark.parametrize("reml", [True, False])
 @pytest.mark.parametrize(
-    ("slopes", "covariance", "n_tasks"), [([], "full", 12), ([0], "full", 12), ([0], "diagonal", 12), ([], "full", 3)]
+    ("slopes", "covariance", "n_tasks"),
+    [([], "full", 12), ([0], "full", 12), ([0], "diagonal", 12), ([], "full", 3)],
 )
 def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, reml):
     X, y, groups = panel(4, n_tasks)
