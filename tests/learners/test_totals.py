@@ -100,6 +100,8 @@ def test_totals_are_those_of_draws(target):
         np.testing.assert_allclose(row[["lower", "upper"]].astype(float), bounds, atol=0.3 * totals.std())
     if target != "rating":
         assert np.isin(draws, [0, 1]).all() if target == "bought" else (draws == np.round(draws)).all()
+        bounds = learner.predict_totals(QUERY, SUPPORT, by="region", n_draws=10)[["lower", "upper"]]
+        np.testing.assert_array_equal(bounds, np.round(bounds))
 
 
 @pytest.mark.parametrize("target", ["rating", "count", "bought"])

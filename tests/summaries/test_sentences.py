@@ -8,6 +8,8 @@ import pytest
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes.training_summary import ComparedStructure
+from tailored.feature_maps.maps import SideVector
+from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.serial import SerialGaussian
 from tailored.summaries.model import FittedModel
 from tailored.summaries.sentences import _describe_side, describe_selection, describe_structure, lme4_formula
@@ -211,6 +213,9 @@ def test_variances_that_are_rounding_errors_are_zero(learner):
 
 def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_uses(learner):
     model, same = replace(FittedModel.of(learner), side_columns=["z"]), ", with the same correlation in time"
+    assert "the same side information" not in errors_table(model, learner, SupportSampling()).caption
+    rejected = SideFeatures(SideVector(), np.zeros(1), np.ones(1), 1, ())  # read, but without effects
+    model = replace(model, prior=replace(learner.prior_, side=rejected))
     assert "the same side information" not in errors_table(model, learner, SupportSampling()).caption
     model = replace(model, prior=replace(learner.prior_, response=SerialGaussian()))
     caption = errors_table(model, learner, SupportSampling()).caption

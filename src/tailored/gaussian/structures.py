@@ -332,18 +332,20 @@ class StructureFitter:
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
         """Return the REML (or maximum likelihood) fit and its log likelihood, which is None if `fit` is used instead.
 
-        The search of `reml` is used for second moments of more tasks than columns and one Gaussian without shrinkage.
+        The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than random
+        effects of a task, and more rows than columns.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
-        if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not d < len(tasks):
+        if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not isinstance(tasks, Moments):
             return model, None
-        if not isinstance(tasks, Moments):
+        pattern = structure.pattern(d)
+        if not (pattern.diagonal().sum() < len(tasks) and d < tasks.n_rows):
             return model, None
         terms: list[Term] = []
         if self.side_fit is not None:
             assert tasks.side is not None
             tasks, terms = tasks.shifted(-tasks.side @ self.side_fit.Gamma.T), self.side_fit.terms
-        return maximise_restricted(tasks, model, structure.pattern(d), terms, reml)
+        return maximise_restricted(tasks, model, pattern, terms, reml)
 
     def fit(self, structure: Structure) -> Mixture:
         """Return the fitted model."""

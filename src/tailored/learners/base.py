@@ -840,7 +840,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         noise, components, the R² of the side information, the comparison of model structures, and errors compared with
         baselines; see `Summary`.  Errors are those of the tasks that were held out in `fit`.
         """
-        return self.named_summary(type(self).__name__, "the second class")
+        return self.named_summary(type(self).__name__, "a target of 1")
 
     def named_summary(self, name: str, event: str) -> Summary:
         """Return `summary` with a name of the learner, and of the ``event`` that a binary target of 1 stands for."""

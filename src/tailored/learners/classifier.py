@@ -288,8 +288,8 @@ class EmpiricalBayesClassifier(_Classifier):
     def predict_proba(self, X: RowsLike, groups: ValuesLike = None, side_info: SideInfoLike = None) -> Array:
         """Return the probability of each class (n, K) for rows of training tasks, or of other tasks from the prior.
 
-        Probabilities are averages over the posterior of the coefficients.  Parameters are those of
-        `EmpiricalBayesLearner.predict`.
+        Probabilities are averages over a Gaussian with the mean and covariance of the coefficients' posterior.  Parameters
+        are those of `EmpiricalBayesLearner.predict`.
         """
         check_is_fitted(self, "learners_")
         return _probabilities([learner.predict(X, groups, side_info) for learner in self.learners_])
@@ -366,11 +366,12 @@ class EmpiricalBayesClassifier(_Classifier):
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
         return float(np.average(is_right, weights=query.frequency_weight))
 
-    def _of_two_classes(self, method: str) -> EmpiricalBayesLearner:
-        """Return the only learner if there are two classes; raise ValueError if there are more."""
+    def _of_two_classes(self, method: str, advice: str = "") -> EmpiricalBayesLearner:
+        """Return the only learner if there are two classes; raise ValueError with advice if there are more."""
         check_is_fitted(self, "learners_")
         if len(self.learners_) > 1:
-            raise ValueError(f"{method}: with more than two classes, use learners_[k].{method} of each class")
+            advice = advice or "fit a target with two classes, such as one class against the others"
+            raise ValueError(f"{method}: there are more than two classes; {advice}")
         return self.learners_[0]
 
     def effects(self, tasks: TaskSet, **options: Any) -> Any:
@@ -379,8 +380,8 @@ class EmpiricalBayesClassifier(_Classifier):
 
     def summary(self) -> Summary:
         """Return the summary of a model for two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
-        learner, event = self._of_two_classes("summary"), repr(native(self.classes_)[1])
-        return learner.named_summary(type(self).__name__, event)
+        learner = self._of_two_classes("summary", "use summaries(), which has one for each class")
+        return learner.named_summary(type(self).__name__, repr(native(self.classes_)[1]))
 
     def summaries(self) -> dict[Any, Summary]:
         """Return the summary of the model of each class against the others, by class; see `EmpiricalBayesLearner.summary`.

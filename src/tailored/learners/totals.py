@@ -94,7 +94,9 @@ def table_of_totals(
         lower, upper = prediction - half_width, prediction + half_width
     else:
         draws = rows.draw(n_draws, rng, units, add)
-        std, (lower, upper) = draws.std(axis=0), np.quantile(draws, [tail, 1.0 - tail], axis=0)
+        # Totals of counts have bounds that are counts.
+        lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0, method="inverted_cdf")
+        std = draws.std(axis=0)
     table = {} if by is None else {name: grouping.labels}
     table |= dict(zip(COLUMNS, np.array([prediction, lower, upper, std]) / scale, strict=True))
     if isinstance(query, TaskSet):

@@ -344,7 +344,7 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
         mixed = METHODS[MIXED_MODEL]
         mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
-        mixed += ", with the same side information" * prior.reads_side_info
+        mixed += ", with the same side information" * (learner.side_structure_ is not None)
         noise = ", with the same correlation in time" * isinstance(prior.response, SerialGaussian)
         texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed + noise}
         texts[POOLED] += noise
