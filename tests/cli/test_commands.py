@@ -179,7 +179,11 @@ def test_standard_input_and_output_of_a_process(folder, model):
     lines = done.stdout.splitlines()
     assert len(lines) == len(given.splitlines())
     assert lines[0].replace('"', "") == "school,hours,score,prediction,lower,upper,std"
-    first = json.loads(run("predict", model, folder / "new.csv", *side, "--json").stdout.splitlines()[0])
+    out = folder / "also.csv"
+    first = json.loads(
+        run("predict", model, folder / "new.csv", *side, "--json", "-o", out).stdout.splitlines()[0]
+    )
+    assert out.read_text().splitlines() == lines
     assert first["prediction"] == pytest.approx(float(lines[1].split(",")[3]), rel=1e-9)
 
 
@@ -473,7 +477,7 @@ def test_evaluate(folder, monkeypatch):
     assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "first")
     assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
     done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5")
-    assert "17 of 20 tasks are not evaluated: they have at most 5 rows." in done.stdout
+    assert "Tasks with at most 5 rows are not evaluated: 17 of 20." in done.stdout
 
 
 def test_classes_and_counts(folder):

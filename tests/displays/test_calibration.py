@@ -40,6 +40,9 @@ def test_equal_probabilities_are_in_one_bin():
     found = CalibrationDisplay.from_predictions([0, 1, 1, 0, 1], [0.6] * 5)
     np.testing.assert_allclose([found.prob_true, found.prob_pred], [[0.6], [0.6]])
     np.testing.assert_array_equal(found.counts, [5])
+    # Ten equal targets and two of each kind: a frequency of 2/14, with 14 rows.
+    equal = CalibrationDisplay.from_predictions([0] * 10, [0.2] * 10)
+    np.testing.assert_allclose(equal.standard_errors, np.sqrt(2 / 14 * 12 / 14 / 14))
 
 
 @pytest.mark.parametrize(("y", "p"), [([0, 2], [0.1, 0.2]), ([0, 1], [0.5]), ([], []), ([0, 1], [0.2, 1.5])])

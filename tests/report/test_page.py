@@ -15,6 +15,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, IndependentLearner, TaskSet
+from tailored._utils.validation import label_array
 from tailored.baselines import Constant
 from tailored.displays import CalibrationDisplay
 from tailored.evaluation import evaluate, usual_methods
@@ -267,6 +268,8 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
     tasks = tasks[:20]
     bins = np.quantile(tasks.y, np.arange(1, n_classes) / n_classes) if n_classes else np.arange(1.0, 9.0)
     tasks = tasks.replace(y=2.0 + np.searchsorted(bins, tasks.y))
+    if not n_classes:  # labels of two columns
+        tasks = tasks.replace(labels=label_array([("a", i) for i in range(20)]))
     learner = EmpiricalBayesClassifier() if n_classes else EmpiricalBayesLearner(loss=loss)
     learner.fit(tasks)
     methods = {"tailored": learner, "constant": Constant(loss or "bernoulli")}
@@ -290,6 +293,7 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
         assert 'alt="Observed frequency against predicted probability"' in text
     else:
         assert "The 90 % prediction intervals contain" in text
+        assert "<td>(&#x27;a&#x27;, 3)</td>" in text
         assert 'alt="Coverage by number of support rows"' in text
 
 

@@ -91,6 +91,7 @@ def test_sentences(learner):
     assert sentences[learner.structure_.get("structure", "full")] in text
     plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
     intercept = EmpiricalBayesLearner(varying=[], common="linear").fit(plain).summary()
+    assert "mixed model" not in intercept.to_frame("errors")["method"].tolist()  # it is this learner
     assert intercept.text[0] == "Linear mixed model with a random intercept."
     assert "selected" not in intercept.tables["errors"].caption  # there was one candidate
     assert "The model was selected on the same tasks" in learner.summary().tables["errors"].caption

@@ -169,6 +169,11 @@ def test_pooled_regression_of_classes_is_compared():
         ({"structure": "none"}, "One logistic regression for all tasks."),
         ({"varying": [0]}, "Logistic mixed model with a random effect on linear."),
         ({"varying": [0, 2]}, "Logistic mixed model with correlated random effects on these coefficients only: linear, (intercept)."),
+        (
+            {"pseudo_tasks": 10.0},
+            "Logistic mixed model with correlated random effects on every coefficient; random-effect correlations at the means are "
+            "shrunk towards zero (weight: 10 pseudo-tasks).",
+        ),
         ({"structure": "diagonal"}, "Logistic mixed model with uncorrelated (at the means) random effects on every coefficient."),
         ({"kind": "low rank"}, "Logistic mixed model with 0 common factors of the coefficients plus independent variation (low rank)."),
         (

@@ -200,7 +200,7 @@ def predict(
     """
     with report_user_errors():
         files = {"model": model, "data": data, "support": support, "side_info": side_info}
-        check_files(None if as_json else out, endings=TABLES, **files)
+        check_files(out, endings=TABLES, **files)
         learner = _load(model, trust_regressor)
         labels, known = list(learner.encoding_.task_columns), getattr(learner, "task_labels_", None)
         table = _read_by_task(data, labels, "data", known)
@@ -227,8 +227,8 @@ def predict(
             n_rows, table = _append_predictions(learner, table, rows, drop, **options)
         if as_json:
             write_out("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
-            return
-        write_table(out, table)
+        if out != STANDARD or not as_json:
+            write_table(out, table)
         if out != STANDARD:
             note(f"{n_rows:,} predictions: {out}")
 
@@ -291,7 +291,7 @@ def evaluate(
         say(str(result))
         if n_left := len(tasks) - len(result.labels):
             most = plural(result.supports[-1], "row")
-            say(f"  {n_left:,} of {len(tasks):,} tasks are not evaluated: they have at most {most}.")
+            say(f"  Tasks with at most {most} are not evaluated: {n_left:,} of {len(tasks):,}.")
 
 
 def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json = False) -> None:

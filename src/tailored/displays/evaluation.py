@@ -192,6 +192,9 @@ class CalibrationDisplay(ModelDisplay):
         residuals = np.zeros((tasks.max() + 1, len(counts)))
         np.add.at(residuals, (tasks, bins), y - prob_true[bins])
         errors = np.sqrt((residuals**2).sum(axis=0)) / counts
+        # With equal targets, or one task, this is 0: count two more targets of each kind instead (Agresti and Coull).
+        smoothed = (counts * prob_true + 2.0) / (counts + 4.0)
+        errors = np.where(errors > 1e-9, errors, np.sqrt(smoothed * (1.0 - smoothed) / (counts + 4.0)))
         return cls(prob_true, prob_pred, errors, counts, label).plot(ax)
 
     def _draw(self, ax: Axes) -> None:

@@ -123,7 +123,7 @@ def training_summary(
         times=n_tasks / len(data),
     )
     baselines = _baselines(selection)
-    if data.settings.covariance is not None:
+    if len(selection.candidates) == 1:
         baselines.pop(MIXED_MODEL, None)  # it is this learner
     if not data.response.is_gaussian and data.has_side:
         # Effects of the side information are larger with random effects than in a pooled regression, so this one is not a baseline.

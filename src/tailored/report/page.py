@@ -317,7 +317,8 @@ class ModelSections:
     def _effect(self, display: EffectsDisplay, prior: Array, **columns: Array) -> tuple[str, str]:
         """Return the name and the figure of a coefficient, with its numbers in the order of the figure."""
         order = np.argsort(display.effects - prior, kind="stable")
-        columns = {"task": self.tasks.labels.astype(str), **columns, "prior mean": prior}
+        labels = np.array([str(label) for label in self.tasks.labels])
+        columns = {"task": labels, **columns, "prior mean": prior}
         sorted_columns = {key: column[order].tolist() for key, column in columns.items()}
         table = _saved(Table(display.column, sorted_columns, n_printed=len(order)), self.csv_format)
         drawn = image(display.figure_, f"{display.column} for {len(order)} tasks")

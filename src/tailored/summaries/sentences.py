@@ -83,7 +83,7 @@ def describe_structure(
     """Describe ``structure_`` of `EmpiricalBayesLearner` in one sentence.
 
     ``names`` are the names of the coefficients, and ``regression`` is that of the response.  ``centre`` are the values of the
-    features at which uncorrelated effects are uncorrelated, if not at zero.
+    features at which effects are uncorrelated, or have shrunk correlations, if not at zero.
     """
     kind, n = structure["kind"], structure.get("n_components", 1)
     several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
@@ -117,7 +117,8 @@ def describe_structure(
         text += f"; directions with less than {least} are dropped"
     if structure.get("pseudo_tasks") and len(varying) > 1:
         weight = f"weight: {structure['pseudo_tasks']:g} pseudo-tasks"
-        text += f"; random-effect correlations are shrunk towards zero ({weight})"
+        at = f" at the {centre}" if centre else ""
+        text += f"; random-effect correlations{at} are shrunk towards zero ({weight})"
     return f"{text[0].upper()}{text[1:]}."
 
 
