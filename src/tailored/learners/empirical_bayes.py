@@ -425,7 +425,7 @@ class EmpiricalBayesLearner(MetaLearner):
             regressors = default_regressors() if automatic else [self.common]
             options |= {"reads_side_info": side is not None, "automatic": automatic}
             learned = learn_with_regressor(data, regressors, **options)
-        if learned.warning is not None:
+        if learned.warning is not None and np.ptp(together.y) > 0:  # the mean of equal targets has no error
             warn(learned.warning, UnhelpfulWarning)
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
