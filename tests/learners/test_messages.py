@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
         ({"loss": "abs"}, "loss.*absolute"),
         ({"inner": "exakt"}, "inner.*exact"),
         ({"solver": ProjectedSGD(-1.0)}, "^step must be"),
-        ({"solver": ProjectedSGD("best")}, "^step must be.*search"),
+        ({"solver": ProjectedSGD("best")}, "^step must be one of 'search', or a number or a pair"),
         ({"solver": ProjectedSGD(step_sizes=0.1)}, "^step_sizes: expected a list"),
         ({"fit_intercept": "no"}, "^fit_intercept must be True or False; got 'no'"),
         ({"scale_features": "no"}, "^scale_features must be True or False; got 'no'"),
