@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -260,25 +259,12 @@ def memory(source):
     )
 
 
-def reproduction(source):
-    """Yield the row of the paper's five experiments with five seeds, in wall seconds on all cores."""
-
-    def run():
-        with tempfile.TemporaryDirectory() as folder:
-            before = time.perf_counter()
-            call(source, "-m", "studies", "reproduce", "all", "--out", folder, "--no-figures", cwd=ROOT)
-            return time.perf_counter() - before
-
-    yield "`python -m studies reproduce all`, five seeds, wall time", run
-
-
 PARTS = {
     "start": (start, "Start: CPU seconds"),
     "fits": (fits, "Default fits: CPU seconds"),
     "adapting": (adapting, "One task and many: microseconds a task"),
     "paper": (paper, "The paper's algorithms"),
     "memory": (memory, "Peak memory over the start: MB"),
-    "reproduction": (reproduction, "Reproduction: seconds"),
 }
 
 

@@ -253,8 +253,9 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
         "step-sizes": "Validation error at the end of training against the step size.",
     }
     captions |= {
-        f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Heat maps show |τ|, averaged over groups of test "
-        "tasks, each on its own scale. The other panels show the spectra of the averaged H and C."
+        f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute entries of τ, averaged over each "
+        "group of test tasks, and of the unconditional matrix. Bottom: entries of τ above the mean of the groups. "
+        "Right: eigenvalues of the averaged H and C."
         for name in results.experiments
     }
     for stem, caption in captions.items():

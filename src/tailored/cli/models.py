@@ -190,7 +190,8 @@ def predict(
 
     Predictions are means of the target by default; the option --loss of fit selects another quantity.
 
-    Training tasks are predicted with the coefficients from fit.
+    Training tasks are predicted with the coefficients from fit. A model of more than 5,000 tasks that was fitted to a file of
+    1 GB or more does not store them: pass rows of the tasks with --support.
 
     New tasks are predicted from their support rows and side information; without either, from the prior alone.
 
@@ -414,7 +415,7 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.time is not None:
         raise UsageError(
-            f"--time: {batches}, which noise that is correlated in time does not support. Omit this option."
+            f"--time: {batches}, and noise that is correlated in time cannot be fitted in batches. Omit this option."
         )
     if columns.exposure is not None:
         raise UsageError(f"--exposure: {batches}, without exposures. Fit to a sample of the tasks.")

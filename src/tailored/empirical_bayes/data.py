@@ -136,7 +136,7 @@ class TrainingData:
         if self.settings.covariance == "diagonal" or has_slopes_only:
             # Whether random effects are uncorrelated depends on where the columns are zero: keep the user's zero.
             return replace(scaling, shift=np.zeros_like(scaling.shift))
-        # In a time series, intercept and slopes are less correlated at the first row than at the mean.
+        # In a time series, intercept and slopes are usually less correlated if columns are zero at the first row.
         return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
 
     @property

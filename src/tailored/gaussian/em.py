@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
-from .mixture import Mixture, Shrinkage, Want, log_gates
+from .mixture import RANK_TOLERANCE, Mixture, Shrinkage, Want, log_gates
 from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence, used_columns
 from .rows import Tasks
 from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
@@ -41,6 +41,8 @@ DAMPING = 1e-8
 CONSTANT_PENALTY = 1e-3
 #: Maximum number of alternations in `settle`, and the change of the mean below which it stops.
 ALTERNATIONS, SETTLED = 12, 1e-6
+#: Variance that `mean_from_sums` adds to each coefficient, relative to that of the noise; columns have unit size.
+NEGLIGIBLE_VARIANCE = 1e-5
 #: Maximum number of rounds of expectation propagation and EM, maximum number of EM steps per round, and the change of the
 #: log evidence below which the rounds stop.
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
@@ -445,13 +447,39 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
     """
     d = tasks.n_features
     left, right = np.zeros((d, d)), np.zeros(d)
-    for _, A, a in precisions(tasks, model):
-        left += A.sum(axis=0)
-        right += a.sum(axis=0)
+    tasks, gaussian = tasks.gaussian(model)
+    (L,) = gaussian.factors  # W = LLᵀ of rank p, so σ² XᵀV⁻¹ = (I − XᵀX L (σ²I + LᵀXᵀX L)⁻¹ Lᵀ) Xᵀ
+    for part in batches_of(tasks):
+        some = tasks.take(part)
+        GL = some.gram @ L
+        K = np.linalg.solve(gaussian.noise * np.eye(L.shape[1]) + L.T @ GL, GL.transpose(0, 2, 1))
+        left += some.gram.sum(axis=0) - GL.transpose(1, 0, 2).reshape(d, -1) @ K.reshape(-1, d)
+        right += some.cross.sum(axis=0) - np.einsum("tpd,tp->d", K, some.cross @ L)
     # With collinear columns the solution is not unique: take the one of minimum norm.
     scale = float(np.trace(left)) / d or 1.0
     mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]
     return replace(model, means=np.asarray(mean, dtype=np.float64)[None])
+
+
+def mean_from_sums(source: Source, model: Mixture) -> Mixture:
+    """Return the result of `most_likely_mean` from sums over tasks: one pass more than there are coefficients.
+
+    The sum of E(w − b) is ``W Σ XᵀV⁻¹(y − Xb)``, a linear function of b: its values at the present mean and one unit away from
+    it in each coordinate are a linear system.  W needs an inverse, so a negligible variance is added to each coefficient.
+    """
+    d = model.means.shape[1]
+    added = max(NEGLIGIBLE_VARIANCE * model.noise, 2.0 * RANK_TOLERANCE * float(model.eigen[0].max()))
+    W = model.covariances + added * np.eye(d)
+
+    def gradient(shift: Array) -> Array:
+        moved = replace(model, means=model.means + shift, covariances=W)
+        return np.asarray(np.linalg.solve(W[0], source.sums(moved).sums.first[0]), dtype=np.float64)
+
+    first = gradient(np.zeros(d))
+    information = np.column_stack([first - gradient(unit) for unit in np.eye(d)])
+    scale = float(np.trace(information)) / d or 1.0
+    step = np.linalg.lstsq(information / scale, first / scale, rcond=1e-8)[0]
+    return replace(model, means=model.means + step)
 
 
 def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:

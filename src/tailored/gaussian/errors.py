@@ -51,7 +51,7 @@ class MeanCovariance(Record):
             raise ValueError("row: positions must not be negative")
 
     def of(self, d: int, weights: Mapping[int, float]) -> Array:
-        """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries that were not estimated."""
+        """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries that are not stored here."""
         out, at = np.zeros((d, d)), np.flatnonzero(np.isin(self.column, list(weights)))
         w = np.array([weights[column] for column in self.column[at].tolist()])
         np.add.at(out, np.ix_(self.row[at], self.row[at]), w[:, None] * self.covariance[np.ix_(at, at)] * w)

@@ -28,8 +28,8 @@ POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
 LARGEST = 150.0
 #: Largest count accepted as a target.
 MOST_EVENTS = 1e9
-#: Number of quadrature nodes for the predictive distribution, maximum number of counts (or bins of adjacent counts) in its
-#: sum, and maximum log rate.
+#: Number of quadrature nodes for the predictive distribution, approximate maximum number of counts (or of bins of adjacent
+#: counts) at which it is evaluated, and maximum log rate.
 INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
 #: The logistic function is approximated by a mixture of normal distribution functions, Σ p Φ(s f), with an error below 3e-9
 #: (Monahan and Stefanski, 1992).

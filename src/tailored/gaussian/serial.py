@@ -124,7 +124,7 @@ class SerialGaussian(Gaussian):
     def given_support(
         self, X: Array, times: Array, task: NDArray[np.intp], history: Array, n_rows: NDArray[np.int64]
     ) -> tuple[Array, Array, Array]:
-        """Return ``X_q − A X_s`` of scaled query rows X (n, d), the mean ``A (y_s − X_s w)`` of their noise, and its variance.
+        """Return ``X_q − A X_s`` of scaled query rows X (n, d), and the mean ``A (y_s − X_s w)`` and variance / σ² of their noise.
 
         ``task`` (n,) are the tasks of the rows.  ``history`` of `SerialMoments` has the support rows of all tasks, ``n_rows`` (T,)
         of each.

@@ -21,6 +21,7 @@ from .em import (
     fit_mixture,
     keep_diagonal,
     maximise,
+    mean_from_sums,
     most_likely_mean,
     noise_floor,
     restrict_rank,
@@ -47,7 +48,7 @@ FEW = 50
 WIDE_STEPS = 3
 #: Penalty on mixing weights that depend on side information, and number of EM steps that estimate them.
 GATE_PENALTY, GATE_STEPS = 1.0, 20
-#: Number of EM steps over all tasks, starting from a model that was fitted to a sample.
+#: Maximum number of EM steps over all tasks, starting from a model that was fitted to a sample.
 REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
@@ -68,7 +69,7 @@ class Structure(ABC):
 
     @abstractmethod
     def fit(self, fitter: StructureFitter) -> Mixture:
-        """Return the maximum likelihood model of the fitter's tasks, without Γ."""
+        """Return this structure fitted to the fitter's tasks, without the effects Γ of side information."""
 
     @property
     def plain(self) -> MixedModel | None:
@@ -345,12 +346,12 @@ class StructureFitter:
         return maximise_restricted(tasks, model, structure.pattern(d), terms, reml)
 
     def fit(self, structure: Structure) -> Mixture:
-        """Return the maximum likelihood model."""
+        """Return the fitted model."""
         model = self.without_side(structure)
         return replace(model, side=self.side) if structure.has_mean else model
 
     def without_side(self, structure: Structure) -> Mixture:
-        """Return the maximum likelihood model without Γ, which is fitted once."""
+        """Return the fitted model without Γ; each structure is fitted once."""
         if structure not in self.fitted:
             self.fitted[structure] = structure.fit(self)
         return self.fitted[structure]
@@ -385,12 +386,16 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
-    Γ, mixing weights, the shrinkage target and the means of coefficients without variance are kept from the sample.  The
-    models of independent tasks and of atoms are not changed.
+    Γ, mixing weights and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are
+    not changed.
     """
     if not structure.is_refined:
         return model
-    return em(
+    # EM does not change the mean of a coefficient without variance.
+    is_fixed = model.n_components == 1 and not model.covariances[0].diagonal().all()
+    if is_fixed:
+        model = mean_from_sums(source, model)
+    model = em(
         source,
         model,
         max_iter=REFINING_STEPS,
@@ -399,6 +404,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         restrict=structure.restrict,
         shrinkage=structure.shrinkage(model),
     ).mixture
+    return mean_from_sums(source, model) if is_fixed else model
 
 
 @dataclass(frozen=True)
@@ -407,8 +413,8 @@ class Stepwise:
 
     The model moves part of the way to an EM step on the batch alone, ``θ ← (1 − γ) θ + γ M(batch; θ)``, where θ are the
     moments of the model and γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps reduce the weight of the
-    initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, mixing weights and
-    atoms stay fixed.
+    initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, mixing weights,
+    atoms and the means of coefficients without variance stay fixed.
     """
 
     structure: Structure

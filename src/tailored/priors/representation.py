@@ -99,7 +99,7 @@ class RepresentationPrior(Prior):
     def solve(
         self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: NDArray[Any] | None = None
     ) -> Array:
-        """Return weights (T, d) of scaled rows with the given features, by the within-task algorithm."""
+        """Return the weights (T, d) of tasks with these rows and features φ (T, k), by the within-task algorithm."""
         means = self.bias.evaluate(phis) if self.bias.moves else None
         if not rows.is_sparse:
             solution = solving.solve_many(

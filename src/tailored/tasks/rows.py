@@ -106,7 +106,7 @@ SORTED_COLUMNS = 50
 
 
 def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
-    """Return the tasks in a random order that depends on their rows alone.
+    """Return the tasks in a pseudorandom order that is determined by ``seed`` and by their rows.
 
     Draws in this order do not depend on the labels, the units, or the order in which the tasks were given.  Labels only
     break ties between tasks of equal size and means.
@@ -335,7 +335,7 @@ class Scaling(Record):
         return *columns, float(self.target_shift), float(1.0 / self.target)
 
     def dense(self, X: Any) -> Array:
-        """Return scaled rows as a dense array, with the constant column."""
+        """Return scaled rows as a dense array; with an intercept, the last column is constant."""
         if self.is_raw:
             return dense_rows(X, self.fit_intercept)
         n, d = X.shape

@@ -332,7 +332,7 @@ def _sweep(task: Task, w: Floats, a: Floats) -> None:
 
 @njit(**_INNER)
 def _regression_start(task: Task, w: Floats, a: Floats) -> None:
-    """Set a by reweighted least squares, with at most rank(Z) variables inside their bounds, and w = -Z'a/n."""
+    """Set a by reweighted least squares, with at most rank(Z) free variables unless residuals are tied; w = -Z'a/n."""
     box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
     weights, z, sizes = np.zeros(n), offset.copy(), np.zeros(n)
@@ -496,7 +496,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     stalled = n_iter = 0
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
         _sweep(task, w, a)
-        # If theta is large, nearly all variables are inside their bounds after the sweeps, but at most rank(Z) at the solution.
+        # If theta is large, nearly all variables are free after the sweeps, but at most rank(Z) at the solution.
         if _mark(task, a, sides) > r and n_iter == 0:
             _regression_start(task, w, a)
             _mark(task, a, sides)
