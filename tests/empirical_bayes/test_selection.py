@@ -105,6 +105,13 @@ def test_two_tasks_are_no_reason_to_warn():
             EmpiricalBayesLearner().fit(tasks)
 
 
+def test_equal_counts_are_no_reason_to_warn():
+    X, groups = np.random.default_rng(7).normal(size=(50, 2)), np.repeat(np.arange(10), 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnhelpfulWarning)
+        EmpiricalBayesLearner(loss="poisson").fit(X, np.full(50, 3), groups=groups)
+
+
 def test_a_level_without_an_intercept_is_said():
     tasks = tasks_of(np.zeros((14, 2)), 6, 1.0, 0, level=50.0)
     with pytest.warns(

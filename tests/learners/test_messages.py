@@ -36,9 +36,11 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
         ({"loss": "abs"}, "loss.*absolute"),
         ({"inner": "exakt"}, "inner.*exact"),
         ({"solver": ProjectedSGD(-1.0)}, "^step must be"),
-        ({"solver": ProjectedSGD("best")}, "^step must be.*search"),
+        ({"solver": ProjectedSGD("best")}, "^step must be one of 'search', or a number or a pair"),
         ({"solver": ProjectedSGD(step_sizes=0.1)}, "^step_sizes: expected a list"),
         ({"fit_intercept": "no"}, "^fit_intercept must be True or False; got 'no'"),
+        ({"scale_features": "no"}, "^scale_features must be True or False; got 'no'"),
+        ({"tune_scale": None}, "^tune_scale must be True or False; got None"),
         ({"clip": "max"}, r"^clip must be None, 'train' or a pair \(low, high\); got 'max'"),
         ({"rank": 0}, "rank"),
         ({"bias": "some"}, "bias.*shared"),
@@ -149,7 +151,7 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
     with pytest.raises(AttributeError, match="EmpiricalBayesClassifier has probabilities, Conditional"):
         _ = found.predict_proba
     with pytest.raises(
-        ValueError, match=r"y: the hinge loss needs two classes, got 3\. EmpiricalBayesClassifier"
+        ValueError, match=r"y: the hinge loss needs two classes, got 3\. For three or more, use"
     ):
         ConditionalLearner(loss="hinge").fit(X, np.array(["a", "b", "c", "a"] * 20), groups=groups)
 
@@ -172,7 +174,7 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
         (lambda X, y, g: IndependentLearner(n_jobs=0).fit(X, y, groups=g), "^n_jobs: expected None, .* got 0"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).predict(X, g > 1), "^labels: they are booleans here and"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=list("abcd") * 10).predict(X, g), "^labels: they are numbers here"),
-        (lambda X, y, g: TaskSet(X, y, g, sample_weight=1e16 + y), r"^sample_weight: row 0 has 1e\+16; all must be positive"),
+        (lambda X, y, g: TaskSet(X, y, g, sample_weight=1e16 + y), r"^sample_weight: row 0 has 1e\+16; all must be positive .*Drop rows with other values"),
         (lambda X, y, g: EmpiricalBayesLearner(loss="mse").fit(X, y, groups=g), LOSS_NAMES + "'mse'"),
         (lambda X, y, g: EmpiricalBayesLearner(loss=None).fit(X, y, groups=g), LOSS_NAMES + "None"),
         (lambda X, y, g: EmpiricalBayesLearner(loss="binomial").fit(X, y, groups=g), "^loss: 'binomial' .* EmpiricalBayesClassifier; for counts"),

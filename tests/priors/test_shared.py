@@ -391,7 +391,7 @@ class Broken(RegressorMixin, BaseEstimator):
         (Broken("nan"), "common: Broken predicts NaN or infinity"),
         (Broken("shape"), r"common: Broken predicts shape \(\d+, 2\) for \d+ rows"),
         (Broken("predict"), "common: Broken cannot predict"),
-        ("boost", "common must be one of 'auto'"),
+        ("boost", "common must be one of 'auto', 'linear', or None or a regressor; got"),
         (Ridge, r"common: got the class Ridge; pass .* Ridge\(\)"),
         (3, "common: expected None"),
     ],

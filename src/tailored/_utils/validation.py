@@ -28,15 +28,19 @@ ClipLike = str | Sequence[float] | NDArray[Any] | None
 MOST_COLLISIONS = 1_000
 
 
-def check_choice(name: str, value: object, registry: Iterable[str]) -> str:
-    """Return `value` if it is a name in `registry`; otherwise raise ValueError with the names and the closest match."""
+def check_choice(name: str, value: object, registry: Iterable[str], also: str = "") -> str:
+    """Return `value` if it is a name in `registry`; otherwise raise ValueError with the names and the closest match.
+
+    ``also`` says which values that are not strings the argument may have.
+    """
     valid = list(registry)
     if isinstance(value, str) and value in valid:
         return value
     words = [word for word in valid if isinstance(word, str)]  # column names may have any type
     near = difflib.get_close_matches(value.lower(), words, n=1) if isinstance(value, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}; got {value!r}.{hint}")
+    allowed = ", ".join(map(repr, valid)) + (f", or {also}" if also else "")
+    raise ValueError(f"{name} must be one of {allowed}; got {value!r}.{hint}")
 
 
 def check_real(

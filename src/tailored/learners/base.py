@@ -185,12 +185,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
-        """Check ``n_jobs`` and ``fit_intercept``; restore the learner if the call fails.
+        """Check ``n_jobs`` and the boolean arguments; restore the learner if the call fails.
 
         ``reset`` deletes the fitted attributes of earlier calls.
         """
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise TypeError(f"fit_intercept must be True or False; got {self.fit_intercept!r}.")
+        for name in ("fit_intercept", "tune_scale", "scale_features", "reml", "progress"):
+            if not isinstance(value := getattr(self, name, False), bool | np.bool_):
+                raise TypeError(f"{name} must be True or False; got {value!r}.")
         if self.n_jobs is not None and (not is_integer(self.n_jobs) or self.n_jobs == 0):
             raise ValueError(f"n_jobs: expected None, a number of cores, or -1 for all; got {self.n_jobs!r}")
         with restored_on_failure(self):

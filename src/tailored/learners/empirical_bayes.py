@@ -425,7 +425,7 @@ class EmpiricalBayesLearner(MetaLearner):
             regressors = default_regressors() if automatic else [self.common]
             options |= {"reads_side_info": side is not None, "automatic": automatic}
             learned = learn_with_regressor(data, regressors, **options)
-        if learned.warning is not None:
+        if learned.warning is not None and np.ptp(together.y) > 0:  # the mean of equal targets has no error
             warn(learned.warning, UnhelpfulWarning)
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
@@ -499,11 +499,11 @@ class EmpiricalBayesLearner(MetaLearner):
                 raise ValueError("device: a shared regressor runs on the CPU; use device=None or common=None")
         self._support_sampling()
         if isinstance(self.common, str):
-            check_choice("common", self.common, ("auto", "linear"))
+            check_choice("common", self.common, ("auto", "linear"), also="None or a regressor")
         elif self.common is not None:
             check_regressor(self.common)
         if self.covariance is not None:
-            check_choice("covariance", self.covariance, ("full", "diagonal"))
+            check_choice("covariance", self.covariance, ("full", "diagonal"), also="None")
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")

@@ -516,7 +516,8 @@ class ConditionalLearner(SurrogateLearner):
         Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an upper bound on the
         risk, and the scale of τ that minimises it is too small.
     validation_fraction : float, default=0.2
-        Fraction of the tasks that is held out, at most 300 tasks.
+        Fraction of the tasks that is held out, at most 300 tasks.  H, C and φ are learned from the other tasks only.
+        With a given step no task is held out.
     support : float, default=0.5
         Fraction of the rows of a held-out task that are support rows.
     tol, max_iter
@@ -557,11 +558,13 @@ class ConditionalLearner(SurrogateLearner):
     def paper(cls, **overrides: Any) -> Self:
         """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean embeddings.
 
-        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0, no intercept.  C and H share a step size,
-        searched over the paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  The gradient
-        is the dual form (Eq. 108), and Eq. 4 returns the mean of w_2 to w_{n+1}; docs/paper.md lists the differences from
-        the text.  Arguments of this method replace these settings: ``feature_map="ridge"`` for Lenk, "angle" for Jester,
-        and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
+        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0.  There is no intercept, so rows of
+        zeros are predicted 0.  If the only column is categorical, these are the rows of its reference category:
+        pass ``fit_intercept=True``, or add a constant column.  C and H share a step size, searched over the
+        paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  The gradient is
+        the dual form (Eq. 108), and Eq. 4 returns the mean of w_2 to w_{n+1}; docs/paper.md lists the
+        differences from the text.  Arguments of this method replace these settings: ``feature_map="ridge"`` for
+        Lenk, "angle" for Jester, and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
         """
         solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
         settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}

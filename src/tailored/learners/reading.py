@@ -236,7 +236,7 @@ def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLik
             learner.classes_ = classes
         elif classes.dtype.kind not in "iuf":
             needed = f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}"
-            raise ValueError(f"{needed}. EmpiricalBayesClassifier takes more than two.")
+            raise ValueError(f"{needed}. For three or more, use EmpiricalBayesClassifier.")
     if not hasattr(learner, "classes_"):
         return labels
     return 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0

@@ -185,7 +185,7 @@ class ProjectedSGD(Stored, BaseEstimator):
         """Raise a ValueError that names the argument if the settings are not valid."""
         given = {"step_sizes": self.step_sizes, "step_ratios": self.step_ratios}
         if isinstance(self.step, str):
-            check_choice("step", self.step, ["search"])
+            check_choice("step", self.step, ["search"], also="a number or a pair of numbers")
         elif np.ndim(self.step) and len(self.step) != 2:
             raise ValueError(f"step: expected a pair (step of C, step of H), got {self.step!r}")
         else:

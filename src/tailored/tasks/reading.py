@@ -533,7 +533,7 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
     bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
         row, least = int(np.argmax(bad)), "zero or positive" if may_be_zero else "positive (not zero)"
-        allowed = f"all must be {least} and at most {MAX_ROW_VALUE:g}. Drop the other rows."
+        allowed = f"all must be {least} and at most {MAX_ROW_VALUE:g}. Drop rows with other values."
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}")
     return array
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def check_device(device: object) -> Device:
     """Return the torch device with this name; raise an error unless it is a CUDA device of this machine."""
-    if not isinstance(device, str):
-        raise TypeError(f"device: expected None or a string such as 'cuda', got {device!r}")
+    if not isinstance(device, str) or not device.startswith("cuda"):
+        raise ValueError(f"device must be None, 'cuda' or a device such as 'cuda:0'; got {device!r}.")
     try:
         import cupy  # noqa: F401
         import torch
