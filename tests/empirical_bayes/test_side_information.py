@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import FunctionTransformer
 
 from bayes_samples import skewed_tasks
 from folds import few_folds
@@ -103,7 +104,11 @@ def test_a_callable_may_read_the_side_information(few_steps, with_side):
     assert np.isfinite(learner.adapt(side_info=tasks[0].side_info).coef_).all()
     table = some.side_info
     standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
-    np.testing.assert_allclose(learner.prior_.side(some), standardised, atol=1e-12)
+    np.testing.assert_allclose(learner.prior_.side(some)[:, :2], standardised, atol=1e-12)
+    # The other features are splines, as for the same function given as a transformer.
+    same = EmpiricalBayesLearner(FunctionTransformer(lambda table: table)).fit(some)
+    np.testing.assert_allclose(learner.prior_.side(some), same.prior_.side(some), atol=1e-12)
+    np.testing.assert_allclose(learner.adapt_many(tasks).weights_, same.adapt_many(tasks).weights_, rtol=1e-9)
 
 
 def test_a_weak_effect_on_the_intercept_is_kept():

@@ -107,6 +107,17 @@ def test_intervals_that_were_not_kept_are_said_to_be_missing(learner, monkeypatc
     assert found["prediction"].notna().all()
 
 
+def test_predictions_of_counts_keep_their_covariances(monkeypatch):
+    """The mean of a count depends on the variance of its log rate."""
+    monkeypatch.setattr("tailored.learners.base.MAX_COVARIANCES", 10)
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(120, 1)), np.repeat(np.arange(30), 4)
+    y = rng.poisson(np.exp(rng.normal(size=30)[groups]))
+    learner = EmpiricalBayesLearner(loss="poisson", varying=[], common="linear").fit(X, y, groups=groups)
+    expected = learner.adapt(X[:4], y[:4]).predict(X[:4])
+    np.testing.assert_allclose(learner.predict(X[:4], groups=groups[:4]), expected, rtol=1e-6)
+
+
 def test_no_rows_are_the_prior(learner):
     rows, side = KNOWN[["a", "b"]].iloc[:4], KNOWN["age"].iloc[:1].to_numpy()
     expected = learner.adapt(side_info=side).predict(rows)

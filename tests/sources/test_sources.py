@@ -11,7 +11,9 @@ from tailored.empirical_bayes import data, selection
 from tailored.gaussian import moments, rows
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
+from tailored.gaussian.responses import Gaussian
 from tailored.learners import empirical_bayes
+from tailored.priors.shared import SharedEffects, SharedLevels
 from tailored.sources import base, disk
 from tailored.sources import dask as dask_source
 from tailored.sources.base import MemorySource, Reader
@@ -187,3 +189,17 @@ def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     assert not hasattr(sampled, "task_weights_")
     errors = [np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)]
     assert errors[1] == pytest.approx(errors[0], rel=0.05)
+
+
+def test_codes_of_categories_have_no_sums_in_memory():
+    """Effects of a column with many categories are shared, so the codes are not a feature of the tasks."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"user": np.repeat(np.arange(100), 4), "y": rng.normal(size=400)})
+    table["x"], table["c"] = rng.normal(size=400), [f"k{k}" for k in rng.integers(0, 25, size=400)]
+    tasks = TaskSet.from_frame(table, task="user", target="y", features=["x", "c"])
+    effects = SharedEffects((SharedLevels(1, np.zeros(25), np.zeros(25), 0.0),))
+    residuals = partial(effects.residual_tasks, response=Gaussian())
+    read = Reader(Scaling.of(residuals(tasks), True, centre=True), None, residuals)
+    found = MemorySource(tasks, seed=0).statistics(read).totals().gram
+    np.testing.assert_allclose(found, read(tasks).totals().gram, atol=1e-9)
+    assert found[1, 1] == 0.0

@@ -329,6 +329,11 @@ class CallableMap(FeatureMap):
         self.function = function
         self._reads_side_info = False
 
+    @property
+    def needs_side_info(self) -> bool:  # type: ignore[override]
+        """Whether the tasks of `fit` had side information, of which this is then a function."""
+        return self._reads_side_info
+
     def fit(self, tasks: TaskSet) -> Self:
         self._reads_side_info = tasks.side_info is not None
         return self

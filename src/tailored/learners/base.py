@@ -256,7 +256,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Store the posterior of the tasks for `predict`; ``folds`` are their folds in training, see `Posterior`."""
         prior = self.prior_
         fits = len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
-        keep = prior.quantile is not None or (needs_covariances(prior, 0.9) and fits)
+        # Predictions of quantiles, classes and counts depend on the covariances; of numbers, only intervals do.
+        keep = needs_covariances(prior, None) or (needs_covariances(prior, 0.9) and fits)
         self.task_labels_ = tasks.labels
         self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)
 

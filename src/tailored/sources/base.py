@@ -22,7 +22,7 @@ from ..gaussian.em import Source as Statistics
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import LARGEST_STATISTICS, NEGLIGIBLE, Summed, Sums, Totals
 from ..gaussian.responses import Gaussian, Response
-from ..gaussian.rows import Tasks, statistics_of
+from ..gaussian.rows import Tasks
 from ..tasks.reading import label_keys
 from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
@@ -155,17 +155,12 @@ class MemorySource:
         if not read.response.is_gaussian:
             return replace(read(self.tasks[order]), n_threads=self.n_threads)
         index = [order[start : start + size] for start in range(0, len(order), size)]
-        tasks = self.tasks
-        if read.residuals is not None:
-            y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
-            tasks = tasks.replace(y=np.concatenate(y))
-        side = [None if read.side is None else read.side(self.tasks[block]) for block in index]
 
         # Each block copies its rows when it is summed: sorting all rows at once would need twice their memory.
-        def load(block: NDArray[np.intp], side: Array | None) -> Tasks:
-            return statistics_of(tasks[block], read.scaling, side)
+        def load(block: NDArray[np.intp]) -> Tasks:
+            return read(self.tasks[block])
 
-        loads = [partial(load, *arguments) for arguments in zip(index, side, strict=True)]
-        if len(tasks) * d * d <= LARGEST_STATISTICS:
+        loads = [partial(load, block) for block in index]
+        if len(order) * d * d <= LARGEST_STATISTICS:
             return Blocks([load() for load in loads], self.n_threads)
         return Blocks([LazyBlock(load, d) for load in loads], self.n_threads)
