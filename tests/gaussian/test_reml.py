@@ -73,6 +73,16 @@ def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, 
     np.testing.assert_allclose(frame["random-effect std"].iloc[-1], deviations[-1], rtol=2e-3)
 
 
+def test_collinear_columns_have_no_restricted_likelihood():
+    X, y, groups = panel(4)
+    learner = EmpiricalBayesLearner(varying=[], covariance="full", common="linear")
+    learner.fit(np.column_stack([X, X.sum(axis=1)]), y, groups=groups)
+    assert learner.training_summary_.log_likelihood is None
+    assert (
+        learner.set_params(reml=False).fit(X, y, groups=groups).training_summary_.log_likelihood is not None
+    )
+
+
 @pytest.mark.parametrize("with_side", [False, True])
 @pytest.mark.parametrize("restricted", [False, True])
 def test_gradient_is_the_derivative_of_the_criterion(with_side, restricted):
