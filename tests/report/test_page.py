@@ -270,6 +270,8 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
     tasks = tasks.replace(y=2.0 + np.searchsorted(bins, tasks.y))
     if not n_classes:  # labels of two columns
         tasks = tasks.replace(labels=label_array([("a", i) for i in range(20)]))
+        tasks = tasks.replace(exposure=np.ones(180), y=np.random.default_rng(0).poisson(1.0, 180) * 1.0)
+        assert "targets may be counts" in str(tasks.describe())
     learner = EmpiricalBayesClassifier() if n_classes else EmpiricalBayesLearner(loss=loss)
     learner.fit(tasks)
     methods = {"tailored": learner, "constant": Constant(loss or "bernoulli")}
@@ -293,6 +295,9 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
         assert 'alt="Observed frequency against predicted probability"' in text
     else:
         assert "The 90 % prediction intervals contain" in text
+        assert "targets may be counts" not in text  # the model is one of counts
+        assert " per unit of exposure against " in text
+        assert "interval of a new row with exposure 1." in text
         assert "<td>(&#x27;a&#x27;, 3)</td>" in text
         assert 'alt="Coverage by number of support rows"' in text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -25,6 +25,7 @@ from ..gaussian.responses import Bernoulli
 from ..learners.paper import PaperLearner
 from ..losses import error_name
 from ..summaries.summary import Summary
+from ..tasks.describing import hint_about_target
 from ..tasks.rows import Array, dense, standard_errors
 from ..tasks.task_set import TaskSet, target_positions
 from .html import CsvFormat, choice, csv_link, figures, html_page, image, new_axes
@@ -107,7 +108,10 @@ def write_report(
             content["Single tasks"] = parts.task_fits()
     content["Accuracy by number of support rows"] = sections.accuracy()
     content["Model"] = "".join(_model(summary, csv_format) for summary in summaries)
-    content["Data"] = f"<pre>{escape(str(tasks.describe()))}</pre>"
+    data = tasks.describe()
+    if evaluation.loss not in ("squared", "absolute"):  # the model is the one of the hint
+        data = replace(data, notes=[note for note in data.notes if note != hint_about_target(tasks.y)])
+    content["Data"] = f"<pre>{escape(str(data))}</pre>"
     opening = sections.opening(note, getattr(learner, "common", "") is None)
     write_atomically(out, html_page(title, opening, content).encode())
     return Path(out)
@@ -339,12 +343,13 @@ class ModelSections:
                 alt = f"{display.target} against {display.column}, {display.task}"
                 yield str(label), image(display.figure_, alt)
 
-        band = f"The band is the {100 * self.coverage:g} % prediction interval of a new row."
+        rate, unit = (" per unit of exposure", " with exposure 1") if tasks.exposure is not None else ("", "")
+        band = f"The band is the {100 * self.coverage:g} % prediction interval of a new row{unit}."
         if not getattr(self.learner.loss_, "has_intervals", True):
             band = "Rows are at 0 and 1."
         listed = f"The list has the {MAX_TASK_FIGURES} tasks whose level differs most from their prior mean. "
         return (
-            f"<p>The figures show {escape(self.target)} against {escape(names_of(self.learner)[j])}. The other columns are at the "
+            f"<p>The figures show {escape(self.target)}{rate} against {escape(names_of(self.learner)[j])}. The other columns are at the "
             f"task's means. {band} {listed * (len(tasks) > MAX_TASK_FIGURES)}The dashed line is the prediction without any rows "
             "of the task.</p>"
         ) + choice("task", panels())
