@@ -131,3 +131,17 @@ def test_effects_of_side_information_are_integrated_out():
     density = multivariate_normal(np.zeros(23), contrasts @ V @ contrasts.T).logpdf(contrasts @ y)
     # Contrasts have unit length, and the criterion of lme4 does not: it has the factor |1ᵀ1|.
     assert found == pytest.approx(density - 0.5 * np.log(24.0), rel=1e-7)
+
+
+def test_a_collinear_column_does_not_count_as_a_fixed_effect():
+    X, y, groups = panel(4)
+    fits = [
+        EmpiricalBayesLearner(varying=[], covariance="full", common="linear").fit(columns, y, groups=groups)
+        for columns in (X, np.column_stack([X, X.sum(axis=1)]))
+    ]
+    variances = [
+        fit.prior_.scaling.target**2
+        * np.append(fit.prior_.model.covariances[0].diagonal().max(), fit.prior_.model.noise)
+        for fit in fits
+    ]
+    np.testing.assert_allclose(variances[1], variances[0], rtol=1e-4)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,13 @@ class Criterion:
     varying: NDArray[np.intp]
     terms: Sequence[Term] = ()
     is_restricted: bool = True
+
+    @cached_property
+    def n_collinear(self) -> int:
+        """Number of columns that are linear combinations of others; their coefficients are not estimated."""
+        gram = self.tasks.totals().gram
+        used = used_columns(gram)
+        return int(used.sum() - np.linalg.matrix_rank(gram, tol=1e-10 * np.trace(gram), hermitian=True))
 
     def __call__(self, W: Array, noise: float) -> tuple[float, Array, float, Array]:
         """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
@@ -80,6 +88,8 @@ class Criterion:
                 gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
+            if self.n_collinear:  # the determinant of the other directions only
+                value -= self.n_collinear * float(np.log(prior[:d][used_columns(left[:d, :d])][0]))
             used = float(np.sum(covariance * left))
         # V and the information are homogeneous in (W, σ²), so the derivative along this ray is known.
         residual = quadratic - float(prior @ fixed**2)
