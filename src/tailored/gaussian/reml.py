@@ -136,7 +136,7 @@ def maximise_restricted(
         return value / len(tasks), np.append(of_factor[entries], along_noise) / len(tasks)
 
     first = np.append(root[entries], np.log(start.noise))
-    bounds = [(None, None)] * len(entries[0]) + [(floor, None)]
+    bounds = [(None, None)] * len(entries[0]) + [(floor, 200.0)]  # exp(200) is finite, also squared
     most = limit or EVALUATIONS
     options = {"maxfun": most, "maxiter": most, "gtol": GRADIENT, "ftol": 1e-13}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
