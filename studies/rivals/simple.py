@@ -124,7 +124,7 @@ class MixedModelPerCategory(Baseline):
 
     @staticmethod
     def _model() -> MixedModel:
-        return MixedModel(fit_intercept=False, use_side_info=False)
+        return MixedModel(fit_intercept=False)
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
         side, task = self._side(support), np.repeat(np.arange(len(query)), query.sizes)

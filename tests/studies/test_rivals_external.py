@@ -175,7 +175,7 @@ def test_missing_programs(monkeypatch):
 def test_training_rows_of_boosting_do_not_contain_their_own_target():
     tasks = TaskSet.from_tasks([(np.zeros((n, 1)), n + 10.0 ** np.arange(n)) for n in (1, 2, 5, 9)])
     baseline = PooledBoosting(max_iter=1).fit(tasks)
-    columns, targets = baseline._training_rows(tasks, np.random.RandomState(0))
+    columns, targets, _ = baseline._training_rows(tasks, np.random.RandomState(0))
     totals = {task.y.sum(): task.y for task in tasks}
     for (_, mean, number), y in zip(columns, targets, strict=True):
         assert np.isnan(mean) == (number == 0)

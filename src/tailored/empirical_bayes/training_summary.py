@@ -234,7 +234,8 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
             reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
     means, table = None, data.tasks.side_info
     numeric = None if table is None or table.dtype == object else table.astype(float)
-    if numeric is not None and model.n_components > 1 and model.gates is not None:
+    # A function of the side information may return another number of columns.
+    if numeric is not None and numeric.shape[1] == m and model.n_components > 1 and model.gates is not None:
         r = np.exp(log_gates(model.gates, side))
         means = (r.T @ np.nan_to_num(numeric)) / np.maximum(r.T @ ~np.isnan(numeric), 1e-300)
     return SideSummary(coefficient_std, row_variance, reduction, means)
