@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
@@ -249,7 +250,9 @@ class EmpiricalBayesClassifier(_Classifier):
         if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:
             classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
         else:
-            with np.errstate(invalid="ignore"):  # it casts any number to an integer
+            # scikit-learn casts any number to an integer, and warns of many classes, which can be an error below.
+            with np.errstate(invalid="ignore"), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
                 if type_of_target(labels) == "continuous":
                     rows = "two rows each, one per class, with their numbers as frequency_weight"
                     raise ValueError(f"y: Unknown label type: continuous; for proportions, pass {rows}")
