@@ -349,7 +349,7 @@ def test_objects_nested_below_the_limit_of_the_parser_are_refused(tmp_path, save
     for _ in range(300):
         node = {"tuple": [node]}
     path = forge(saved("independent"), lambda tree, _: fields_of(tree).update(loss=node), tmp_path / "a")
-    refused(path, "RecursionError")
+    refused(path, "RecursionError|must be Loss, is tuple")  # the limit depends on the version of Python
 
 
 def test_strings_are_checked(tmp_path, saved):
