@@ -25,6 +25,7 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.factor_em import fit_factors
 from ..gaussian.moments import used_columns
+from ..gaussian.reml import count_collinear
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
@@ -58,8 +59,6 @@ SourceIn = Callable[..., Source]
 
 #: Usual number of chains of structures in the selection, for the progress bar.
 N_CHAINS = 10
-#: Columns are collinear if an eigenvalue of their second moments, each about one, is below this.
-COLLINEAR = 1e-8
 #: Factor by which the number of tasks in a stream grows between two selections.
 GROWTH = 2
 
@@ -306,9 +305,8 @@ def _learn_mixture(
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml
-        moment = data.statistics.row_moment[np.ix_(fixed, fixed)]
         # With collinear columns, the restricted likelihood depends on the nearly flat prior of b, and is not stored.
-        if np.linalg.matrix_rank(moment, tol=COLLINEAR, hermitian=True) == len(moment):
+        if not (data.settings.reml and count_collinear(data.statistics.totals().gram)):
             volume = data.scaling.log_volume(summary.n_rows, fixed)
             summary = replace(summary, log_likelihood=log_likelihood - volume)
     return Learned(

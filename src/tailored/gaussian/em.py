@@ -41,8 +41,6 @@ DAMPING = 1e-8
 CONSTANT_PENALTY = 1e-3
 #: Maximum number of alternations in `settle`, and the change of the mean below which it stops.
 ALTERNATIONS, SETTLED = 12, 1e-6
-#: Variance that `mean_from_sums` adds to each coefficient, relative to that of the noise; columns have unit size.
-NEGLIGIBLE_VARIANCE = 1e-5
 #: Maximum number of rounds of expectation propagation and EM, maximum number of EM steps per round, and the change of the
 #: log evidence below which the rounds stop.
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
@@ -468,7 +466,7 @@ def mean_from_sums(source: Source, model: Mixture) -> Mixture:
     it in each coordinate are a linear system.  W needs an inverse, so a negligible variance is added to each coefficient.
     """
     d = model.means.shape[1]
-    added = max(NEGLIGIBLE_VARIANCE * model.noise, 2.0 * RANK_TOLERANCE * float(model.eigen[0].max()))
+    added = 2.0 * RANK_TOLERANCE * max(model.noise, float(model.eigen[0].max()))
     W = model.covariances + added * np.eye(d)
 
     def gradient(shift: Array) -> Array:

@@ -43,10 +43,7 @@ class Criterion:
 
     @cached_property
     def n_collinear(self) -> int:
-        """Number of columns that are linear combinations of others; their coefficients are not estimated."""
-        gram = self.tasks.totals().gram
-        used = used_columns(gram)
-        return int(used.sum() - np.linalg.matrix_rank(gram, tol=1e-10 * np.trace(gram), hermitian=True))
+        return count_collinear(self.tasks.totals().gram)
 
     def __call__(self, W: Array, noise: float) -> tuple[float, Array, float, Array]:
         """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
@@ -95,6 +92,12 @@ class Criterion:
         residual = quadratic - float(prior @ fixed**2)
         along_noise = N - residual - used - float(np.sum(gradient * W))
         return value, gradient, along_noise, fixed
+
+
+def count_collinear(gram: Array) -> int:
+    """Return the number of columns that are linear combinations of others, given the sum of xxᵀ over all rows."""
+    rank = np.linalg.matrix_rank(gram, tol=1e-10 * np.trace(gram), hermitian=True)
+    return int(used_columns(gram).sum() - rank)
 
 
 def maximise_restricted(

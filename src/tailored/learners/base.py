@@ -87,8 +87,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     #: (2,) class labels for a classification loss, if they are not -1 and +1.  The second has positive decision values.
     classes_: NDArray[Any]
     task_labels_: NDArray[Any]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
-    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions or intervals need
-    #: them and they have at most four million entries; for quantiles always.
+    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions of quantiles,
+    #: classes or counts need them, and for intervals if they have at most four million entries.
     task_posterior_: Posterior
     training_summary_: TrainingSummary
     n_iter_: int
