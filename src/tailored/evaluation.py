@@ -426,7 +426,9 @@ class TaskScorer:
             estimator = getattr(estimator, "best_estimator_", estimator)
         if not hasattr(estimator, "predict_tasks"):
             kind = type(estimator).__name__
-            raise TypeError(f"estimator: task_scorer scores learners of many tasks, got {kind}")
+            raise TypeError(
+                f"estimator: task_scorer needs a learner with predict_tasks, such as EmpiricalBayesLearner, got {kind}"
+            )
         if not isinstance(X, TaskSet) and groups is None:
             raise ValueError(
                 "groups: task_scorer needs the task of each row; pass params={'groups': ...} with metadata routing "

@@ -267,7 +267,7 @@ def side_effects(tasks: Tasks, terms: Sequence[Term], z: Array) -> Array:
 
 
 def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the posterior mean and covariance of (b, z); the priors are flat and N(0, I)."""
+    """Return the posterior mean and covariance of (b, z); b has a flat prior, and z has the prior N(0, I)."""
     left, right = normal_equations(tasks, model, terms)
     prior = prior_precision(left, tasks.n_features)
     covariance = np.asarray(np.linalg.inv(left + np.diag(prior)), dtype=np.float64)
