@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from tailored.gaussian import factor_em
 from tailored.gaussian.factor_em import (
     NOISE_TASKS,
     FactorModel,
-    FactorSums,
     bound,
     factor_sums,
     fit_factors,
@@ -102,7 +102,8 @@ def dense_task(model, rows, t):
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_sums_are_those_of_dense_algebra(one_hot, intercept, rank):
     rows, model = make_rows(one_hot, n_side=3), make_model(intercept, n_side=3, rank=rank)
-    found, sums, r, d = factor_sums(model, rows), FactorSums.zero(model), rank, np.diag(model.variances)
+    found, r, d = factor_sums(model, rows), rank, np.diag(model.variances)
+    sums = SimpleNamespace(**dict.fromkeys(vars(found), 0.0))
     assert rows.one_hot == one_hot
     for t in range(len(rows)):
         X, G, V, left, (log_evidence, z, C) = dense_task(model, rows, t)
@@ -128,9 +129,52 @@ def test_sums_are_those_of_dense_algebra(one_hot, intercept, rank):
         sums.n_rows += n
         curvature = np.diag(factor_sums(model, rows.take(slice(t, t + 1))).curvature[:, 0, 0])
         assert np.linalg.eigvalsh(curvature - X.T @ B @ X).min() > -1e-9
-    for name in {each.name for each in fields(sums)} - {"gradient", "curvature"}:
+    for name in vars(found).keys() - {"gradient", "curvature"}:
         expected = getattr(sums, name)
         np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-8, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_scores_have_the_prior_of_their_regression_on_side_information(intercept, rank):
+    rows, model = make_rows(True, n_side=2, n_tasks=30), make_model(intercept, n_side=2, rank=rank)
+    gamma = np.array([0.5, 2.0])
+    model = replace(model, relevance=gamma)
+    found = factor_em._score_prior(model, factor_sums(model, rows))
+    z, C = (
+        np.array(part) for part in zip(*(dense_task(model, rows, t)[4][1:] for t in range(30)), strict=True)
+    )
+    rest = z - found.score_mean - rows.side @ found.effect
+    np.testing.assert_allclose(rest.sum(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(rows.side.T @ rest, found.effect / gamma[:, None], atol=1e-9)
+    np.testing.assert_allclose(found.score_covariance, (rest.T @ rest + C.sum(axis=0)) / 30, atol=1e-9)
+    # MacKay's update; the intercept is eliminated from the design.
+    v = rows.side - rows.side.mean(axis=0)
+    known = 1.0 - np.diag(np.linalg.inv(v.T @ v + np.diag(1.0 / gamma))) / gamma
+    squares = np.diag(found.effect @ np.linalg.inv(found.score_covariance) @ found.effect.T)
+    np.testing.assert_allclose(
+        found.relevance, np.maximum(squares / len(found.score_mean) / known, 0.01 * gamma), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_noise_of_one_hot_rows_is_their_mean_square(intercept):
+    rows, model = make_rows(True), make_model(intercept)
+    sums = factor_sums(model, rows)
+    moved = factor_em._move_columns(model, sums)
+    squares = np.zeros(D)
+    for t in range(len(rows)):
+        _, z, C = dense_task(model, rows, t)[4]
+        X, G, _, left, _ = dense_task(moved, rows, t)
+        h, rest = np.append(1.0, z[:RANK]), left - G @ z
+        second = np.outer(h, h) + np.pad(C[:RANK, :RANK], (1, 0))
+        uncertain = np.einsum("jab,ab->j", moved.column_covariances, second)
+        squares += (X**2).T @ (rest**2 + np.diag(G @ C @ G.T)) + (X**2).sum(axis=0) * uncertain
+    found = factor_em._one_hot_noise(model, moved, sums)
+    expected = (squares + NOISE_TASKS * model.typical_noise) / (sums.count + NOISE_TASKS)
+    np.testing.assert_allclose(found.variances + found.noise, expected, rtol=1e-9)
+    assert found.noise == pytest.approx(expected.min())
+    assert found.typical_noise == pytest.approx(1.0 / np.mean(1.0 / expected))
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
@@ -152,6 +196,7 @@ def test_bound_is_the_evidence_minus_a_divergence(one_hot):
 def test_posterior_is_that_of_the_reference(one_hot, intercept):
     rows, prior = make_rows(one_hot, n_side=2), make_model(intercept, n_side=2).prior()
     found = posterior(rows, prior, want=Want(means=True, covariances=True))
+    np.testing.assert_array_equal(found.shares, np.ones((len(rows), 1)))
     W = prior.factors @ prior.factors.T + np.diag(prior.diagonal)
     query = sparse.csr_array(np.random.default_rng(0).standard_normal((len(rows), D)))
     variances = row_variances(prior, query, np.arange(len(rows)), found.covariances)
@@ -250,8 +295,11 @@ def test_recalibration_maximises_the_held_out_evidence(one_hot):
     folds, models = [rows.take(slice(0, 30)), rows.take(slice(30, 60))], [model, model.scaled(1.1, 0.9)]
 
     def evidence(c, e):
-        pairs = zip(folds, models, strict=True)
-        return sum(posterior(some, each.scaled(c, e)).log_evidence.sum() for some, each in pairs)
+        scaled = [
+            replace(m, factors=np.sqrt(c * e) * m.factors, diagonal=e * m.diagonal, noise=e * m.noise)
+            for m in models
+        ]
+        return sum(posterior(*pair).log_evidence.sum() for pair in zip(folds, scaled, strict=True))
 
     c, e = recalibrate(folds, models)
     best = evidence(c, e)
