@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, TaskSet
 from tailored.baselines import RESPONSE_BASELINES, Constant, PooledRegression, RegressionPerTask, TaskMean
-from tailored.evaluation import Evaluation, evaluate
+from tailored.evaluation import Evaluation, evaluate, usual_methods
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -129,7 +129,9 @@ def test_classes_may_be_numbers():
 
 def test_scores_of_counts():
     tasks = count_tasks().replace(exposure=None)
-    found = evaluate(tasks, supports=[0, 3], n_folds=2, loss="poisson")
+    methods = usual_methods("poisson")
+    # The loss of the evaluation is that of the learner.
+    found = evaluate(tasks, methods, supports=[0, 3], n_folds=2)
     assert found.methods == ("tailored", *RESPONSE_BASELINES)
     assert list(found.by_name) == ["half Poisson deviance", "absolute error"]
     rows = found.groups == 4

@@ -204,7 +204,7 @@ def evaluate(
     supports: Sequence[int] | None = None,
     n_folds: int = 5,
     order: str = "random",
-    loss: str | Loss = "squared",
+    loss: str | Loss | None = None,
     coverage: float = 0.9,
     random_state: int = 0,
     progress: bool = False,
@@ -224,10 +224,11 @@ def evaluate(
         Number of folds of tasks; with fewer tasks, each task is a fold.
     order : {"random", "first"}, default="random"
         Whether the support rows are random rows, or the first rows of a task, as in forecasts of rows in time order.
-    loss : str or Loss, default="squared"
+    loss : str or Loss, optional
         Loss whose error is averaged over the rows of a task: "squared" is the mean squared error, "absolute" the mean
         absolute error, "poisson" and "negative_binomial" half the Poisson deviance.  The log loss is used for classes.
-        The default learner is fitted with this loss.  Pass it to your own learners as well.
+        By default, the loss of the `EmpiricalBayesLearner` among the methods; "squared" if there is none, or if several
+        have different losses.  The default learner is fitted with this loss.
     coverage : float, default=0.9
         Nominal coverage of the prediction intervals.
     random_state : int, default=0
@@ -251,6 +252,9 @@ def evaluate(
     if classes or any(map(is_classifier, (methods or {}).values())):
         loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
         tasks = tasks.replace(y=target_positions(tasks, classes))
+    if loss is None:
+        own = [m.loss for m in (methods or {}).values() if isinstance(m, EmpiricalBayesLearner)]
+        loss = own[0] if own and all(each == own[0] for each in own) else "squared"
     measure = baselines.find_loss(loss)
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and support rows are drawn by position.  Sort the tasks so that their order does not affect the result.
@@ -422,7 +426,9 @@ class TaskScorer:
             estimator = getattr(estimator, "best_estimator_", estimator)
         if not hasattr(estimator, "predict_tasks"):
             kind = type(estimator).__name__
-            raise TypeError(f"estimator: task_scorer scores learners of many tasks, got {kind}")
+            raise TypeError(
+                f"estimator: task_scorer needs a learner with predict_tasks, such as EmpiricalBayesLearner, got {kind}"
+            )
         if not isinstance(X, TaskSet) and groups is None:
             raise ValueError(
                 "groups: task_scorer needs the task of each row; pass params={'groups': ...} with metadata routing "

@@ -254,8 +254,8 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
     }
     captions |= {
         f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute entries of τ, averaged over each "
-        "group of test tasks, and of the unconditional matrix. Bottom: entries of τ above the mean of the groups. "
-        "Right: eigenvalues of the averaged H and C."
+        "group of test tasks, and of the unconditional matrix. Bottom: by how much the entries of τ of a "
+        "group exceed their mean over the groups; zero where they do not. Right: eigenvalues of the averaged H and C."
         for name in results.experiments
     }
     for stem, caption in captions.items():

@@ -80,7 +80,7 @@ def test_a_block_is_itself_again_and_a_broken_one_is_named(disk, tmp_path):
     np.testing.assert_array_equal(block.gram, block.gram.transpose(0, 2, 1))
     path = tmp_path / "1.block"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(ValueError, match=r"1\.block cannot be read .*; delete it and fit again"):
+    with pytest.raises(ValueError, match=r"1\.block cannot be read .*\. Delete the folder "):
         there.sums(mixture(1))
 
 

@@ -128,7 +128,7 @@ def test_frame_errors(rng, kind):
         build(frequency_weight="price", sample_weight="price")
     with pytest.raises(ValueError, match=r"column 'city' of task '\w+' has the values 'X' and 'Y'"):
         build(side_columns=["city"])
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="side_info or side_columns, not both"):
         build(side_columns=["city"], side_info={})
 
 

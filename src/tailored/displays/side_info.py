@@ -32,7 +32,8 @@ from .base import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Maximum number of named rows, and of characters of all labels side by side; with more they are rotated.
+#: Rows of an image are named if there are at most MAX_NAMED.  Labels of the horizontal axis are rotated if they have more than
+#: MAX_LABELS characters in total.
 MAX_NAMED, MAX_LABELS = 45, 50
 #: Number of grid points along a column of the side information.  Up to MAX_VALUES distinct numbers are used as the grid.
 N_GRID, MAX_VALUES = 61, 5

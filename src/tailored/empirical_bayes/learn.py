@@ -244,7 +244,8 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     more = more if effects is None else more.without(effects)
     # The effects are already subtracted, so nothing is fitted in the folds.
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
-    # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors and intervals are too narrow.
+    # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors are too small and
+    # intervals too narrow.
     is_dispersed = significant(dispersed.density - plain.density) and is_as_good(dispersed, plain)
     return more if is_dispersed else rest
 

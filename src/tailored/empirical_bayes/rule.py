@@ -14,14 +14,14 @@ is compared.  Noise that is correlated in time is compared in a model with uncor
 density by two paired standard errors, and its error given support rows must not be higher.  A dispersion of counts has to raise
 the density by two paired standard errors, and neither error may rise by two paired standard errors.
 
-Effects of side information, shared curves and shared products are proposed if they raise the log evidence of all tasks enough.
-The gain has to exceed the logarithm of the number of alternatives.  The effects of side information are one proposal; curves
-and products are another one.  Held-out tasks accept or reject each proposal as a whole: the density must not fall, and neither
+Effects of side information, shared curves and shared products are proposed if they raise the log evidence enough, for
+side information in at most 3,000 tasks.  The gain has to exceed the logarithm of the number of alternatives.  The effects of
+side information are one proposal; curves and products are another.  Held-out tasks accept or reject each proposal as a whole: the density must not fall, and neither
 error may rise by two paired standard errors.  For this comparison, the proposed effects of side information are fitted to the
 training tasks of each fold.  Curves and products are also selected again there.  A low-rank covariance is accepted like a
 proposal, after its number of factors and its scales were set on the held-out tasks.
 
-Shifts of the prior mean and a common regressor (``common="auto"``) have no density.  Shifts have to lower the held-out error,
+Shifts of the prior mean and a common regressor (``common="auto"``) are selected by errors, not by a density.  Shifts have to lower the held-out error,
 averaged over several numbers of support rows, by two paired standard errors.  The regressor has to lower the error of query
 rows by two paired standard errors.  These rows are not held out: the prior was fitted to their tasks, and only the regressor
 was not.

@@ -38,7 +38,7 @@ class Curve(Record):
         if len(self.knots) < 2 * (DEGREE + 1) or (np.diff(self.knots) < 0).any() or first[0] == last[0]:
             raise ValueError(f"knots: expected at least {2 * (DEGREE + 1)} increasing numbers")
         if (first != first[0]).any() or (last != last[0]).any():
-            raise ValueError("knots: the first and the last must be repeated")
+            raise ValueError(f"knots: the first and the last must be repeated {DEGREE + 1} times")
 
     @classmethod
     def fit(cls, values: Array, column: int, least_values: int = LEAST_VALUES) -> Curve | None:

@@ -40,7 +40,7 @@ def save(path: PathLike, model: Stored) -> None:
     value = encoder.encode(model, "model")
     tree = json.dumps({"format": FORMAT, "version": __version__, "value": value}, separators=(",", ":"))
     try:
-        # Check that the file can be read before it is written.
+        # Before writing the file, check that it can be read.
         _build(tree.encode(), encoder.arrays, lambda content, place: None)
     except Invalid as error:
         raise ValueError(f"{error.place}: cannot be saved: it {error.reason}") from error

@@ -324,7 +324,7 @@ def annotations_of(cls: type) -> dict[str, Any]:
         parameters = inspect.signature(cls, eval_str=True).parameters
         hints = {name: parameter.annotation for name, parameter in parameters.items()}
     for base in reversed(cls.__mro__):
-        # scikit-learn annotates its classes with names that exist only for type checkers.
+        # Annotations of other packages' base classes do not describe stored fields.
         if base.__module__.startswith("tailored."):
             hints |= inspect.get_annotations(base, eval_str=True)
     return {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not ClassVar}

@@ -732,7 +732,7 @@ def _add_covariances(
     _, n_outputs, d, _ = out.shape
     n_packed, place = d * (d + 1) // 2, c % n_outputs
     packed = weights + 2 + d + n_packed
-    # With √r set to zero, `_add_moments` adds only −rσ²A⁻¹.
+    # The entry for √r is set to zero, that for √(rσ²) is not: `_add_moments` adds −rσ²A⁻¹, without the part of the means.
     vectors.clear(work, weights + 1, 1)
     vectors.clear(work, packed, n_packed + d)
     _add_moments(d, p, work, A, z, weights, packed)

@@ -197,7 +197,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @property
     def _has_plain_common(self) -> bool:
-        """Whether `common` is not a shared regressor."""
+        """Whether `common` is None or "linear", so that no shared regressor is fitted."""
         return self.common is None or (isinstance(self.common, str) and self.common == "linear")
 
     @property

@@ -20,7 +20,7 @@ from .surrogate import Surrogate
 
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
-#: An H whose entries are below this fraction of the summed steps is zero.
+#: If all entries of H are below this fraction of the summed steps, they are rounding errors, and H is set to zero.
 CANCELLED = 1e-13
 
 

@@ -122,7 +122,7 @@ def read_block(path: Path) -> Moments:
             triangle, cross, square, sizes, side = (np.load(file) for _ in range(5))
     except (OSError, EOFError, ValueError) as error:
         raise ValueError(
-            f"checkpoint: the block {path} cannot be read ({error}); delete it and fit again"
+            f"checkpoint: the block {path} cannot be read ({error}). Delete the folder {path.parent}, and fit again."
         ) from error
     gram = np.take(triangle, unpacked(cross.shape[1]), axis=1)
     return Moments(gram, cross, square, sizes, side if side.shape[1] else None)

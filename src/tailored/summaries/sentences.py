@@ -176,7 +176,7 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
 def _terms(
     positions: Sequence[int], names: Sequence[str], sources: Sequence[str], has_intercept: bool
 ) -> str:
-    """Return the sum of columns; a category is one term if all its indicators are in ``positions``."""
+    """Return the terms of a formula, joined by "+"; a categorical column is one term if ``positions`` has all its indicators."""
     all_of = {source: {j for j in range(len(sources)) if sources[j] == source} for source in sources}
     terms = [sources[j] if all_of[sources[j]] <= {*positions} else names[j] for j in positions]
     terms = [_quoted(term) for term in dict.fromkeys(terms)]

@@ -562,7 +562,10 @@ class LongTable:
         data = read_frame(self.frame, "frame")
         check_choice("missing", self.missing, MISSING)
         if self.side_info is not None and self.side_columns is not None:
-            raise ValueError("side_info and side_columns exclude each other: join them in one frame first.")
+            raise ValueError(
+                "Pass side_info or side_columns, not both. To use both, join the columns of side_info to the frame and list "
+                "all of them in side_columns."
+            )
         task = check_columns(data, "task", as_columns(self.task))
         if isinstance(self.side_info, np.ndarray | list | tuple):
             raise TypeError(f"side_info is of type {type(self.side_info).__name__}. {BY_LABEL}")
