@@ -3,7 +3,7 @@
     w ~ Σ_k π_k(s) N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
 
 where v(s) are features of the side information of a task.  Unless mixing weights are estimated, π_k is the same for all
-tasks.  With one component (K = 1), this is the linear mixed model with a full covariance of the random coefficients.
+tasks.  With one component (K = 1), this is a linear mixed model.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Mixture(Record):
         p, (root,), centre = self.components.ranks[0], self.factors, self.proportions @ self.means
         deviations, first = self.means - centre, len(values) - p
         inside = deviations @ (vectors[:, first:] / np.sqrt(values[first:]))
-        # The means may differ in directions in which W is zero; smaller deviations are rounding errors.
+        # The means may also differ in directions in which W is zero; relative lengths below 1e-13 are rounding errors.
         _, lengths, rows = np.linalg.svd(deviations - inside @ root.T, full_matrices=False)
         rows = rows[lengths > 1e-13 * np.linalg.norm(deviations)]
         v = np.hstack([inside, deviations @ rows.T])

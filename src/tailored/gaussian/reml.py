@@ -5,7 +5,7 @@ The fixed effects, b and the parameters z of Γ, are integrated out: b with a fl
 
     Σ log|V| + Σ rᵀV⁻¹r + zᵀz + log|Σ DᵀAD + diag(0, I)| ,    r = y − XD(b, z) ,
 
-with (b, z) at its minimum.  It is minimised over the Cholesky factor of W, in units that make its entries about one, and log σ.
+with (b, z) at its minimum.  It is minimised over the Cholesky factor of W, in units that make its entries about one, and log σ².
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .mixture import Mixture
 from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
 
-#: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
+#: Maximum number of evaluations of the criterion, and the largest gradient entry, per task, at which the search stops.
 EVALUATIONS, GRADIENT = 200, 1e-7
 #: Minimum standard deviation of a random effect at the start, relative to the standard error of one task's own estimate.
 LEAST_START = 0.03
@@ -34,7 +34,7 @@ LEAST_START = 0.03
 
 @dataclass(frozen=True)
 class Criterion:
-    """−2 log (restricted) likelihood, and its gradient with respect to W (of the varying coefficients) and log σ²."""
+    """−2 log (restricted) likelihood plus a constant, and its gradient in W (of the varying coefficients) and log σ²."""
 
     tasks: Moments
     varying: NDArray[np.intp]
@@ -88,7 +88,7 @@ class Criterion:
             if self.n_collinear:  # the determinant of the other directions only
                 value -= self.n_collinear * float(np.log(prior[:d][used_columns(left[:d, :d])][0]))
             used = float(np.sum(covariance * left))
-        # V and the information are homogeneous in (W, σ²), so the derivative along this ray is known.
+        # V and the information are homogeneous in (W, σ²), so the derivative along the ray through it is known.
         residual = quadratic - float(prior @ fixed**2)
         along_noise = N - residual - used - float(np.sum(gradient * W))
         return value, gradient, along_noise, fixed
@@ -117,7 +117,7 @@ def maximise_restricted(
     v = np.flatnonzero(pattern.diagonal() & known)
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
-    # W starts at its present diagonal, but not below a fraction of the error variance of one task's own estimate.
+    # Variances start at their present values, but not below a fraction of the error variance of one task's own estimate.
     visible = start.noise * len(tasks) / squares[v]
     present = start.covariances[0].diagonal()[v]
     unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))

@@ -1,11 +1,11 @@
 """Conditioning functions τ(s) and prior means b(s), and the steps of Algorithm 1 on them.
 
-Every class except `Given` stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
+Every conditioning function except `Given` stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
 
     τ(s) = (I_d ⊗ φᵀ) H (I_d ⊗ φ) + C ,    H ⪰ 0 (dk, dk),  C ⪰ 0 (d, d),
 
-in its own way: `Constant` has H = 0, `Dense` stores H, and `factored.Factored` a basis of its range.  The package contains
-linear algebra only.
+in its own way: `Constant` has H = 0, `Dense` stores H, and `factored.Factored` stores H in a basis of its range.  The package
+contains linear algebra only.
 
 The prior mean of a task's weights is b(s) = B φ(s) + b₀.  `"none"` keeps it at zero (the paper), `"shared"` learns b₀,
 `"conditional"` learns both (the companion method of biased regularisation).  It is unconstrained, so its gradient

@@ -37,7 +37,7 @@ class DivergenceError(ValueError):
 
 @dataclass(frozen=True)
 class HeldOutTasks:
-    """Tasks on which errors are computed: support rows, query rows, and the features of the support rows."""
+    """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of the tasks."""
 
     support: Rows
     query: Rows
@@ -91,8 +91,8 @@ class HeldOutPool:
     """Support and query rows of the tasks that are held out of a stream.
 
     One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of the block, up to
-    ``limit`` tasks.  All later tasks are used for training.  Until the first task is held out, the pool uses the
-    first training tasks instead.  The draws depend only on ``seed`` and the position in the stream.
+    ``limit`` tasks.  All later tasks are used for training.  Until a task with query rows is held out, the pool uses
+    the first training tasks instead.  The draws depend only on ``seed`` and the position in the stream.
     """
 
     fraction: float
