@@ -51,7 +51,7 @@ LossLike: TypeAlias = str | Loss
 #: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn noise of
 #: 1e-16 into 1e-8, so they are set to zero before any root is taken.
 RANK_TOLERANCE = 1e-12
-#: A matrix root is in a range if the norm of the part outside it, relative to its own norm, is at most this.
+#: A matrix root lies in a range if the norm of its part outside the range, relative to its norm, is at most this.
 RANGE_TOLERANCE = 1e-6
 #: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX.
 RIDGE = 1e-3
@@ -102,7 +102,7 @@ def previous_oracle(W: ArrayLike) -> Array:
 
 def _weighted_root(A: Array, B: Array) -> Array:
     """Return ``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
-    # (B^½ A B^½)^½ through the singular values of A^½ B^½: eigenvalues of the product would square the
+    # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would square the
     # condition number.  The thin root of A gives exactly rank(A) singular values, without rounding noise.
     values, vectors = spectrum(A)
     _, sizes, right = np.linalg.svd((vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False)
@@ -290,7 +290,7 @@ def estimate_quantities(
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
-        raise ValueError("tasks: no task has rows; n must be at least 1 for every bound.")
+        raise ValueError("tasks: no task has rows; pass at least one task with rows.")
     rows = [dense(tasks[int(t)].X) for t in filled]
     how = {
         "W": f"mean of w wᵀ over {len(filled)} {'ridge-estimated' if weights is None else 'known'} weights",
@@ -328,7 +328,7 @@ def _second_moments(rows: list[Array], weights: Array, among: NDArray[np.bool_])
     """Return the means of w wᵀ and of x xᵀ, (d, d), over the tasks in the mask and over their rows."""
     X = np.concatenate([X for X, is_used in zip(rows, among, strict=True) if is_used])
     C = X.T @ X / len(X)
-    # Lemma ortoghonal_w_task: components outside of the range of the inputs do not change predictions.
+    # Lemma ortoghonal_w_task: components outside the range of the inputs do not change predictions.
     w = weights[among] @ power(C, 0.0)
     return w.T @ w / len(w), C
 
@@ -344,7 +344,7 @@ class Bound:
     """An upper bound and its terms."""
 
     value: float
-    #: The summands of ``value``; if ``value`` is a minimum, the numbers it is the minimum of.
+    #: The summands of ``value``; if ``value`` is a minimum, the numbers of which it is the minimum.
     terms: dict[str, float] = field(default_factory=dict)
     #: The meta-step size for which the bound holds, if it depends on one.
     step: float | None = None

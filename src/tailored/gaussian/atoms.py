@@ -18,8 +18,7 @@ from .moments import Moments
 
 #: Maximum number of atoms, and maximum number of tasks used to estimate their proportions and covariance.
 MOST_ATOMS, MOST_TASKS = 500, 2000
-#: Candidate multiples of the mean posterior covariance.  With 1, the covariance of all atoms together is about that of the
-#: mixture that they replace.
+#: Candidate multiples of the mean posterior covariance.  With 1, atoms have in total about the covariance of the initial mixture.
 MULTIPLES = (1.0, 0.25, 0.0625)
 #: Number of EM steps for the proportions, and number of pseudo-tasks added to the count of each atom.
 STEPS, PSEUDO_TASKS = 10, 0.5

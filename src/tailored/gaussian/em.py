@@ -25,14 +25,13 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
 NOISE_FLOOR = 1e-8
-#: This is added to the expected number of tasks of each component, so that no component vanishes.
+#: This is added to the expected number of tasks of each component, so that no proportion becomes zero.
 EXTRA_COUNT = 1.0
 #: Once in this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
-#: EM stops before a mean exceeds this absolute value.  Such a mean is a rounding error, because the precisions of the sites of
-#: counts can differ by orders of magnitude.
+#: EM stops before a mean exceeds this absolute value, as rounding errors can do for counts of very different sizes.
 LARGEST_MEAN = 1e12
 #: Maximum number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
@@ -49,7 +48,7 @@ SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
 LARGEST_LOSS = 1.0
 #: Maximum number of floats in a batch of d x d matrices.
 BATCH_FLOATS = 1 << 18
-#: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
+#: Component covariances are shrunk to that of the model with one component, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
 #: Maximum number of tasks for k-means, and maximum number of EM steps from a given start.
 GROUPED_TASKS, CONTINUED_STEPS = 1000, 20
@@ -70,7 +69,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class EMResult:
-    """The fitted model, its log evidence per task, and the number of EM steps."""
+    """The fitted model, its log evidence per task, and the number of steps."""
 
     mixture: Mixture
     log_evidence: float
@@ -406,7 +405,7 @@ def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
 
 
 def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Cluster points by k-means on a sample, and return the cluster of each point."""
+    """Cluster points by k-means, fitted to at most `GROUPED_TASKS` of them, and return the cluster of each point."""
     # Only mixtures need this import, which takes as long as a small fit.
     from sklearn.cluster import KMeans
 
@@ -439,7 +438,7 @@ def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Arr
 
 
 def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
-    """Replace the mean of a one-component model by its generalised least squares estimate, given W and σ².
+    """Return a one-component model with the generalised least squares estimate of its mean, given W and σ².
 
     The estimate is ``b = (Σ XᵀV⁻¹X)⁻¹ Σ XᵀV⁻¹y`` with V = σ²I + XWXᵀ, summed over tasks.  EM cannot estimate the mean of a
     coefficient with zero variance, because its posterior in every task is the current mean.
@@ -493,7 +492,7 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
 
 
 def keep_diagonal(covariances: Array) -> Array:
-    """Set the off-diagonal entries of the covariances to zero."""
+    """Return the covariances with off-diagonal entries set to zero."""
     return covariances * np.eye(covariances.shape[1])
 
 
@@ -507,7 +506,7 @@ def restrict_rank(covariances: Array, rank: int) -> Array:
 
 
 def truncate(mixture: Mixture, threshold: float) -> Mixture:
-    """Set the eigenvalues of each W_k that are below ``threshold`` times the largest to zero."""
+    """Return the mixture with the eigenvalues of each W_k below ``threshold`` times its largest one set to zero."""
     values, vectors = mixture.eigen
     kept = np.where(values < threshold * values[:, -1:], 0.0, np.maximum(values, 0.0))
     covariances = np.matmul(vectors * kept[:, None, :], vectors.transpose(0, 2, 1))

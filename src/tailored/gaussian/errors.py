@@ -109,7 +109,7 @@ def mean_covariance(
     features = np.unique(np.concatenate([np.zeros(0, np.intp), *(term.features for term in terms)]))
     if d * (1 + len(features)) > MOST_TOGETHER:
         terms, features = [], features[:0]
-    # The parameters are b, and those of the terms, z, which have a standard normal prior.
+    # The parameters are b and z, the parameters of the terms, whose prior is standard normal.
     information = repeated * _information(tasks, model, terms)
     information[d:, d:] += np.eye(len(information) - d)
     # Rounding errors of a constant column would be collinear with the intercept.
@@ -156,7 +156,7 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
         return plain
     across = joint[np.ix_(rest, at)] @ roots
     profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
-    # Away from the maximum, observed information need not be positive definite.  A centred constant column has none.
+    # Away from the maximum, observed information need not be positive definite; centred constant columns are left out.
     used = np.flatnonzero(used_columns(plain[:d, :d]))
     return profiled if np.linalg.eigvalsh(profiled[np.ix_(used, used)]).min(initial=1.0) > 0.0 else plain
 

@@ -128,7 +128,7 @@ class FactorSums:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Whether any task uses the column, (d,)."""
+        """Mask (d,) of the columns that at least one task uses."""
         return self.count > 0
 
     @classmethod
@@ -242,7 +242,7 @@ def _add_columns(
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:
-    """Return the variational bound: the log evidence, minus the KL divergence of the columns from their prior.
+    """Return the variational bound: the log evidence under the posterior of the columns, minus its KL divergence from the prior.
 
     The log prior that shrinks the noise variances of the columns is added, without its constant.
     """

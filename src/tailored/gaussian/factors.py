@@ -156,7 +156,7 @@ class RowModel(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows of a task that are not one-hot."""
+    """The rows of one task, if they are not one-hot."""
 
     used: Index  # (m,) columns that the task uses
     X: Array  # (n, m) rows in these columns

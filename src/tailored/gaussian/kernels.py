@@ -28,7 +28,7 @@ _ROW = ir.VectorType(ir.DoubleType(), LANES)
 _NUMBER = types.intp
 #: Callers omit the first argument (the typing context), which the annotations of `intrinsic` do not express.
 _inline: Any = intrinsic
-#: Options of all kernels of this module.  Numba's rewrite passes take time and would not change these kernels.
+#: Options of all kernels of this module.  Numba's rewrite passes are off: they take time and would not change these kernels.
 _PLAIN: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
@@ -267,7 +267,7 @@ def _invert_all(
     tasks: NDArray[np.int64],
     work: Array,
 ) -> None:
-    """Compute `invert_all` in a given workspace; ``tasks`` are indices, padded to groups of eight."""
+    """Write the results of `invert_all`, in a given workspace; ``tasks`` are indices, padded to groups of eight."""
     T, n, _ = systems.shape
     n_packed = n * (n + 1) // 2
     J, zeros, floors, log_pivots = n_packed, 2 * n_packed, 2 * n_packed + n, 2 * n_packed + 2 * n

@@ -229,7 +229,7 @@ def _with_mean(tasks: RotatedTasks, model: LowRankModel) -> LowRankModel:
 
 @dataclass(frozen=True)
 class LowRankFitter:
-    """Fit any number of factors to the same tasks; all fits start from the model without factors."""
+    """Fit any number of factors to the same tasks, starting from the model without factors."""
 
     tasks: RotatedTasks
     seed: Sequence[int]  # for the random starts of mixtures

@@ -40,7 +40,7 @@ def unpacked(d: int) -> NDArray[np.intp]:
 
 def log_gates(gates: Array, side: Array) -> Array:
     """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
-    # scipy.special.log_softmax is avoided: its overhead exceeds the cost of a posterior.
+    # scipy.special.log_softmax is avoided: its overhead exceeds the cost of the posterior of a task.
     logits = gates[:, 0] + side @ gates[:, 1:].T
     logits -= logits.max(axis=1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))

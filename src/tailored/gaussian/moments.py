@@ -158,7 +158,7 @@ class TaskStatistics(ABC):
         return self.totals().gram / self.n_rows
 
     def skewness(self, model: Mixture) -> float:
-        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows; 0 for Gaussian targets."""
+        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows with weights h″; 0 for Gaussian targets."""
         return 0.0
 
     @abstractmethod

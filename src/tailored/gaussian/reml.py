@@ -54,7 +54,7 @@ class Criterion:
         for part in batches_of(self.tasks):
             some = self.tasks.take(part)
             columns = some.gram[:, :, v]
-            # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, also for singular W.
+            # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, in a form that allows a singular W.
             system = np.eye(len(v)) + W @ columns[:, v] / noise
             P = np.linalg.solve(system, np.broadcast_to(W, system.shape))
             log_determinant += float(np.linalg.slogdet(system)[1].sum())
@@ -88,14 +88,14 @@ class Criterion:
             if self.n_collinear:  # the determinant of the other directions only
                 value -= self.n_collinear * float(np.log(prior[:d][used_columns(left[:d, :d])][0]))
             used = float(np.sum(covariance * left))
-        # V and the information are homogeneous in (W, σ²), so the derivative along the ray through it is known.
+        # V and the information are homogeneous in (W, σ²), so the derivative in the direction (W, σ²) is known.
         residual = quadratic - float(prior @ fixed**2)
         along_noise = N - residual - used - float(np.sum(gradient * W))
         return value, gradient, along_noise, fixed
 
 
 def count_collinear(gram: Array) -> int:
-    """Return the number of columns that are linear combinations of others, given the sum of xxᵀ over all rows."""
+    """Return the number of nonzero columns minus their rank, given the sum of xxᵀ over all rows."""
     rank = np.linalg.matrix_rank(gram, tol=1e-10 * np.trace(gram), hermitian=True)
     return int(used_columns(gram).sum() - rank)
 
@@ -156,6 +156,6 @@ def maximise_restricted(
         model = replace(model, side=side_effects(tasks, terms, fixed[d:]))
     if terms and not is_restricted:
         return model, None
-    # The priors of z and of columns of zeros have their own factors of 2π.
+    # Only a flat prior changes the power of 2π: the priors of z and of columns of zeros are normalised.
     n_fixed = int(known.sum()) if is_restricted else 0
     return model, float(-0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi)))

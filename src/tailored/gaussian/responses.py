@@ -136,11 +136,11 @@ class Likelihood(Loss, Response):
         if len(bad):
             raise ValueError(
                 f"{name}: the {self.name} loss needs counts 0, 1, 2, .. up to {MOST_EVENTS:,.0f}, but {name} contains {bad[0]:g}. "
-                "For rates, pass the counts as targets and exposure=. Use loss='squared' for other targets."
+                "For rates, pass the counts as targets and the exposures as exposure=. Use loss='squared' for other targets."
             )
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Never:
-        raise NotImplementedError(f"loss: within-task solvers do not support {self.name!r}")
+        raise NotImplementedError(f"loss: only empirical Bayes learners support {self.name!r}")
 
     dual_box = subgradient  # type: ignore[assignment]
 

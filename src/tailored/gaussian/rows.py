@@ -30,8 +30,7 @@ from .moments import (
 )
 from .sites import ResponseRows
 
-#: With more than `COMPILED_COLUMNS` columns, n x n systems are used if tasks have on average fewer rows than this times the
-#: number of columns.
+#: With many columns, n x n systems are used if the mean number of rows per task is below this times the number of columns.
 ROWS_PER_COLUMN = 0.5
 
 

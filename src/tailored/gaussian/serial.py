@@ -26,7 +26,7 @@ from .moments import Expected, Moments
 from .reml import maximise_restricted
 from .responses import Gaussian
 
-#: Bounds of ρ; ℓ is between a quarter of the median gap and ten times the longest series.
+#: Bounds of ρ; ℓ is between a quarter of the median gap and ten times the duration of the longest series.
 SHARES = (1e-3, 1e3)
 SHORTEST, LONGEST = 0.25, 10.0
 #: Maximum number of evaluations of the likelihood in (ρ, ℓ), and of steps that estimate W and σ² in each of them.

@@ -39,7 +39,7 @@ LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
 MOST_TASKS = 3000
 #: Maximum number of products of features computed at a time.
 PRODUCTS = 1 << 22
-#: Prior precision of b, relative to the information about it; it only matters for directions without information.
+#: Prior precision of b, relative to the information about b; the prior only matters in directions without information.
 FLAT = 1e-9
 
 
@@ -66,8 +66,7 @@ class Effect:
 class SideStructure:
     """The kept effects.
 
-    ``varying`` are the coefficients that differ between tasks, by default all.  The effects are zero for all other
-    coefficients.
+    ``varying`` are the coefficients that differ between tasks, by default all; the effects on all others are zero.
     """
 
     effects: tuple[Effect, ...]
@@ -123,7 +122,7 @@ def select_side(
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
-        # In one round, a group affects the intercept or all coefficients.  Both are the same if slopes hardly vary between tasks,
+        # In one round, a group affects the intercept or all coefficients.  Both are nearly the same if slopes hardly vary,
         # so an effect on all coefficients needs a gain that is larger by log 2.
         for _, term in sorted(
             found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only

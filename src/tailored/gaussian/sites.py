@@ -60,11 +60,11 @@ FINAL = 9, 0.05, 100
 DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
 #: Exponents are clipped, so that products of a few exponentials, and squares of moments of sites, are finite.
 LARGEST_EXPONENT, LARGEST_FACTOR = 150.0, 170.0
-#: Likelihood ratios are clipped, so that logarithms are only needed every few rows.
+#: Odds are clipped, so that logarithms are only needed every few rows.
 LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
 #: Maximum number of tasks that one thread processes at a time.
 BLOCK = 4096
-#: Rows with a smaller variance of f are linearised.  The precision of a site is at least this multiple of that of its cavity.
+#: With a smaller variance of f, a site is a Taylor expansion.  The precision of a site is at least this times that of its cavity.
 LEAST = 1e-12
 #: Minimum precision of a site that is used as a row with Gaussian noise.
 LEAST_PRECISION = 1e-8
@@ -302,7 +302,7 @@ def one_direction(n_nodes: int) -> Pair:
 
 @cache
 def grid(numbers: tuple[int, ...]) -> Grid:
-    """Return the numbers of nodes per axis (p,), node positions on each axis (p, m), all nodes (J, p), log weights (J,)."""
+    """Return the numbers of nodes per axis (p,), node positions on each axis (p, m), all nodes (J, p), and log weights (J,)."""
     p, most = len(numbers), max(numbers, default=1)
     axes, nodes, weights = np.zeros((p, most)), np.zeros((1, 0)), np.zeros(1)
     for k, n in enumerate(numbers):

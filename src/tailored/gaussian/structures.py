@@ -109,7 +109,7 @@ class Independent(Structure):
         """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), or the dispersion of a pooled fit."""
         tasks, d = fitter.tasks, fitter.tasks.n_features
         if fitter.side is not None:
-            # The model of independent tasks has no Γ: add its effects back to the targets.
+            # The model of independent tasks has no Γ: add the effects of Γ back to the targets.
             assert tasks.side is not None
             tasks = tasks.shifted(-tasks.side @ fitter.side.T)
         unit = Mixture(np.ones(1), np.zeros((1, d)), self.ridge * np.eye(d)[None], 1.0)
@@ -146,7 +146,7 @@ class MixedModel(Structure):
         return covariances if self.covariance == "full" else keep_diagonal(covariances)
 
     def pattern(self, d: int) -> NDArray[np.bool_]:
-        """Return which entries of W (d, d) may be non-zero."""
+        """Return a mask of the entries of W (d, d) that may be non-zero."""
         inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
         if self.covariance == "intercept":
             inside = np.arange(d) == d - 1
@@ -360,7 +360,7 @@ class StructureFitter:
         return self.fitted[structure]
 
     def start_of(self, structure: Structure) -> Mixture | None:
-        """Return the initial values for a structure, if there are any."""
+        """Return the initial values for a structure, or None if there are none."""
         known = self.starts.get(structure)
         return None if known is None else replace(known, side=None)
 

@@ -101,7 +101,7 @@ class Conditioning(Stored, ABC):
         return True
 
     def mean(self, moment: Array) -> Array:
-        """Return the mean of τ over tasks with mean φφᵀ = ``moment`` (k, k)."""
+        """Return the mean of τ over tasks with mean φφᵀ = ``moment`` (k, k); not valid for `Given`."""
         values, vectors = np.linalg.eigh(moment)
         # τ − C is a quadratic form in φ, so it is enough to know it at the scaled eigenvectors.
         taus = self.evaluate((vectors * np.sqrt(np.maximum(values, 0.0))).T)
@@ -178,7 +178,7 @@ class Given(Conditioning):
         return phis.reshape(-1, *self.C.shape)
 
     def scale(self, factor: float) -> Given:
-        raise TypeError("a given τ cannot be scaled; scale the values of the function")
+        raise TypeError("tau: a given function cannot be scaled; multiply the values that it returns")
 
     def dense_H(self) -> Array:
         raise AttributeError("H_: a given function τ has no H; representation() returns its values")

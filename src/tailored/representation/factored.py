@@ -131,7 +131,7 @@ class _Range:
 
 @cache
 def _zero(size: int) -> _Range:
-    """Return H = 0.  All iterates use the same object, so that they share its cache of steps."""
+    """Return H = 0.  All iterates of this size use the same object, so that they share its cache of steps."""
     return _Range(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
 
 
@@ -294,7 +294,7 @@ def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     values, vectors = eigh_tridiagonal(
         diagonal, beside, select="v", select_range=(-np.inf, bound), lapack_driver="stemr", check_finite=False
     )
-    # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
+    # Move the vectors towards the nearest orthonormal ones, because errors accumulate over a run.
     vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(values)) - 0.5 * vectors.T @ vectors))
     vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=32 * len(values) + 4160)[0]
     return values, vectors

@@ -185,7 +185,7 @@ class MeanAtTasks:
         if change is not None:
             moved = np.zeros((d, d))
             moved[np.ix_(change.used, change.used)] = change.moved
-            # In place, because new arrays of this size take longer than the products.
+            # Update in place, because allocating arrays of this size takes longer than the products.
             flat = self.current.reshape(T, d * d).T
             flat = dger(1.0, moved.ravel(), np.square(self.phis @ change.phi), a=flat, overwrite_a=True)
             self.current = flat.T.reshape(T, d, d)
@@ -292,7 +292,7 @@ def run(
     bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)
     size = -(-len(trajectories) // joblib.effective_n_jobs(n_jobs))
     groups = [trajectories[i : i + size] for i in range(0, len(trajectories), size)]
-    # The outer limit applies to all threads; each worker also sets a limit in `Trajectory.advance`.
+    # This limit of BLAS threads applies to all workers; each worker also sets it in `Trajectory.advance`.
     with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
         for start, stop in pairwise(bounds):
             parallel(joblib.delayed(advance)(group, batch.slice(start, stop)) for group in groups)

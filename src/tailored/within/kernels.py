@@ -133,7 +133,7 @@ def _eliminate(L: Floats, m: int, pivot: float) -> float:
 
 @njit(**_LEAF)
 def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
-    """Replace x by (LL')^-1 x with the leading m rows of L."""
+    """Replace x by (LL')^-1 x with the leading m rows and columns of L."""
     for i in range(m):
         s = x[i]
         for k in range(i):
@@ -332,7 +332,7 @@ def _sweep(task: Task, w: Floats, a: Floats) -> None:
 
 @njit(**_INNER)
 def _regression_start(task: Task, w: Floats, a: Floats) -> None:
-    """Set a by reweighted least squares, with at most rank(Z) free variables unless residuals are tied; w = -Z'a/n."""
+    """Set a by reweighted least squares, with at most rank(Z) free variables unless residuals are tied; set w = -Z'a/n."""
     box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
     weights, z, sizes = np.zeros(n), offset.copy(), np.zeros(n)
