@@ -87,11 +87,7 @@ class Learned:
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
         name = better_baseline(self.errors, baselines)
-        return (
-            None
-            if name is None
-            else f"X: errors on held-out tasks are higher than those of the {name}; {ADVICE}"
-        )
+        return None if name is None else f"X: held-out errors are higher than those of the {name}; {ADVICE}"
 
 
 def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
@@ -209,14 +205,12 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
         "varying: this argument is": data.settings.varying is not None,
         "device: this argument is": data.settings.device is not None,
         "X: a scan or a tensor is": source_in is not None,
-        "feature_map: except in ConditionalLearner, features of the rows are": data.side is not None
-        and not data.side.from_side_info,
+        "feature_map: features of the rows are": data.side is not None and not data.side.from_side_info,
     }
     for what, is_refused in refused.items():
         if is_refused:
-            raise ValueError(
-                f"{what} not supported with {data.tasks.n_features} columns. Pass fewer columns."
-            )
+            advice = "Pass fewer columns, or for features of the rows use ConditionalLearner."
+            raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
 
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
