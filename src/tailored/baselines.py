@@ -262,7 +262,7 @@ def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MixedModel(LinearBaseline):
-    """The linear mixed model with random slopes of full covariance and fixed effects of the side information.
+    """A linear mixed model with correlated random slopes and fixed effects of the side information.
 
     ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are effects on the
     intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The coefficients of a task are
@@ -477,7 +477,7 @@ class RegressionPerTask(PooledRegression):
 
 
 def find_loss(loss: str | Loss) -> Loss:
-    """Return the loss with this name, including the losses for classes and counts."""
+    """Return the loss with this name, which may be one for classes or counts; a loss is returned unchanged."""
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 

@@ -151,7 +151,7 @@ class Evaluation:
         known = {**baselines.BASELINES, **baselines.RESPONSE_BASELINES}
         texts = {name: str(known[name].__doc__) for name in self.methods if name in known}
         about = [f"{name}: {text.splitlines()[0].replace('`', '')}" for name, text in texts.items()]
-        return ["± is the standard error over tasks. Every column predicts the same query rows.", *about]
+        return ["± is the standard error over tasks. All columns have the same query rows.", *about]
 
     def __str__(self) -> str:
         tables = "\n\n".join(map(str, self.tables.values()))

@@ -150,7 +150,9 @@ def fit(
         from ..tasks.describing import hint_about_target
 
         if checkpoint is not None and not is_large(data):
-            raise UsageError("--checkpoint: only files of 1 GB or more have one. Omit this option.")
+            raise UsageError(
+                "--checkpoint: only files of 1 GB or more are fitted with one. Omit this option."
+            )
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
         classes = _classes(tasks, loss)
         if classes:

@@ -28,7 +28,7 @@ STANDARD = "-"
 CSV: dict[str, str | None] = {"decimal": None, "encoding": None}
 #: Accepted file extensions of output tables.
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-#: Size in bytes from which `fit` reads a file in batches.
+#: Minimum size in bytes of a file that `fit` reads in batches.
 LARGE = 1 << 30
 
 

@@ -1,4 +1,4 @@
-"""Displays of tasks: their coefficients with intervals, next to own fits, by mixture component, and the fit of one task."""
+"""Displays of tasks: coefficients with intervals, shrinkage of own fits, mixture components, and the fit of one task."""
 
 from __future__ import annotations
 

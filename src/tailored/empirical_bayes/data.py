@@ -69,7 +69,7 @@ class Draw(IntEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the user; see `EmpiricalBayesLearner`."""
+    """Settings of a fit; most are arguments of `EmpiricalBayesLearner`."""
 
     loss: Loss
     fit_intercept: bool

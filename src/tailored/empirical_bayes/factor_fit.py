@@ -112,7 +112,7 @@ class FactorSelection:
         return candidate
 
     def _density(self, model: Factors, rows: FactorRows, episodes: Episodes) -> Array:
-        """Return the log density of each held-out task: log p(y), or the mean of log p(query | support) if support is set."""
+        """Return the log density of each held-out task: log p(y), or the mean of log p(query | support) if ``arrival.support`` is set."""
         if self.data.settings.arrival.support is None:
             return posterior(rows, model).log_evidence
         both, support = (self._rows(tasks) for tasks in (episodes.together, episodes.support))

@@ -216,7 +216,7 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     """Return the shared effects, or None; curves and products only if they are accepted on held-out tasks (see `rule`)."""
     if isinstance(data.response, Poisson):
-        # Otherwise the effects would explain overdispersion.
+        # With a Poisson response, the effects would absorb overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     plain = replace(data, settings=replace(data.settings, curved=False))
     if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:

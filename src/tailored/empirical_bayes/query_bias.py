@@ -35,7 +35,7 @@ from .rule import known_mean, significant
 
 Tick = Callable[[int], None]
 
-#: Candidate penalties, strongest first; each fit starts from the one before.
+#: Candidate penalties, strongest first; each fit starts from the previous one.
 PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 #: Width of the smoothed kink of the loss, as a multiple of r²/R: r is the mean absolute residual without shifts, and R the mean
 #: loss.  This ratio is in units of the targets for the absolute loss, and has no unit for the squared loss.

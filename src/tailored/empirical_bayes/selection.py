@@ -263,7 +263,7 @@ def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: 
     if data.settings.device is not None or not isinstance(folds[0].fitter.tasks, Moments):
         return out
     for start in {c.structure: c for c in (single, best)}.values():
-        # A pooled regression has the same coefficients for all tasks.
+        # The coefficients of a pooled regression do not vary, and low-rank covariances are not supported.
         if start.structure.is_pooled or isinstance(start.structure, LowRank):
             continue
         structure, scored = Atoms(start.structure, n_components=start.structure.n_components), []
@@ -310,7 +310,7 @@ def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixtu
 
 
 def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
-    """Return the log density of each held-out task: log p(y), or the mean of log p(query | support) if support is set.
+    """Return the log density of each held-out task: log p(y), or the mean of log p(query | support) if ``arrival.support`` is set.
 
     It is the density of targets in the user's units, so that models can be compared after subtracting different parts.
     """
@@ -367,6 +367,6 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
     """Return the best baseline with significantly lower errors on the same tasks; None without one, or with few tasks."""
     if np.isfinite(errors).sum() < LEAST_COMPARED:
         return None
-    # Errors may be 1 % higher: estimating a variance that is almost zero raises errors slightly, maybe by the same in all tasks.
+    # Errors may be 1 % higher: estimating a variance that is almost zero raises errors slightly, perhaps equally in all tasks.
     better = [name for name, values in baselines.items() if significant(errors - 1.01 * values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)

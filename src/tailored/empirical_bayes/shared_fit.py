@@ -41,7 +41,7 @@ MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
 #: Number of updates of γ.
 UPDATES = 10
-#: Large effects of categories on classes and counts need several rounds, until the sum of effects changes by less than `SETTLED`.
+#: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less than `SETTLED` in all rows.
 #: `LARGEST_STEP` is the maximum change of a coefficient in one round.
 MOST_ROUNDS, SETTLED, LARGEST_STEP = 12, 0.1, 1.0
 #: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
@@ -195,10 +195,10 @@ def _fit(
         kept, u = _select(projected, terms, parts)
         is_linear = statistics.is_gaussian or not effects.levels
         if not is_linear:
-            # Sites are a linearisation, and a longer step would overshoot.
+            # Sites approximate the likelihood near the current effects only, so a longer step could overshoot.
             u = before = np.clip(u, before - LARGEST_STEP, before + LARGEST_STEP)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
-        # Predictions use the variance of u given b, because the errors of b and u cancel.
+        # Predictions use the variance of u given b, because errors of b and u partly cancel in the sum.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 #: Number of blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
-#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times if all tasks have at most ENOUGH_TASKS draws.
+#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 

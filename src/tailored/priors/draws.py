@@ -1,4 +1,4 @@
-"""The joint distribution of predicted rows of many tasks: draws, and exact variances of their sums.
+"""The joint distribution of predicted rows of many tasks: draws, and exact variances of sums that are Gaussian.
 
 The rows of a task share its coefficients, and all tasks share the errors of the fixed effects, so predicted rows are
 correlated.  In the scaling of the prior, the coefficients of a task under one component are

@@ -181,7 +181,7 @@ class MixturePrior(Prior):
         return None if self.side is None else check_features(self.side(tasks), tasks)
 
     def statistics(self, tasks: TaskSet) -> Tasks:
-        """Return the statistics of residual tasks: second moments, or rows if `needs_rows`."""
+        """Return the statistics of residual tasks: moments for numeric targets, rows for classes and counts."""
         return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
 
     def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:

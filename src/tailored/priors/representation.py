@@ -141,7 +141,7 @@ class RepresentationPrior(Prior):
 
 
 def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> Array:
-    """Return g with ``w = θ g``, which determines the weights of columns that the task does not use."""
+    """Return g with ``w = θ g``, which also gives the weights of columns that are zero in all rows of the task."""
     n = len(solution.alpha)
     if inner == "exact":
         return -X.T @ solution.alpha / n

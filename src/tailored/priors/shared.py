@@ -59,7 +59,7 @@ class SharedPart(Record):
 
 @dataclass(frozen=True)
 class SharedCurve(Record):
-    """A smooth nonlinear function of one column, or a smooth function multiplied by a feature of the side information."""
+    """A smooth function of one column: nonlinear, or multiplied by a feature of the side information."""
 
     curve: Curve
     coef: Array  # (k,) coefficients of the basis functions

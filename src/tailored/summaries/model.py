@@ -55,7 +55,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A fitted prior with the names of its coefficients and of its side information.  Numbers are in the user's units."""
+    """A fitted prior with the names of its coefficients and side information.  Units are the user's, unless stated otherwise."""
 
     prior: Prior
     training: TrainingSummary | None

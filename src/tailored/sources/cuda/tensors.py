@@ -67,7 +67,7 @@ class TensorTasks:
                     f"{name}: the tensor is on {value.device}, but the learner computes on {device}; move it there"
                 )
         if X.dtype not in (torch.float32, torch.float64):
-            raise TypeError(f"X: expected float32 or float64, got {X.dtype}")
+            raise TypeError(f"X: expected float32 or float64, got {X.dtype}; use X.double()")
         if X.ndim != 2 or y.shape != X.shape[:1] or groups.shape != X.shape[:1]:
             raise ValueError(
                 f"X, y, groups: expected shapes (n, d), (n,), (n,), got {tuple(X.shape)}, {tuple(y.shape)}, "
