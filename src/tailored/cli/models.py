@@ -51,8 +51,8 @@ FormulaText = Annotated[str | None, typer.Option("--formula", metavar="FORMULA",
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
 SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
 _SIDE_COLUMNS = (
-    "Comma-separated columns of DATA with side information; by default those that are constant within each task, if at least "
-    "10 tasks have two or more rows."
+    "Comma-separated columns of DATA with side information; without --features, by default those that are constant within "
+    "each task, if at least 10 tasks have two or more rows."
 )
 SideColumns = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_SIDE_COLUMNS)]
 _FEATURES = "Comma-separated columns of features; by default all other columns."

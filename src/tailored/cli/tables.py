@@ -135,8 +135,9 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
     """Return options for Arrow's CSV reader: encoding, delimiter, decimal mark, and labels as strings.
 
     The delimiter is the most frequent candidate in the header.  Without options, the encoding is UTF-8, UTF-16 if the file
-    begins with its mark, or Latin-1 if the file is not valid UTF-8.  The decimal mark is the comma if commas occur between digits more often than points, other
-    than points of dates such as 15.04.1983.  It is also the comma if semicolons separate columns and there are no decimals.
+    begins with its mark, or Latin-1 if the file is not valid UTF-8.  The decimal mark is the comma if commas occur between
+    digits more often than points, other than points of dates such as 15.04.1983.  It is also the comma if semicolons separate
+    columns and there are no decimals.
     """
     import pyarrow as pa
     from pyarrow import csv

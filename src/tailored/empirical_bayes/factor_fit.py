@@ -64,7 +64,7 @@ class FactorSelection:
         return FactorRows.of(tasks, self.data.scaling, side)
 
     def select(self) -> Candidate:
-        """Return the selected candidate: add factors while each step is accepted, then effects of side information if accepted."""
+        """Return the selected candidate: add factors while they are accepted, then effects of side information if accepted."""
         data, best = self.data, None
         for rank in RANKS:
             start = FactorModel.start(
@@ -112,7 +112,7 @@ class FactorSelection:
         return candidate
 
     def _density(self, model: Factors, rows: FactorRows, episodes: Episodes) -> Array:
-        """Return the log density of each held-out task: log p(y), or the mean of log p(query | support) if ``arrival.support`` is set."""
+        """Return the log density of each held-out task: log p(y), or with ``n_support`` the mean of log p(query | support)."""
         if self.data.settings.arrival.support is None:
             return posterior(rows, model).log_evidence
         both, support = (self._rows(tasks) for tasks in (episodes.together, episodes.support))

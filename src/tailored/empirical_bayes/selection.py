@@ -310,7 +310,7 @@ def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixtu
 
 
 def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
-    """Return the log density of each held-out task: log p(y), or the mean of log p(query | support) if ``arrival.support`` is set.
+    """Return the log density of each held-out task: log p(y), or with ``n_support`` the mean of log p(query | support).
 
     It is the density of targets in the user's units, so that models can be compared after subtracting different parts.
     """
