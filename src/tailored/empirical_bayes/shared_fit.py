@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..feature_maps import SideVector
 from ..feature_maps.side_features import LARGEST_RANGE, Curve
-from ..gaussian.em import fit_mixed_model
+from ..gaussian.em import fit_roughly
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
 from ..gaussian.side import best_gain, least_gain
@@ -185,7 +185,7 @@ def _fit(
     for n_rounds in range(1, MOST_ROUNDS + 1):
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
-        model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
+        model = fit_roughly(statistics, data.settings.varying)
         part = effects.predict(tasks.X, effects.encode_rows(tasks))
         rows = _gaussian_rows(data, rest, statistics, model, part)
         H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
