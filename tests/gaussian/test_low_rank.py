@@ -81,24 +81,22 @@ def test_evidence_and_gradient_are_those_of_dense_algebra(layout, intercept, d, 
         assert value == pytest.approx(expected / len(rotated), rel=1e-9)
 
 
-def test_the_optimum_is_stationary():
+def test_the_optimum_is_a_maximum():
     rows, alpha = unequal_tasks(60)[0], 3.0
     best = low_rank.maximise_evidence(RotatedTasks.of(rows, True), two_components(), alpha, 2000)
 
     def objective(model):
         return np.sum(dense_evidence(rows, model)) - 0.5 * alpha * (model.factors**2).sum()
 
-    assert objective(best) > objective(two_components()) + 1.0
-    step = 1e-4
-    for change in (
-        lambda m, e: replace(m, factors=m.factors + e * np.random.default_rng(2).standard_normal((2, 5, 2))),
-        lambda m, e: replace(m, delta=m.delta * np.exp(e)),
-        lambda m, e: replace(m, noise=m.noise * np.exp(e)),
-        lambda m, e: replace(m, level=m.level * np.exp(e)),
-        lambda m, e: replace(m, proportions=softmax(np.log(m.proportions) + np.array([e, 0.0]))),
-    ):
-        slope = (objective(change(best, step)) - objective(change(best, -step))) / (2 * step)
-        assert abs(slope) < 0.02 * len(rows)
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        f, g, h = np.exp(0.2 * rng.standard_normal(3))
+        scales = {"delta": f * best.delta, "noise": g * best.noise, "level": h * best.level}
+        moves = 0.1 * rng.standard_normal(best.factors.shape)
+        p = softmax(np.log(best.proportions) + 0.3 * rng.standard_normal(2))
+        assert objective(best) > objective(
+            replace(best, factors=best.factors + moves, proportions=p, **scales)
+        )
 
 
 @pytest.mark.parametrize("intercept", [True, False])
