@@ -126,7 +126,7 @@ def test_a_link_is_followed(models, tmp_path):
 def test_a_target_that_is_not_a_file(models, tmp_path):
     with pytest.raises(ValueError, match=r"is a folder; give the name of a file"):
         models[0].save(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist; create it first"):
         models[0].save(tmp_path / "nowhere" / "a")
     if Path("/dev/null").exists():
         with pytest.raises(ValueError, match="not a regular file"):

@@ -61,5 +61,5 @@ def check_target(path: PathLike) -> Path:
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise ValueError(f"path: {path} is {kind}; give the name of a file")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"path: the folder {target.parent} does not exist; make it first")
+        raise FileNotFoundError(f"path: the folder {target.parent} does not exist; create it first")
     return target

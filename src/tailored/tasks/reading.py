@@ -645,7 +645,7 @@ class LongTable:
         if self.encoding is not None:
             names = [column.name for column in self.encoding.features]
             if self.features is not None and list(self.features) != names:
-                raise ValueError("features: the encoding names the features; leave features out.")
+                raise ValueError("features: the encoding determines the features; leave features out.")
             return names
         return check_columns(data, "features", others if self.features is None else self.features, taken)
 
