@@ -389,8 +389,8 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
-    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are
-    not changed.
+    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are not
+    changed.
     """
     if not structure.is_refined:
         return model
