@@ -272,8 +272,7 @@ def covariance_structures(
 ) -> list[list[MixedModel]]:
     """Return mixed models with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
-    Without ``full``, there is no model with correlations.  If ``varying`` is given, only these coefficients differ between
-    tasks.
+    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
