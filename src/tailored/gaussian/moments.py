@@ -428,7 +428,7 @@ def _sums(
             root = components.roots[c]
             first[k] = first[k] @ root
             second[k] = root.T @ second[k] @ root
-    # ‖y − Xw‖² is the quadratic form minus uᵀPu.
+    # E‖y − Xw‖² is ``quadratics`` minus E(uᵀPu), summed over tasks.
     residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
     return Sums(log_evidence, counts, first, second, residual)
 

@@ -123,9 +123,7 @@ class ResponseRows(RowStatistics):
         return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side=side)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{name}: not available for classes and counts, which have no sufficient statistics"
-        )
+        raise AttributeError(f"{name}: not available for classes and counts, whose likelihood needs all rows")
 
     def take(self, index: NDArray[np.intp] | slice) -> Self:
         return replace(super().take(index), sites=None)
