@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.stats import multivariate_normal
 
-from tailored.gaussian.factor_em import FactorModel, bound, factor_sums, fit_factors, step
+from tailored.gaussian import factor_em
+from tailored.gaussian.factor_em import NOISE_TASKS, FactorModel, bound, factor_sums, fit_factors, step
 from tailored.gaussian.factors import FactorRows, posterior, recalibrate, row_variances
 from tailored.gaussian.mixture import Want
 from tests.reference import mixture_posterior
@@ -19,35 +22,31 @@ D, RANK = 7, 2
 
 def make_rows(one_hot: bool, n_tasks: int = 12, seed: int = 0, d: int = D, n_side: int = 0) -> FactorRows:
     rng = np.random.default_rng(seed)
-    blocks, sizes = [], []
+    blocks = []
     for _ in range(n_tasks):
-        n = int(rng.integers(1, d))
+        n = int(rng.integers(0, d))
         if one_hot:
-            block = np.eye(d)[rng.permutation(d)[:n]]
+            block = np.eye(d)[rng.permutation(d)[:n]] * rng.choice([-1.0, 1.0], size=(n, 1))
         else:
             block = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.4)
         blocks.append(block)
-        sizes.append(n)
-    X = np.vstack(blocks)
-    y = (
-        X @ rng.standard_normal(d)
-        + rng.standard_normal(len(X))
-        + np.repeat(rng.standard_normal(n_tasks), sizes)
-    )
+    X, sizes = np.vstack(blocks), [len(block) for block in blocks]
+    y = X @ rng.standard_normal(d) + rng.standard_normal(len(X))
+    y += np.repeat(rng.standard_normal(n_tasks), sizes)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return FactorRows(sparse.csr_array(X), y, offsets, rng.standard_normal((n_tasks, n_side)))
 
 
-def make_model(intercept: bool = True, n_side: int = 0, sure: bool = True, d: int = D) -> FactorModel:
+def make_model(intercept: bool = True, n_side: int = 0, rank: int = RANK) -> FactorModel:
     rng = np.random.default_rng(5)
-    made = FactorModel.start(d, RANK, has_intercept=intercept, n_side=n_side, seed=[1])
+    made = FactorModel.start(D, rank, has_intercept=intercept, n_side=n_side, seed=[1])
     q = len(made.score_mean)
-    root = rng.standard_normal((q, q))
+    root, spread = rng.standard_normal((q, q)), 0.2 * rng.standard_normal((D, 1 + rank, 1 + rank))
     return replace(
         made,
         columns=rng.standard_normal(made.columns.shape),
-        column_covariances=0.0 * made.column_covariances if sure else made.column_covariances,
-        variances=rng.random(d),
+        column_covariances=spread @ spread.transpose(0, 2, 1) + 0.01 * np.eye(1 + rank),
+        variances=rng.random(D),
         noise=0.3,
         score_mean=rng.standard_normal(q),
         score_covariance=root @ root.T + np.eye(q),
@@ -55,43 +54,134 @@ def make_model(intercept: bool = True, n_side: int = 0, sure: bool = True, d: in
     )
 
 
-def dense_tasks(model: FactorModel, rows: FactorRows):
-    """Each task's constant-augmented rows with mean and covariance of its targets, by the plain formulas."""
-    r = model.rank
-    for t in range(len(rows)):
-        one = rows.take(slice(t, t + 1))
-        X = one.X.toarray()
-        G = np.hstack([X @ model.columns[:, 1:], np.ones((len(X), int(model.has_intercept)))])
-        centre = model.score_mean + one.side[0] @ model.effect
-        mean = X @ model.columns[:, 0] + G @ centre
-        W = model.columns[:, 1:] @ model.score_covariance[:r, :r] @ model.columns[:, 1:].T + np.diag(
-            model.variances
-        )
-        covariance = (
-            G @ model.score_covariance @ G.T
-            + X @ np.diag(model.variances) @ X.T
-            + model.noise * np.eye(len(X))
-        )
-        yield one, X, G, mean, covariance, W
+def log_normal(x, covariance):
+    return -0.5 * (x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(2.0 * np.pi * covariance)[1])
+
+
+def integrated(log_density, q):
+    """Return log ∫ exp(f), mean and covariance of the density exp(f), for a quadratic f of q variables."""
+    f, e, zero = log_density, np.eye(q), np.zeros(q)
+    slopes = np.array([f(a) - f(-a) for a in e]) / 2.0
+    C = np.linalg.inv(np.reshape([f(a) + f(b) - f(a + b) - f(zero) for a in e for b in e], (q, q)))
+    return f(zero) + 0.5 * slopes @ C @ slopes + 0.5 * np.linalg.slogdet(2.0 * np.pi * C)[1], C @ slopes, C
+
+
+def dense_task(model, rows, t):
+    """Return X, the loadings G of the scores, the covariance of Xδ + ε, y − Xb, and the posterior of the scores."""
+    at, centre = slice(rows.starts[t], rows.starts[t + 1]), model.score_mean + rows.side[t] @ model.effect
+    X = rows.X[at].toarray()
+    G = np.hstack([X @ model.columns[:, 1:], np.ones((len(X), int(model.has_intercept)))])
+    left = rows.y[at] - X @ model.columns[:, 0]
+    V = X @ np.diag(model.variances) @ X.T + model.noise * np.eye(len(X))
+    weights = np.diag(X.T @ np.linalg.inv(V) @ X)
+
+    def log_density(z):
+        """The log density of targets and scores, averaged over the columns."""
+        h = np.append(1.0, z[: model.rank])
+        uncertainty = np.einsum("a,jab,b->j", h, model.column_covariances, h)
+        total = log_normal(z - centre, model.score_covariance) + log_normal(left - G @ z, V)
+        return total - 0.5 * weights @ uncertainty
+
+    return X, G, V, left, integrated(log_density, len(centre))
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_evidence_is_that_of_dense_algebra(one_hot, intercept):
-    rows, model = make_rows(one_hot, n_side=3), make_model(intercept, n_side=3)
-    expected = sum(
-        multivariate_normal(mean, covariance).logpdf(one.y)
-        for one, _, _, mean, covariance, _ in dense_tasks(model, rows)
-    )
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_sums_are_those_of_dense_algebra(one_hot, intercept, rank):
+    rows, model = make_rows(one_hot, n_side=3), make_model(intercept, n_side=3, rank=rank)
+    found, r, d = factor_sums(model, rows), rank, np.diag(model.variances)
+    sums = SimpleNamespace(**dict.fromkeys(vars(found), 0.0))
     assert rows.one_hot == one_hot
-    assert factor_sums(model, rows).log_evidence == pytest.approx(expected, rel=1e-10)
+    for t in range(len(rows)):
+        X, G, V, left, (log_evidence, z, C) = dense_task(model, rows, t)
+        B, used, n = np.linalg.inv(V), X.any(axis=0), len(X)
+        h, known = np.append(1.0, z[:r]), np.append(1.0, rows.side[t])
+        second, rest, deviation = np.outer(h, h), left - G @ z, z - model.score_mean
+        second[1:, 1:] += C[:r, :r]
+        sums.log_evidence += log_evidence
+        sums.precision += np.diag(X.T @ B @ X)[:, None, None] * second
+        sums.count += used
+        sums.score_square += np.outer(deviation, deviation) + C
+        sums.side_score += np.outer(known, deviation)
+        sums.side_square += np.outer(known, known)
+        M = np.outer(rest, rest) + G @ C @ G.T
+        if one_hot:
+            sums.square += (X**2).T @ np.diag(M)
+            continue
+        # M are the second moments of Xδ + ε; δ and ε are normal given their sum.
+        M += X @ np.diag(np.einsum("jab,ab->j", model.column_covariances, second)) @ X.T
+        gain = d @ X.T @ B
+        sums.square += used * np.diag(gain @ M @ gain.T + d - gain @ X @ d)
+        sums.residual += np.trace(model.noise**2 * (B @ M @ B - B) + model.noise * np.eye(n))
+        sums.n_rows += n
+        curvature = np.diag(factor_sums(model, rows.take(slice(t, t + 1))).curvature[:, 0, 0])
+        assert np.linalg.eigvalsh(curvature - X.T @ B @ X).min() > -1e-9
+    for name in vars(found).keys() - {"gradient", "curvature"}:
+        expected = getattr(sums, name)
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-8, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_scores_have_the_prior_of_their_regression_on_side_information(intercept, rank):
+    rows, model = make_rows(True, n_side=2, n_tasks=30), make_model(intercept, n_side=2, rank=rank)
+    gamma = np.array([0.5, 2.0])
+    model = replace(model, relevance=gamma)
+    found = factor_em._score_prior(model, factor_sums(model, rows))
+    z, C = map(np.array, zip(*(dense_task(model, rows, t)[4][1:] for t in range(30)), strict=True))
+    rest = z - found.score_mean - rows.side @ found.effect
+    np.testing.assert_allclose(rest.sum(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(rows.side.T @ rest, found.effect / gamma[:, None], atol=1e-9)
+    np.testing.assert_allclose(found.score_covariance, (rest.T @ rest + C.sum(axis=0)) / 30, atol=1e-9)
+    # MacKay's update; the intercept is eliminated from the design.
+    v = rows.side - rows.side.mean(axis=0)
+    known = 1.0 - np.diag(np.linalg.inv(v.T @ v + np.diag(1.0 / gamma))) / gamma
+    squares = np.diag(found.effect @ np.linalg.inv(found.score_covariance) @ found.effect.T)
+    expected = np.maximum(squares / len(found.score_mean) / known, 0.01 * gamma)
+    np.testing.assert_allclose(found.relevance, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_noise_of_one_hot_rows_is_their_mean_square(intercept):
+    rows, model = make_rows(True), make_model(intercept)
+    sums = factor_sums(model, rows)
+    moved = factor_em._move_columns(model, sums)
+    squares = np.zeros(D)
+    for t in range(len(rows)):
+        _, z, C = dense_task(model, rows, t)[4]
+        X, G, _, left, _ = dense_task(moved, rows, t)
+        h, rest = np.append(1.0, z[:RANK]), left - G @ z
+        second = np.outer(h, h) + np.pad(C[:RANK, :RANK], (1, 0))
+        uncertain = np.einsum("jab,ab->j", moved.column_covariances, second)
+        squares += (X**2).T @ (rest**2 + np.diag(G @ C @ G.T)) + (X**2).sum(axis=0) * uncertain
+    found = factor_em._one_hot_noise(model, moved, sums)
+    expected = (squares + NOISE_TASKS * model.typical_noise) / (sums.count + NOISE_TASKS)
+    np.testing.assert_allclose(found.variances + found.noise, expected, rtol=1e-9)
+    assert found.noise == pytest.approx(expected.min())
+    assert found.typical_noise == pytest.approx(1.0 / np.mean(1.0 / expected))
+
+
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_bound_is_the_evidence_minus_a_divergence(one_hot):
+    model = make_model()
+    sums = factor_sums(model, make_rows(one_hot))
+    expected, prior = sums.log_evidence, model.column_covariance
+    for c, C, noise in zip(model.columns, model.column_covariances, model.variances, strict=True):
+        move, precision = c - model.column_mean, np.linalg.inv(prior)
+        distance = move @ precision @ move + np.trace(precision @ C) - len(c)
+        expected -= 0.5 * (distance + np.log(np.linalg.det(prior) / np.linalg.det(C)))
+        ratio = model.typical_noise / (noise + model.noise * one_hot)
+        expected += 0.5 * NOISE_TASKS * (np.log(ratio) - ratio)
+    assert bound(model, sums) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_posterior_is_that_of_the_reference(one_hot, intercept):
-    rows, prior = make_rows(one_hot, n_side=2), make_model(intercept, n_side=2, sure=False).prior()
+    rows, prior = make_rows(one_hot, n_side=2), make_model(intercept, n_side=2).prior()
     found = posterior(rows, prior, want=Want(means=True, covariances=True))
+    np.testing.assert_array_equal(found.shares, np.ones((len(rows), 1)))
     W = prior.factors @ prior.factors.T + np.diag(prior.diagonal)
     query = sparse.csr_array(np.random.default_rng(0).standard_normal((len(rows), D)))
     variances = row_variances(prior, query, np.arange(len(rows)), found.covariances)
@@ -115,20 +205,16 @@ def test_posterior_is_that_of_the_reference(one_hot, intercept):
 def test_gradient_is_that_of_the_evidence(one_hot):
     rows, model = make_rows(one_hot), make_model()
     gradient, h = factor_sums(model, rows).gradient, 1e-5
-    for j in range(D):
-        for a in range(1 + RANK):
-            ends = []
-            for sign in (1.0, -1.0):
-                columns = model.columns.copy()
-                columns[j, a] += sign * h
-                ends.append(factor_sums(replace(model, columns=columns), rows).log_evidence)
-            assert gradient[j, a] == pytest.approx((ends[0] - ends[1]) / (2 * h), abs=1e-6)
+    for j, a in np.ndindex(gradient.shape):
+        move = h * np.outer(np.eye(D)[j], np.eye(1 + RANK)[a])
+        up, down = (factor_sums(replace(model, columns=model.columns + s * move), rows) for s in (1, -1))
+        assert gradient[j, a] == pytest.approx((up.log_evidence - down.log_evidence) / (2 * h), abs=1e-6)
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_no_step_lowers_the_bound(one_hot, intercept):
-    rows, model = make_rows(one_hot, n_tasks=40), make_model(intercept, sure=False)
+    rows, model = make_rows(one_hot, n_tasks=40), make_model(intercept)
     before = -np.inf
     for i in range(30):
         sums = factor_sums(model, rows)
@@ -139,34 +225,47 @@ def test_no_step_lowers_the_bound(one_hot, intercept):
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
-def test_sums_of_pieces_add_up(one_hot):
+def test_sums_of_batches_add_up(one_hot, monkeypatch):
     rows, model = make_rows(one_hot), make_model()
     whole = factor_sums(model, rows)
-    parts = [factor_sums(model, rows.take(part)) for part in (slice(0, 5), slice(5, 12))]
-    for each in fields(whole):
-        total = sum(getattr(part, each.name) for part in parts)
-        np.testing.assert_allclose(total, getattr(whole, each.name), atol=1e-12)
+    monkeypatch.setattr(factor_em, "BATCH_FLOATS", 5 * (RANK + 1) ** 2)
+    with patch.object(FactorRows, "take", autospec=True, side_effect=FactorRows.take) as take:
+        for name, total in vars(factor_sums(model, rows)).items():
+            np.testing.assert_allclose(total, getattr(whole, name), atol=1e-12)
+    assert [call.args[1] for call in take.call_args_list] == [slice(0, 5), slice(5, 10), slice(10, 15)]
 
 
 def test_whitening_changes_nothing_that_is_said():
-    rows, model = make_rows(True), make_model(sure=False)
+    rows, model = make_rows(True), make_model()
     white = model.whitened()
     np.testing.assert_allclose(white.score_covariance[:RANK, :RANK], np.eye(RANK), atol=1e-12)
     before, after = (bound(each, factor_sums(each, rows)) for each in (model, white))
     assert after == pytest.approx(before, rel=1e-12)
 
 
-def test_weights_have_the_covariance_of_the_model():
-    model = make_model(n_side=2)
-    prior = model.prior()
-    W = prior.factors @ prior.factors.T + np.diag(prior.diagonal)
-    *_, expected = next(dense_tasks(model, make_rows(True, n_side=2)))
-    np.testing.assert_allclose(W[:D, :D], expected, atol=1e-12)
-    assert W[D, D] == pytest.approx(model.score_covariance[-1, -1])
-    np.testing.assert_allclose(
-        W[:D, D], model.columns[:, 1:] @ model.score_covariance[:RANK, RANK], atol=1e-12
-    )
-    assert prior.effect.shape == (D + 1, 2)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_prior_has_the_moments_of_the_model(intercept, rank):
+    """From draws of the scores at the nodes of a quadrature rule; given these, coefficients are independent."""
+    model = make_model(intercept, n_side=2, rank=rank)
+    prior, side, q = model.prior(), np.array([0.7, -1.1]), len(model.score_mean)
+    root, (x, w) = np.linalg.cholesky(model.score_covariance), np.polynomial.hermite_e.hermegauss(3)
+    p = np.prod(list(product(w / w.sum(), repeat=q)), axis=1)
+
+    def moments(v):
+        z = model.score_mean + v @ model.effect + np.array(list(product(x, repeat=q))) @ root.T
+        h = np.hstack([np.ones((len(z), 1)), z[:, :rank]])
+        w = np.hstack([h @ model.columns.T, z[:, rank:]])
+        W = (w - p @ w).T @ (p[:, None] * (w - p @ w))
+        W[range(D), range(D)] += model.variances + np.einsum(
+            "n,na,jab,nb->j", p, h, model.column_covariances, h
+        )
+        return p @ w, W
+
+    mean, W = moments(np.zeros(2))
+    np.testing.assert_allclose(prior.mean, mean, atol=1e-12)
+    np.testing.assert_allclose(prior.mean + prior.effect @ side, moments(side)[0], atol=1e-12)
+    np.testing.assert_allclose(prior.factors @ prior.factors.T + np.diag(prior.diagonal), W, atol=1e-9)
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
@@ -175,8 +274,13 @@ def test_recalibration_maximises_the_held_out_evidence(one_hot):
     folds, models = [rows.take(slice(0, 30)), rows.take(slice(30, 60))], [model, model.scaled(1.1, 0.9)]
 
     def evidence(c, e):
-        pairs = zip(folds, models, strict=True)
-        return sum(posterior(some, each.scaled(c, e)).log_evidence.sum() for some, each in pairs)
+        total = 0.0
+        for some, m in zip(folds, models, strict=True):
+            scaled = replace(
+                m, factors=np.sqrt(c * e) * m.factors, diagonal=e * m.diagonal, noise=e * m.noise
+            )
+            total += posterior(some, scaled).log_evidence.sum()
+        return total
 
     c, e = recalibrate(folds, models)
     best = evidence(c, e)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,71 +18,122 @@ from tailored.gaussian.rows import TaskRows
 from tests.reference import mixture_posterior
 
 
-def unequal_tasks(n_tasks=14, n_features=5, seed=0):
-    """Return tasks of zero to nine rows, whose last column is constant, in both layouts."""
+def unequal_tasks(n_tasks=14, n_features=5, seed=0, most_rows=9):
+    """Return tasks of `one_component` with zero to ``most_rows`` rows, whose last column is constant, in both layouts."""
     rng = np.random.default_rng(seed)
-    sizes = rng.integers(0, 10, n_tasks)
+    sizes = rng.integers(0, most_rows + 1, n_tasks)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     X = rng.standard_normal((starts[-1], n_features))
     X[:, -1] = 1.0
-    rows = TaskRows(X, rng.standard_normal(len(X)), starts)
+    model = one_component(n_features=n_features)
+    weights = model.mean + rng.standard_normal((n_tasks, 2)) @ model.factors[0].T
+    weights += 0.5 * rng.standard_normal(weights.shape)
+    y = np.sum(X * np.repeat(weights, sizes, axis=0), axis=1) + rng.standard_normal(len(X))
+    rows = TaskRows(X, y, starts)
     return rows, Moments(rows.gram, rows.cross, rows.square, rows.sizes)
 
 
-def two_components(n_features=5, seed=1):
+def two_components(n_features=5, seed=1, rank=2, level=0.4):
     rng = np.random.default_rng(seed)
-    F = rng.standard_normal((2, n_features, 2))
-    return LowRankModel(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
+    F = rng.standard_normal((2, n_features, rank))
+    return LowRankModel(F, np.array([0.3, 0.7]), level, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
+
+
+def one_component(**options):
+    model = two_components(**options)
+    return replace(model, factors=model.factors[:1], proportions=np.ones(1))
+
+
+def by_task(rows):
+    return [(rows.X[a:b], rows.y[a:b]) for a, b in pairwise(rows.starts)]
+
+
+def dense_evidence(rows, model):
+    F, d = model.factors, rows.n_features
+    W = F @ F.transpose(0, 2, 1) + model.delta * np.eye(d) + model.level * np.diag(np.eye(d)[-1])
+    prior = model.proportions, np.tile(model.mean, (len(F), 1)), W, model.noise
+    return [mixture_posterior(X, y, *prior).log_evidence for X, y in by_task(rows)]
 
 
 @pytest.mark.parametrize("layout", [0, 1])
-def test_the_evidence_is_that_of_the_dense_posterior(layout):
-    tasks, model = unequal_tasks(), two_components()
-    rows = tasks[0]
-    mixture = model.mixture()
-    expected = [
-        mixture_posterior(
-            rows.X[a:b], rows.y[a:b], mixture.proportions, mixture.means, mixture.covariances, mixture.noise
-        ).log_evidence
-        for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)
-    ]
-    evidence = low_rank.log_evidence(RotatedTasks.of(tasks[layout], True), model)
-    np.testing.assert_allclose(evidence, expected, atol=1e-9)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("d", "most_rows", "rank"), [(5, 9, 2), (7, 4, 1), (6, 2, 2)])
+def test_evidence_and_gradient_are_those_of_dense_algebra(layout, intercept, d, most_rows, rank, monkeypatch):
+    tasks = unequal_tasks(n_features=d, most_rows=most_rows)
+    rotated = RotatedTasks.of(tasks[layout], intercept)
+    model, alpha, h = two_components(d, rank=rank, level=0.4 * intercept), 3.0, 1e-5
+    evidence = low_rank.log_evidence(rotated, model)
+    np.testing.assert_allclose(evidence, dense_evidence(tasks[0], model), atol=1e-9)
+
+    def check(objective, start, **_):
+        at = start + 0.3 * np.random.default_rng(2).standard_normal(len(start))
+        slopes = [objective(at + e)[0] - objective(at - e)[0] for e in h * np.eye(len(at))]
+        value, gradient = objective(at)
+        np.testing.assert_allclose(gradient, np.array(slopes) / (2 * h), atol=1e-8)
+        checked.append((objective(start)[0], value))
+        return SimpleNamespace(x=at)
+
+    checked = []
+    monkeypatch.setattr(low_rank, "minimize", check)
+    moved = low_rank.maximise_evidence(rotated, model, alpha)
+    for each, value in zip((model, moved), checked[0], strict=True):
+        expected = -np.sum(dense_evidence(tasks[0], each)) + 0.5 * alpha * np.sum(each.factors**2)
+        assert value == pytest.approx(expected / len(rotated), rel=1e-9)
 
 
-def test_the_optimum_is_stationary():
-    tasks, alpha = RotatedTasks.of(unequal_tasks(60)[0], True), 3.0
-    start = two_components()
-    best = low_rank.maximise_evidence(tasks, start, alpha, 2000)
+def test_the_optimum_is_a_maximum():
+    rows, alpha = unequal_tasks(60)[0], 3.0
+    best = low_rank.maximise_evidence(RotatedTasks.of(rows, True), two_components(), alpha, 2000)
 
     def objective(model):
-        return low_rank.log_evidence(tasks, model).sum() - 0.5 * alpha * (model.factors**2).sum()
+        return np.sum(dense_evidence(rows, model)) - 0.5 * alpha * (model.factors**2).sum()
 
-    assert objective(best) > objective(start) + 1.0
-    step = 1e-4
-    for change in (
-        lambda m, e: replace(m, factors=m.factors + e * np.random.default_rng(2).standard_normal((2, 5, 2))),
-        lambda m, e: replace(m, delta=m.delta * np.exp(e)),
-        lambda m, e: replace(m, noise=m.noise * np.exp(e)),
-        lambda m, e: replace(m, level=m.level * np.exp(e)),
-        lambda m, e: replace(m, proportions=softmax(np.log(m.proportions) + np.array([e, 0.0]))),
-    ):
-        slope = (objective(change(best, step)) - objective(change(best, -step))) / (2 * step)
-        assert abs(slope) < 0.02 * len(tasks)
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        f, g, h = np.exp(0.2 * rng.standard_normal(3))
+        other = replace(best, delta=f * best.delta, noise=g * best.noise, level=h * best.level)
+        moves = 0.1 * rng.standard_normal(best.factors.shape)
+        p = softmax(np.log(best.proportions) + 0.3 * rng.standard_normal(2))
+        assert objective(best) > objective(replace(other, factors=best.factors + moves, proportions=p))
 
 
-def test_the_mean_is_that_of_generalised_least_squares():
-    rows = unequal_tasks(40)[0]
-    model = replace(two_components(), factors=two_components().factors[:1], proportions=np.ones(1))
-    found = low_rank._with_mean(RotatedTasks.of(rows, True), model)
-    W = model.mixture().covariances[0]
-    left, right = np.diag([1.0 / found.mean_variance] * 4 + [0.0]), np.zeros(5)
-    for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True):
-        X, y = rows.X[a:b], rows.y[a:b]
-        V = X @ W @ X.T + model.noise * np.eye(b - a)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_mean_is_that_of_generalised_least_squares(intercept):
+    rows, model = unequal_tasks(40)[0], one_component(level=0.4 * intercept)
+    found = low_rank._with_mean(RotatedTasks.of(rows, intercept), model)
+    W, n, gamma = model.mixture().covariances[0], 5 - intercept, found.mean_variance
+    left, right = np.diag([1.0 / gamma] * n + [0.0] * intercept), np.zeros(5)
+    for X, y in by_task(rows):
+        V = X @ W @ X.T + model.noise * np.eye(len(X))
         left, right = left + X.T @ np.linalg.solve(V, X), right + X.T @ np.linalg.solve(V, y)
     # The mean was computed with the variance before its last change of less than 1 %.
     np.testing.assert_allclose(found.mean, np.linalg.solve(left, right), rtol=0.02, atol=0.002)
+    n_used = n - np.trace(np.linalg.inv(left)[:n, :n]) / gamma
+    assert gamma == pytest.approx(found.mean[:n] @ found.mean[:n] / n_used, rel=0.02)
+
+
+def test_scores_are_regressions_with_unit_noise():
+    rows, model = unequal_tasks()[0], one_component()
+    found, L = low_rank.scores(RotatedTasks.of(rows, True), model), model.loadings()[0]
+    np.testing.assert_array_equal(found.sizes, rows.sizes)
+    for t, (X, y) in enumerate(by_task(rows)):
+        B, e = np.linalg.inv(model.delta * X @ X.T + model.noise * np.eye(len(X))), y - X @ model.mean
+        np.testing.assert_allclose(found.gram[t], L.T @ X.T @ B @ X @ L, atol=1e-9)
+        np.testing.assert_allclose(found.cross[t], L.T @ X.T @ B @ e, atol=1e-9)
+        assert found.square[t] == pytest.approx(e @ B @ e, abs=1e-9)
+
+
+def test_recalibration_maximises_the_held_out_evidence():
+    folds, models = [unequal_tasks(40, seed=seed)[0] for seed in (3, 4)], [one_component(), two_components()]
+
+    def evidence(calibration):
+        pairs = zip(folds, (each.scaled(calibration) for each in models), strict=True)
+        return sum(np.sum(dense_evidence(*pair)) for pair in pairs)
+
+    rotated = [RotatedTasks.of(each, True) for each in folds]
+    best = np.array(low_rank.recalibrate(rotated, models, (2.0, 0.2, 0.5)))
+    others = best * np.exp([[e * (i == j) for j in range(3)] for i in range(3) for e in (-0.3, 0.3)])
+    assert evidence(best) > max(evidence(other) for other in others)
 
 
 def test_restricting_the_rank_is_most_likely():

@@ -38,9 +38,11 @@ PACKAGES = {
             "tests/gaussian",
             "tests/priors",
             "tests/empirical_bayes/test_atoms.py",
+            "tests/empirical_bayes/test_low_rank_search.py",
             "tests/empirical_bayes/test_streaming.py",
             "tests/learners/test_weights.py",
             "tests/learners/test_learning_responses.py",
+            "tests/model_files/test_forged_files.py",
         ),
     ),
     "files": Package(

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import reference
-from tailored.losses import LOSSES, Huber
+from tailored.losses import LOSSES, DualBox, Huber
+from tailored.within import kernels
 from tailored.within.solving import solve
 from within_samples import CASES, SHAPES, inners, losses, random_task, random_theta, zero_value
 
@@ -260,6 +261,16 @@ def test_rotations_and_permutations_of_the_features(loss, inner):
         turned = solve(X @ change.T, y, change @ theta @ change.T, loss, inner=inner, tol=1e-13)
         assert_allclose(turned.coef, change @ plain.coef, atol=1e-5)
         assert_allclose(turned.value, plain.value, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("kink", "at_zero"), [(0.0, 1.0), (0.1, 0.0)])
+def test_free_dual_variables_are_inside_a_smooth_piece_of_the_conjugate(kink, at_zero):
+    """The pieces end at the bounds and, if the loss has a tube, at zero; the last row is zero."""
+    a, norms, sides = np.array([-1.0, -0.5, 0.0, 0.5, 1.0, 0.5]), np.append(np.ones(5), 0.0), np.full(6, 9.0)
+    box = DualBox(np.zeros(6), -np.ones(6), np.ones(6), 0.0, kink, False)
+    mark = getattr(kernels._mark, "py_func", kernels._mark)  # compiled callers only
+    assert mark(kernels.Task(box, np.zeros(6), np.zeros((6, 1)), norms), a, sides) == 2 + at_zero
+    assert_array_equal(sides, [0.0, -1.0, at_zero, 1.0, 0.0, 0.0])
 
 
 def test_one_row_of_absolute_loss_takes_one_round():

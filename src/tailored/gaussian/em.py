@@ -490,6 +490,13 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
     return most_likely_mean(tasks, model)
 
 
+def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
+    """Fit the linear mixed model with few steps, for the evidence of effects that are proposed to be added to it."""
+    model = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
+    is_complete = varying is None or not tasks.is_gaussian
+    return model if is_complete else settle(tasks, model, max_iter=30, tol=1e-6)
+
+
 def keep_diagonal(covariances: Array) -> Array:
     """Return the covariances with off-diagonal entries set to zero."""
     return covariances * np.eye(covariances.shape[1])

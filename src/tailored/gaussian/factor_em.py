@@ -227,7 +227,7 @@ def _add_columns(
     uses, signed = rows.table(np.ones(len(x))).T, rows.table(x).T
     # The image of ``g = x f_j + intercept`` under the covariances of the scores, multiplied by x and summed over rows.
     images = covariances @ intercept
-    C = (uses @ covariances.reshape(-1, q * q)).reshape(d, q, q)
+    C = (uses @ covariances.reshape(len(rows), q * q)).reshape(d, q, q)
     of_factors, of_intercept = np.einsum("jab,jb->ja", C, loadings), signed @ images
     second = (uses @ (h[:, :, None] * h[:, None, :]).reshape(len(h), -1)).reshape(d, 1 + r, 1 + r)
     second[:, 1:, 1:] += C[:, :r, :r]

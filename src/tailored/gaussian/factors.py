@@ -194,7 +194,7 @@ def _add_one_hot(systems: Systems, rows: FactorRows, left: Array, model: RowMode
     second[:, :r, :r] += C[:, 1:, 1:]
     second *= weights[:, None, None]
     mixed = (rows.table(of_rows * x) @ model.loadings)[:, :, None] * model.constant
-    precision += (uses @ second.reshape(d, q * q)).reshape(-1, q, q) + mixed + mixed.transpose(0, 2, 1)
+    precision += (uses @ second.reshape(d, q * q)).reshape(len(rows), q, q) + mixed + mixed.transpose(0, 2, 1)
     precision += (uses @ weights)[:, None, None] * np.outer(model.constant, model.constant)
     right += rows.table(of_rows * x * left) @ model.loadings
     right += segment_sums(of_rows * left, rows.starts)[:, None] * model.constant

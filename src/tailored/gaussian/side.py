@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ..tasks.rows import Array
-from .em import fit_mixed_model, maximise, precisions
+from .em import fit_roughly, maximise, precisions
 from .mixture import Mixture
 from .moments import used_columns
 from .rows import Tasks
@@ -108,7 +108,7 @@ def select_side(
     tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
 ) -> SideStructure | None:
     """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return None if there are none."""
-    plain = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
+    plain = fit_roughly(tasks, varying)
     tasks, model = tasks.gaussian(plain)
     kinds = [True] * has_intercept
     if not has_intercept or model.covariances[0, :-1].any():
@@ -153,7 +153,7 @@ def fit_side(
     a subset of the tasks if there are many.
     """
     some = tasks.take(slice(None, None, 1 + (len(tasks) - 1) // MOST_TASKS))
-    model = fit_mixed_model(some, max_iter=30, tol=1e-6, varying=structure.varying)
+    model = fit_roughly(some, structure.varying)
     terms = _terms(tasks, groups, structure.effects, model.covariances[0])
     if isinstance(some, ResponseRows):
         some = replace(some, sites={})
