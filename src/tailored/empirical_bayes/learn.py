@@ -209,7 +209,7 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
     }
     for what, is_refused in refused.items():
         if is_refused:
-            advice = "Pass fewer columns."
+            advice = "Pass fewer columns" + ", or use ConditionalLearner" * ("feature_map" in what) + "."
             raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
 
 
