@@ -284,7 +284,7 @@ def estimate_quantities(
         The value of the side information of each task.  Moments are then estimated separately for each value.
     loss : str or Loss, default="absolute"
         The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the root mean square
-        of the targets, as in the learners.
+        of the targets, as in `fit` of the paper's learners.
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")

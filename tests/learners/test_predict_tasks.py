@@ -128,7 +128,7 @@ def test_columns_of_side_information_are_found_in_tables_of_rows(tmp_path):
         assert not np.allclose(learner.predict(query.drop(columns="age"), groups=query["user"]), alone)
     learner.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict_tasks(query, support), expected)
-    with pytest.raises(ValueError, match="side information with the columns 'age'"):
+    with pytest.raises(ValueError, match=r"side information \(columns 'age'\)"):
         learner.predict_tasks(query.drop(columns="age"))
 
 

@@ -179,7 +179,7 @@ def test_the_learner_fitted_on_the_cluster_is_the_one_fitted_here(cluster):
 
 
 def test_checkpoints_of_a_dask_frame_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="checkpoint: leave it out; statistics of a Dask dataframe stay"):
+    with pytest.raises(ValueError, match="checkpoint: omit it; statistics of a Dask dataframe stay"):
         EmpiricalBayesLearner().fit(scan(frame_of(), task="person", target="y"), checkpoint=tmp_path)
 
 

@@ -490,7 +490,7 @@ def test_a_column_of_booleans_stays_one():
     read = {"task": "g", "target": "y", "encoding": encoding}
     assert TaskSet.from_frame(frame.assign(late=[1, 0, 1, 0]), **read).X.ravel().tolist() == [1, 0, 1, 0]
     with pytest.raises(
-        ValueError, match="Feature column 'late' held booleans in the training table and has 2 now"
+        ValueError, match="Feature column 'late' held booleans in training: use 0 and 1, not 2"
     ):
         TaskSet.from_frame(frame.assign(late=[1, 0, 2, 0]), **read)
 

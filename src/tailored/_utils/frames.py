@@ -92,10 +92,10 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
         _refuse_index(frame, name, column)
         check_choice(name, column, frame.columns)
         if column in columns[:i]:
-            raise ValueError(f"{name} names the column {column!r} twice.")
+            raise ValueError(f"{name} names the column {column!r} twice. Name it once.")
         if column in taken:
             raise ValueError(
-                f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure."
+                f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure. Choose another one."
             )
     return columns
 

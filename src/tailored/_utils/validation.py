@@ -308,7 +308,7 @@ def check_positions(key: Any, n_tasks: int) -> np.ndarray:
 
 
 def native(labels: np.ndarray) -> list[Any]:
-    """Return labels as Python objects, for use as keys and in messages."""
+    """Return labels as Python objects, but dates as NumPy scalars, for use as keys and in messages."""
     # datetime64 would come back as an integer or a datetime, depending on its unit
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 

@@ -66,7 +66,7 @@ def note(message: str) -> None:
 
 
 class UsageError(ValueError):
-    """Error for an argument or a file that cannot be used.  The message names it and the remedy."""
+    """Error for an argument or a file that cannot be used.  The message names it and, if possible, the remedy."""
 
 
 class OneLineErrors(TyperGroup):

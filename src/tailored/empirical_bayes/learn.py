@@ -59,7 +59,7 @@ SourceIn = Callable[..., Source]
 
 #: Usual number of chains (lists of structures that are fitted in turn) in the selection, for the progress bar.
 N_CHAINS = 10
-#: Factor by which the number of tasks in a stream grows between two selections.
+#: Minimum factor by which the number of tasks in a stream grows between two selections.
 GROWTH = 2
 
 
@@ -209,7 +209,7 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
     }
     for what, is_refused in refused.items():
         if is_refused:
-            advice = "Pass fewer columns, or for features of the rows use ConditionalLearner."
+            advice = "Pass fewer columns" + ", or use ConditionalLearner" * ("feature_map" in what) + "."
             raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
 
 

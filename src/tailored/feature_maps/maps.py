@@ -289,7 +289,7 @@ def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
         treatment = "none of these, with zero indicators" if None in positions else "a missing value"
         warn(
             f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
-            f"which had {name_some([v for v in positions if v is not None], 3)}. Treated as {treatment}.",
+            f"which had {name_some([v for v in positions if v is not None], 3)}. Such values are treated as {treatment}.",
             UnknownCategoryWarning,
         )
     return out

@@ -50,8 +50,8 @@ def save(path: PathLike, model: Stored) -> None:
 def load(path: PathLike, *, trust_regressor: bool = False) -> Any:
     """Read a learner, or the model of one task, from a file written by its ``save``.
 
-    A loaded learner adapts, predicts and scores as before, but cannot continue `partial_fit`.  SECURITY.md describes
-    what an untrusted file can do.
+    A loaded learner adapts, predicts and scores as before, but cannot continue a stream of `partial_fit`.  SECURITY.md
+    describes what an untrusted file can do.
 
     Parameters
     ----------

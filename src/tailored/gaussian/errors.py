@@ -164,7 +164,7 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
     """Return the estimated coefficients of each task (T, d) and the covariances of their errors (T, d, d).
 
-    If ``mean`` is given, they include the errors of the prior mean, which are larger for small components.
+    If ``mean`` is given, the covariances include the errors of the prior mean, which are larger for small components.
     """
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if mean is None:

@@ -5,9 +5,8 @@
 The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j``, and the intercept u if the model has one.  Most columns occur
 in few tasks, so the columns have a prior, (b_j, f_j) ~ N(m, Λ), and their posterior is approximated by independent Gaussians
 (variational Bayes: Lim and Teh, 2007).  EM alternates between scores, columns and the other parameters.  No update lowers
-the variational bound, except possibly that of A, whose prior is not part of it.  All columns are updated at once: to the
-optimum for one-hot rows, otherwise by a step that cannot overshoot.  The effects A_p of side feature p have the prior
-N(0, γ_p S).
+the variational bound, except possibly those of A and γ: the prior of A is not part of it.  All columns are updated at once:
+to the optimum for one-hot rows, otherwise by a step that cannot overshoot.  The prior of A is A_p ~ N(0, γ_p S).
 """
 
 from __future__ import annotations

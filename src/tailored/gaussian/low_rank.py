@@ -3,8 +3,8 @@
     w ~ Σ_k π_k N(b, F_k F_kᵀ + ω e eᵀ + δI) ,    y = Xw + noise of variance σ² ,
 
 where e is the unit vector of the constant column, if there is one.  With few tasks and many columns, an unrestricted W
-overfits, but a few directions F can be estimated.  F is penalised, because its maximum likelihood estimate is too large with
-few tasks.  The scales of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
+overfits, but a few directions F can be estimated.  F is penalised, because its maximum likelihood estimate also overfits
+with few tasks.  The scales of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
 
 The rows of a task are rotated so that XXᵀ is diagonal.  With the diagonal λ of XXᵀ, the covariance of the targets is then
 AAᵀ + diag(δλ + σ²) with ``A = X (F_k, √ω e)``, and all systems have the order r + 1.

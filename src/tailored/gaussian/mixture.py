@@ -2,8 +2,8 @@
 
     w ~ Σ_k π_k(s) N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
 
-where v(s) are features of the side information of a task.  Unless mixing weights are estimated, π_k is the same for all
-tasks.  With one component (K = 1), this is a linear mixed model.
+where v(s) are features of the side information of a task.  Without `Mixture.gates`, π_k is the same for all tasks.  With one
+component (K = 1), this is a linear mixed model.
 """
 
 from __future__ import annotations

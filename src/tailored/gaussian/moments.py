@@ -103,7 +103,7 @@ NO_SUMS = Sums(0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)), 0.0)
 class Summed(NamedTuple):
     """Expected sufficient statistics, and the responsibilities (T, K) if the source returns them.
 
-    EM passes the responsibilities back to the source, which then skips components with negligible responsibilities.
+    EM passes the responsibilities back to the source, which may then skip components with negligible responsibilities.
     """
 
     sums: Sums
@@ -399,7 +399,7 @@ def normalise(joint: Array) -> Array:
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
     """Return the derivative of the posterior mean with respect to the prior mean, (T, d, d), at fixed responsibilities r.
 
-    It is ``Σ_k r_k (I + W_k G/σ²)⁻¹``.
+    It is ``Σ_k r_k (I + W_k G/σ²)⁻¹`` with G = XᵀX.
 
     ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by cancellation if the rows
     determine the coefficients.  With one W, this formula is used only outside the range of W, and C W⁺ inside.
@@ -428,7 +428,7 @@ def _sums(
             root = components.roots[c]
             first[k] = first[k] @ root
             second[k] = root.T @ second[k] @ root
-    # ‖y − Xw‖² is the quadratic form minus uᵀPu.
+    # E‖y − Xw‖² is ``quadratics`` minus E(uᵀPu), summed over tasks.
     residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
     return Sums(log_evidence, counts, first, second, residual)
 

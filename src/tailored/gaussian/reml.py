@@ -85,7 +85,7 @@ class Criterion:
                 gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
-            if self.n_collinear:  # the determinant of the other directions only
+            if self.n_collinear:  # keep the determinant of the other directions only
                 value -= self.n_collinear * float(np.log(prior[:d][used_columns(left[:d, :d])][0]))
             used = float(np.sum(covariance * left))
         # V and the information are homogeneous in (W, σ²), so the derivative in the direction (W, σ²) is known.

@@ -24,7 +24,7 @@ from .sites import BERNOULLI, DISPERSIONS, NEGATIVE_BINOMIAL, POISSON, ResponseR
 
 #: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean information, and its tolerance.
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
-#: Linear predictors are clipped to this value, so that the square of the mean is finite.
+#: Linear predictors of counts are clipped to this value, so that the square of the mean is finite.
 LARGEST = 150.0
 #: Largest count accepted as a target.
 MOST_EVENTS = 1e9

@@ -124,7 +124,7 @@ class Scoring:
         steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
         # Scores of separable classes are nearly zero, so steps would be huge: limit the change of a linear predictor to 0.25.
         steps[:d] = np.minimum(steps[:d], 0.25 / np.maximum(np.abs(self.tasks.X).max(axis=0), 1e-300))
-        steps[d:] = np.minimum(steps[d:], 1.0)  # exp of a larger step of the log dispersion could be zero
+        steps[d:] = np.minimum(steps[d:], 1.0)  # with a larger step, the dispersion could underflow
         changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
         information = np.stack(changes, axis=1) / (2.0 * steps[:, None])
         return np.asarray(0.5 * (information + information.transpose(0, 2, 1)))

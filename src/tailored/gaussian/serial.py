@@ -2,7 +2,7 @@
 
 With R = I + ρK = CCᵀ, the rows ``C⁻¹X`` and targets ``C⁻¹y`` have independent noise, so the posterior is computed from the
 second moments of these *whitened* rows.  K is the covariance of an Ornstein-Uhlenbeck process, so C⁻¹ is applied by a Kalman
-filter, in a time proportional to the number of rows.  Query rows are predicted given the residuals of the support rows: with
+filter, in time proportional to the number of rows.  Query rows are predicted given the residuals of the support rows: with
 ``A = ρ K_qs R_ss⁻¹``,
 
     E(y_q | y_s, w) = X_q w + A (y_s − X_s w) ,    Var(y_q | y_s, w) = σ² diag(1 + ρ − A ρ K_sq) .

@@ -10,8 +10,8 @@ Under a component, w = b + Lu with standard normal u.  For every task:
    exact likelihood and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982).  With expectation propagation
    alone, large variances between tasks with few rows are underestimated by about 10 %.  With more columns, its results are used.
 
-Evidence and moments under the components then have the same meaning as for Gaussian targets, so EM, mixtures and mixing
-weights do not depend on the response.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
+Evidence and moments under the components then have the same meaning as for Gaussian targets, so M-steps and mixing weights
+are computed in the same way.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
 """
 
 from __future__ import annotations
@@ -123,9 +123,7 @@ class ResponseRows(RowStatistics):
         return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side=side)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{name}: not available for classes and counts, which have no sufficient statistics"
-        )
+        raise AttributeError(f"{name}: not available for classes and counts, whose likelihood needs all rows")
 
     def take(self, index: NDArray[np.intp] | slice) -> Self:
         return replace(super().take(index), sites=None)

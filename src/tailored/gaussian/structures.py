@@ -272,8 +272,7 @@ def covariance_structures(
 ) -> list[list[MixedModel]]:
     """Return mixed models with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
-    Without ``full``, there is no model with correlations.  If ``varying`` is given, only these coefficients differ between
-    tasks.
+    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
@@ -389,8 +388,8 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
-    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are
-    not changed.
+    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are not
+    changed.
     """
     if not structure.is_refined:
         return model

@@ -60,7 +60,7 @@ from .totals import joint_rows, table_of_totals
 
 #: Number, fraction or range of support rows; None for the setting of the learner.
 SupportLike = float | Sequence[float] | NDArray[Any] | None
-#: Maximum number of entries in the stored posterior covariances of the training tasks.
+#: Maximum number of entries in the posterior covariances of the training tasks, if they are stored for intervals only.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
 ROUTED = {"groups": True, "side_info": True}
@@ -82,7 +82,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     feature_names_in_: NDArray[Any]
     #: Column names for "task", "target" and "side_info", each None if there are no names.
     columns_in_: dict[str, Any]
-    #: Encoding of the table in `TaskSet.from_frame`; all methods use it to read tables of rows.
+    #: Encoding of the table that the training tasks were read from; all methods use it to read tables of rows.
     encoding_: Encoding | None = None
     #: (2,) class labels for a classification loss, if they are not -1 and +1.  Positive decision values are for the second.
     classes_: NDArray[Any]
@@ -256,7 +256,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Store the posterior of the tasks for `predict`; ``folds`` are their folds in training, see `Posterior`."""
         prior = self.prior_
         fits = len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
-        # Predictions of quantiles, classes and counts depend on the covariances; for means, only intervals do.
+        # Predictions of quantiles, classes and counts depend on the covariances; otherwise, only intervals do.
         keep = needs_covariances(prior, None) or (needs_covariances(prior, 0.9) and fits)
         self.task_labels_ = tasks.labels
         self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)

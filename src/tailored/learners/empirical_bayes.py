@@ -589,9 +589,7 @@ class EmpiricalBayesLearner(MetaLearner):
         """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
             if checkpoint is not None:
-                raise ValueError(
-                    "checkpoint: leave it out; statistics of a Dask dataframe stay on its cluster"
-                )
+                raise ValueError("checkpoint: omit it; statistics of a Dask dataframe stay on its cluster")
             yield DaskSource(scan, seed)
             return
         n_threads = joblib.effective_n_jobs(self.n_jobs)

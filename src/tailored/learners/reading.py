@@ -289,7 +289,7 @@ def read_rows(
 
 
 def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
-    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y or X contradict this."""
+    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y or X contradicts this."""
     shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
         return False

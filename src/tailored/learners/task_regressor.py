@@ -121,7 +121,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments; those of an adapted model include θ and b, so that a clone has the same prior, unless θ is too large."""
         params: dict[str, Any] = super().get_params(deep)
-        # For a factor prior, θ is too large to be formed.
+        # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
             params.update(representation=self.representation_, bias=self.bias_)
         return params
@@ -261,7 +261,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def n_iter_(self) -> int:
-        """Iterations of the within-task solver."""
+        """Number of iterations of the within-task solver."""
         return self._certified()[1]
 
     def _certified(self) -> tuple[float, int]:
@@ -273,7 +273,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self._certificate
 
     def _evaluated_at(self) -> TaskSet:
-        """Return the rows that τ(s) and b(s) depend on; after `fit` both are constant, so the task has no rows."""
+        """Return the task at which τ(s) and b(s) are evaluated; after `fit` both are constant, so the task has no rows."""
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support

@@ -196,7 +196,7 @@ class Prior(Record, ABC):
 
     @property
     def n_weights(self) -> int:
-        """Number d of weights of a task, including an intercept."""
+        """Number d of weights of a task, including the intercept if there is one."""
         return len(self.scaling.columns)
 
     @property

@@ -42,8 +42,9 @@ class StepSizes(Record):
 class StreamBatch:
     """The training tasks in the form that solvers use, in stream order.
 
-    ``squared_scale`` is c², the mean of ‖φ‖².  Dividing φ by c is the same as multiplying the step of H by c⁻⁴ and the
-    step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the running mean up to and including each task.
+    ``squared_scale`` is c², the mean of ‖φ‖², or 1 without scaling.  Dividing φ by c is the same as multiplying the step of
+    H by c⁻⁴ and the step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the running mean up to and
+    including each task.
     """
 
     rows: Rows

@@ -48,7 +48,7 @@ class Tasks(Protocol):
 
 @dataclass(frozen=True)
 class Description:
-    """Content of a `TaskSet` and how it was read; prints as a table."""
+    """Content of a `TaskSet` and how it was read; prints as text with a table."""
 
     numbers: list[str]  # sentences about the numbers of tasks, rows, columns and dropped rows
     table: Table  # a row for each column: its name, "feature" or "side info", its kind, and how it was read

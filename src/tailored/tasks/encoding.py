@@ -174,7 +174,7 @@ class ColumnEncoding(Record):
             if self.kind == "boolean":
                 other = values[(values != 0) & (values != 1) & ~np.isnan(values)]
                 if other.size:
-                    raise ValueError(f"{title} held booleans in the training table and has {other[0]:g} now.")
+                    raise ValueError(f"{title} held booleans in training: use 0 and 1, not {other[0]:g}.")
             return values, []
         if self.kind == "date":
             days = _days(column, declared_kind(column)[0])
@@ -277,7 +277,7 @@ class ColumnEncoding(Record):
         return "0 and 1" if self.kind == "boolean" else "a number"
 
     def meaning(self, role: str) -> tuple[Any, ...]:
-        """Return the fields that determine the encoded values; those of side information do not depend on its categories."""
+        """Return the fields that determine the encoded values; for side information, only ordered categories are included."""
         kind = "number" if self.kind == "boolean" else self.kind
         categories = self.categories if role == "features" or kind == "ordered" else ()
         return kind, categories, self.origin, self.has_missing
@@ -478,7 +478,7 @@ class Encoding(Record):
 
     @property
     def encoded(self) -> list[str]:
-        """Columns whose encoding depends on the whole table: categories and dates, but not categories of side information."""
+        """Columns whose encoding depends on the whole table: categories and dates, except unordered categories of side information."""
         features = [column.name for column in self.features if column.kind not in ("number", "boolean")]
         return features + [column.name for column in self.side_info if column.kind in ("ordered", "date")]
 

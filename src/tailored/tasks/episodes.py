@@ -1,4 +1,4 @@
-"""Episodes: tasks split into support rows to adapt on and query rows to predict."""
+"""Episodes: tasks split into support rows to adapt to and query rows to predict."""
 
 from __future__ import annotations
 

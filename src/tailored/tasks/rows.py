@@ -61,7 +61,7 @@ class Rows(NamedTuple):
         return [np.unique(self.X.indices[a:b]).astype(np.intp) for a, b in pairwise(pointers)]
 
     def compressed(self, columns: Index) -> Rows:
-        """Return these columns of sparse rows as a dense array; the other columns must be zero."""
+        """Return sparse rows as dense rows with only these columns; the other columns must be zero."""
         return Rows(np.ascontiguousarray(dense(self.X[:, columns])), self.y, self.offsets)
 
 

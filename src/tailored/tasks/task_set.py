@@ -328,7 +328,7 @@ class TaskSet(Fitted):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values of some attributes, like `dataclasses.replace`, without checks."""
+        """Return a shallow copy with other values of some attributes, like `dataclasses.replace`, without checks."""
         return self.from_arrays(**{**self.state(), **changes})
 
     def with_indicators(self) -> TaskSet:
