@@ -163,7 +163,7 @@ def test_formulas(folder, intercept):
     out, start = folder / "formula.tailored", "" if intercept else "0 + "
     formula = f"score ~ {start}hours + I(hours**2) + ({start}hours || school)"
     text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out, "--jobs", 1).stdout
-    assert f"Formula of lme4: {formula}." in text
+    assert f"Formula: {formula}." in text
     assert "numbers: hours\n" in text
     new, first, pupils = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv"))
     done = run("predict", out, folder / "new.csv", "--support", folder / "first.csv")

@@ -42,11 +42,19 @@ def dense_log_likelihood(X, y, groups, slopes, W, noise, restricted=True):
 
 @pytest.mark.parametrize("reml", [True, False])
 @pytest.mark.parametrize(
-    ("slopes", "covariance", "n_tasks"),
-    [([], "full", 12), ([0], "full", 12), ([0], "diagonal", 12), ([], "full", 3)],
+    ("slopes", "covariance", "n_tasks", "nearly_collinear"),
+    [
+        ([], "full", 12, False),
+        ([0], "full", 12, False),
+        ([0], "diagonal", 12, False),
+        ([], "full", 3, False),
+        ([], "full", 12, True),
+    ],
 )
-def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, reml):
+def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, nearly_collinear, reml):
     X, y, groups = panel(4, n_tasks)
+    if nearly_collinear:
+        X[:, 1] = X[:, 0] + 1e-3 * X[:, 1]
     q = len(slopes) + 1
     at = np.diag_indices(q) if covariance == "diagonal" else np.tril_indices(q)
 

@@ -29,7 +29,7 @@ def frame():
     table["ses"] = rng.normal(size=n) + rng.normal(size=N_GROUPS)[group]
     table["sector"] = np.where(group % 3 == 0, "Catholic", "Public")
     table["recipe"] = np.array(list("ABC"))[np.arange(n) % 3]
-    table["Evit"] = rng.choice([1, 2, 10], n)
+    table["Evit"] = table["E.vit"] = rng.choice([1, 2, 10], n)
     intercept, slope = 20.0 * rng.normal(size=N_GROUPS), 4.0 * rng.normal(size=N_GROUPS)
     noise = 5.0 * rng.normal(size=n)
     table["Reaction"] = 250.0 + 10.0 * table["Days"] + intercept[group] + slope[group] * table["Days"] + noise
@@ -99,11 +99,11 @@ BY_HAND = {
         ["Days"],
         {},
     ),
-    "Reaction ~ np.log(Days + 1) * exp(-ses) + (1 | Subject)": (
+    "Reaction ~ np.log(Days + 1) * exp(-E.vit) + (1 | Subject)": (
         lambda t: {
             "np.log(Days + 1)": np.log1p(t["Days"]),
-            "exp(-ses)": np.exp(-t["ses"]),
-            "np.log(Days + 1):exp(-ses)": np.log1p(t["Days"]) * np.exp(-t["ses"]),
+            "exp(-E.vit)": np.exp(-t["E.vit"]),
+            "np.log(Days + 1):exp(-E.vit)": np.log1p(t["Days"]) * np.exp(-t["E.vit"]),
         },
         [],
         {},
@@ -147,7 +147,7 @@ def test_columns_groups_and_fit_are_those_by_hand(formula, frame, short_fits_in_
     other = EmpiricalBayesLearner(**options).fit(by_hand)
     assert learner.structure_ == other.structure_
     np.testing.assert_allclose(learner.task_weights_, other.task_weights_, rtol=1e-6, atol=1e-8)
-    assert f"Formula of lme4: {formula}." in learner.summary().text
+    assert f"Formula: {formula}." in learner.summary().text
     assert "selected on the same tasks" not in learner.summary().tables["errors"].caption
 
 
@@ -269,6 +269,8 @@ def test_the_formula_gives_way_to_varying(fitted, frame, short_fits_in_module):
         "Reaction ~ Evit + C(Evit) + (1 | Subject)": r"with and without C\(\): 'Evit'",
         "Reaction ~ 3:Days + (1 | Subject)": "'3:Days' contains a number",
         "Reaction ~ Days + + * ses + (1 | Subject)": "it cannot be read: ",
+        "Reaction ~ as.factor(Days) + (1 | Subject)": r"it cannot be read: .*Write C\(x\) for categories",
+        "Reaction ~ log(`a b`) + (1 | Subject)": r"'log\(`a b`\)' cannot be read. Make it a column",
         "Reaction ~ 0 + Days + (1 | Subject)": "a random intercept needs a fixed one",
         "Reaction ~ 1 + (Days | Subject)": "the fixed effects lack columns that vary: 'Days'",
         "Reaction ~ recipe + (0 + recipe | Subject)": "lack columns that vary: 'recipe=A'",

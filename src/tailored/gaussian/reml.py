@@ -68,7 +68,7 @@ class Criterion:
             right += u[part].T @ a
             parts.append((u[part], A[:, v], a[:, v]))
         left, right = roots.T @ left @ roots, roots.T @ right.ravel()
-        prior = prior_precision(left, d)
+        prior = prior_precision(left, d, self.n_collinear > 0)
         covariance = np.linalg.inv(left + np.diag(prior))
         fixed = covariance @ right
         N = self.tasks.n_rows

@@ -290,10 +290,13 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
     return out
 
 
-def prior_precision(left: Array, d: int) -> Array:
-    """Return the diagonal of the prior precision of (b, z): nearly zero for b, and one for z and columns of zeros."""
+def prior_precision(left: Array, d: int, is_collinear: bool = True) -> Array:
+    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and zero for b.
+
+    If columns may be collinear, it is nearly zero for b.
+    """
     prior, is_used = np.ones(len(left)), used_columns(left[:d, :d])
-    prior[:d][is_used] = FLAT * (np.trace(left[:d, :d]) / max(is_used.sum(), 1))
+    prior[:d][is_used] = is_collinear * FLAT * (np.trace(left[:d, :d]) / max(is_used.sum(), 1))
     return prior
 
 

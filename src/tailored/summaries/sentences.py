@@ -158,7 +158,7 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
         offset = f" + offset(log({_quoted(exposure)}))"
     if encoding is not None and encoding.formula is not None:
         text = f"{encoding.formula.text}{offset}{notes}"
-        return f"Formula of lme4: {text}." if learner.varying is None else None
+        return f"Formula: {text}." if learner.varying is None else None
     if encoding is not None and not is_diagonal:
         sources = [c.name if c.kind == "categorical" else name for c in encoding.features for name in c.names]
     task, target = task_columns["task"], task_columns["target"]

@@ -74,8 +74,8 @@ def evaluate(factor: str, values: Mapping[str, Any]) -> Any:
         match node:
             case ast.Constant(value=int() | float() as number):
                 return np.float64(number)  # powers of Python integers may be too large to compute
-            case ast.Name(name) if name in values:
-                return values[name]
+            case ast.Name() | ast.Attribute() if (name := ast.unparse(node)) in values:
+                return values[name]  # the name may have dots, as in R
             case ast.UnaryOp(ast.USub(), a):
                 return -value(a)
             case ast.BinOp(a, op, b) if type(op) in OPERATORS:

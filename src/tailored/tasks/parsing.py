@@ -5,7 +5,6 @@ formulaic parses the terms and decides which indicators of categories are redund
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +17,9 @@ from .formula import FUNCTIONS, Array, Formula, evaluate
 
 #: Matches (columns | task) and (columns || task); the columns may contain parentheses, nested at most twice.
 _BAR = re.compile(r"\(((?:[^()|]|\((?:[^()]|\([^()]*\))*\))*)\|(\|?)([^()|]*)\)")
-#: Placeholder for such a term among the fixed effects.
+#: Matches a name, which may have dots.
+_NAME = re.compile(r"(?<![\w.])[^\W\d][\w.]*")
+#: Placeholder for a term of `_BAR` among the fixed effects.
 _PLACE = "_random_effects"
 
 
@@ -112,7 +113,8 @@ def _read(text: str, parts: Sequence[str]) -> list[Any]:
     try:
         return [Terms(part) for part in parts]
     except (FormulaicError, SyntaxError) as error:
-        _refuse(text, f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}")
+        advice = ". Write C(x) for categories" * ("factor(" in text)  # as.factor(x)
+        _refuse(text, f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}{advice}")
 
 
 def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
@@ -129,9 +131,11 @@ def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
         elif name != factor.expr:
             categorical.add(name)
         else:
-            nodes = ast.walk(ast.parse(name))
-            names = {node.id for node in nodes if isinstance(node, ast.Name)} - {"np", *FUNCTIONS}
-            evaluate(name, dict.fromkeys(names, 1.0))
+            names = set(_NAME.findall(name.replace("np.", ""))) - {*FUNCTIONS}
+            try:
+                evaluate(name, dict.fromkeys(names, 1.0))
+            except SyntaxError:  # log(`a b`)
+                _refuse(text, f"{name!r} cannot be read. Make it a column")
             plain |= names
     for _, factor in used:  # after the loop, because terms such as x and x:z share the factor of x
         factor.eval_method = "lookup"
@@ -140,7 +144,7 @@ def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
 
 def _column(expression: str) -> str:
     """Return x for C(x), and other expressions unchanged."""
-    return re.sub(r"^C\((\w+)\)$", r"\1", expression)
+    return re.sub(r"^C\(([\w.]+)\)$", r"\1", expression)
 
 
 def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[str, ...]]:
