@@ -175,6 +175,21 @@ def test_task_fit(schools):
     np.testing.assert_array_equal(few.grid, [0.0, 1.0])
 
 
+def test_task_fit_of_rates():
+    """The band is that of the task's mean exposure: nearly all rows with exposure 1 have the count 0."""
+    rng = np.random.default_rng(4)
+    exposure, x = rng.uniform(1e6, 2e6, 120), rng.normal(size=120)
+    rates = 1e-4 * np.exp(0.1 * x + 0.2 * rng.normal(size=20).repeat(6))
+    tasks = TaskSet(x[:, None], rng.poisson(exposure * rates), np.arange(20).repeat(6), exposure=exposure)
+    learner = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
+    found = TaskFitDisplay.from_estimator(learner, tasks, 3)
+    width = 2 * 1.645 * np.sqrt(found.prediction / exposure[18:24].mean())  # of Poisson counts alone
+    assert (found.lower < found.prediction).all()
+    assert (found.prediction < found.upper).all()
+    ratio = (found.upper - found.lower) / width
+    assert ((ratio > 0.9) & (ratio < 1.6)).all()
+
+
 # ---------------------------------------------------------------- error and coverage by rows
 
 

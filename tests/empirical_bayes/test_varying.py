@@ -128,7 +128,7 @@ def test_few_tasks_streams_and_no_intercept():
 
 def test_mistakes():
     with pytest.raises(
-        ValueError, match="varying: there is no column 'sess'; there are 'ses', 'age', 'track=b'"
+        ValueError, match=r"varying: 'sess' is not a feature\. The features are 'ses', 'age', 'track=b'"
     ):
         fit(["sess"])
     with pytest.raises(ValueError, match="varying: there is no column 7; positions are 0 to 3"):

@@ -297,7 +297,7 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
         assert "The 90 % prediction intervals contain" in text
         assert "targets may be counts" not in text  # the model is one of counts
         assert " per unit of exposure against " in text
-        assert "interval of a new row with exposure 1." in text
+        assert "interval of a new row with the task's mean exposure." in text
         assert "<td>(&#x27;a&#x27;, 3)</td>" in text
         assert 'alt="Coverage by number of support rows"' in text
 

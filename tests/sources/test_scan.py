@@ -102,6 +102,8 @@ def test_columns_that_are_not_there(frame):
         scan(frame, task="user", target="y", features=["x3"])
     with pytest.raises(ValueError, match="features names the column 'y'"):
         scan(frame, task="user", target="y", features=["y"])
+    with pytest.raises(TypeError, match="task must be the name of one column"):
+        scan(frame, task=["user", "x1"], target="y")
     with pytest.raises(TypeError, match=r"Write \['x1'\]"):
         scan(frame, task="user", target="y", features="x1")
     with pytest.raises(ValueError, match="target names the column 'y', which is the task's label"):

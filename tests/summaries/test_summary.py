@@ -251,6 +251,8 @@ def test_wide_tables_are_broken_into_blocks():
 
 def test_the_last_column_is_wrapped_if_it_has_sentences():
     columns = {"column": ["a", "b"], "size": [1.5, 10], "text": ["word " * 30, ""]}
+    unnamed = str(Table("", {"column": ["", "a"], "": [1, 0], "a": [0, 1]})).splitlines()
+    assert [line.split() for line in unnamed] == [["column", "a"], ["1", "0"], ["a", "0", "1"]]
     lines = str(Table("Sentences", columns, sentences="text")).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[2:4] == ["  column  size  text", "  a        1.5  " + "word " * 12 + "word"]

@@ -75,7 +75,7 @@ class Table:
 
     def __str__(self) -> str:
         cells, text = self._printed()
-        sentences = cells.pop(self.sentences, None)
+        sentences = cells.pop(self.sentences, None) if self.sentences else None
         columns = [_padded(name, values, is_first=not i) for i, (name, values) in enumerate(cells.items())]
         lines = [self.title, ""] if self.title else []
         for block in _blocks(columns, 0 if sentences is None else SENTENCE_WIDTH):

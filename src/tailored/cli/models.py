@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import sys
@@ -538,7 +539,12 @@ def _read_as(encoding: TableEncoding) -> list[str]:
 
 
 def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    """Return comma-separated names; double quotes enclose a name that contains a comma."""
+    if text is None:
+        return None
+    return [
+        name.strip() for line in csv.reader([text], skipinitialspace=True) for name in line if name.strip()
+    ]
 
 
 def _integers(text: str) -> list[int]:

@@ -372,7 +372,11 @@ class TaskFitDisplay(ModelDisplay):
         target, task_name = (str(learner.columns_in_.get(role) or role) for role in ("target", "task"))
         bounds = np.full((len(grid), 2), np.nan)
         if learner.prior_.has_intervals:
-            bounds = model.predict_interval(at(grid), coverage)
+            # The interval of a rate depends on the exposure: that of a row with exposure 1 may contain no counts but 0.
+            exposure = None if one.exposure is None else np.full(len(grid), one.exposure.mean())
+            bounds = model.predict_interval(at(grid), coverage, exposure)
+            if exposure is not None:
+                bounds = bounds / exposure[0]
         if learner.prior_.response.is_gaussian:
             y = y - model.predict(X) + model.predict(at(X[:, j]))
         elif one.exposure is not None:

@@ -282,7 +282,8 @@ class EmpiricalBayesLearner(MetaLearner):
 
         The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is selected
         again on a random sample of at most 5,000 complete tasks (a low-rank plus diagonal prior in every call).  In between, a call
-        takes one step of EM.  Rows with an earlier label belong to the same task if the sample contains it, else to a new task.
+        takes one step of EM, which does not change fixed effects without a random effect.  Rows with an earlier label belong
+        to the same task if the sample contains it, else to a new task.
 
         Parameters
         ----------
@@ -579,7 +580,9 @@ class EmpiricalBayesLearner(MetaLearner):
         by_name = [j for j, name in enumerate(names) if name == column]
         found = by_name if self.encoding_ is None else self.encoding_.positions(column)
         if not found:
-            raise ValueError(f"{argument}: there is no column {column!r}; there are {name_some(names, 12)}")
+            raise ValueError(
+                f"{argument}: {column!r} is not a feature. The features are {name_some(names, 12)}."
+            )
         return found
 
     @contextmanager

@@ -343,7 +343,8 @@ class ModelSections:
                 alt = f"{display.target} against {display.column}, {display.task}"
                 yield str(label), image(display.figure_, alt)
 
-        rate, unit = (" per unit of exposure", " with exposure 1") if tasks.exposure is not None else ("", "")
+        rates = " per unit of exposure", " with the task's mean exposure"
+        rate, unit = rates if tasks.exposure is not None else ("", "")
         band = f"The band is the {100 * self.coverage:g} % prediction interval of a new row{unit}."
         if not getattr(self.learner.loss_, "has_intervals", True):
             band = "Rows are at 0 and 1."

@@ -194,6 +194,11 @@ def scan(
                 "the partitions of a Dask dataframe must be numeric; encode such columns first"
             )
         features = [column.name for column in encoding.features]
+    for name, column in {"task": task, "target": target}.items():
+        if not isinstance(column, str):
+            raise TypeError(
+                f"{name} must be the name of one column; got {column!r}. Join several columns in one column first."
+            )
     names = None if features is None else tuple(list_names("features", features))
     roles = ColumnRoles(task, target, names, tuple(list_names("side_columns", side_columns or ())))
     if table.columns is not None:

@@ -43,7 +43,12 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         how, what = "maximum likelihood", "log likelihood"
         if learner.reml:
             how, what = "REML", "restricted log likelihood"
-        given = " given the correlation of the noise" * isinstance(prior.response, SerialGaussian)
+        parts = {
+            "the correlation of the noise": isinstance(prior.response, SerialGaussian),
+            "the effects that all tasks share": prior.shared is not None,
+        }
+        known = " and ".join(part for part, is_known in parts.items() if is_known)
+        given = f" given {known}" if known else ""
         yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
     if training is not None and prior.response.is_gaussian and learner.structure_["kind"] == "mixed model":
         # With one row per task, noise and random intercept are confounded.  Effects set by the user have the limit of lme4.
@@ -73,8 +78,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     yield describe_prediction(learner.loss_, event)
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
-        since = f"Since the last selection, on {training.n_tasks:,} tasks, EM has updated coefficients and variances"
-        yield f"The stream has {n_seen:,} tasks so far. {since}, but not the likelihood, standard errors and held-out errors."
+        since = f"Since the last selection, on {training.n_tasks:,} tasks, EM has updated only the variances and the means of"
+        yield f"The stream has {n_seen:,} tasks so far. {since} coefficients that vary between tasks."
 
 
 def describe_structure(
