@@ -77,7 +77,8 @@ def test_with_few_tasks_each_task_is_a_fold():
         mean = (tasks.y.sum() - own.sum()) / 8
         np.testing.assert_allclose(errors, np.mean((query - mean) ** 2))
     with pytest.raises(
-        ValueError, match=r"1 of 1 tasks have more than 0 rows, .* needs two. Use more tasks.$"
+        ValueError,
+        match=r"tasks: at least two .* more than 0 rows are needed, found 1 of 1. Use more tasks.$",
     ):
         evaluate(tasks[[0]], {"mean": TaskMean()}, supports=[0])
     with pytest.raises(

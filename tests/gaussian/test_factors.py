@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 from tailored.gaussian import factor_em
-from tailored.gaussian.factor_em import (
-    NOISE_TASKS,
-    FactorModel,
-    bound,
-    factor_sums,
-    fit_factors,
-    step,
-)
+from tailored.gaussian.factor_em import NOISE_TASKS, FactorModel, bound, factor_sums, fit_factors, step
 from tailored.gaussian.factors import FactorRows, posterior, recalibrate, row_variances
 from tailored.gaussian.mixture import Want
 from tests.reference import mixture_posterior
@@ -28,7 +22,7 @@ D, RANK = 7, 2
 
 def make_rows(one_hot: bool, n_tasks: int = 12, seed: int = 0, d: int = D, n_side: int = 0) -> FactorRows:
     rng = np.random.default_rng(seed)
-    blocks, sizes = [], []
+    blocks = []
     for _ in range(n_tasks):
         n = int(rng.integers(0, d))
         if one_hot:
@@ -36,13 +30,9 @@ def make_rows(one_hot: bool, n_tasks: int = 12, seed: int = 0, d: int = D, n_sid
         else:
             block = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.4)
         blocks.append(block)
-        sizes.append(n)
-    X = np.vstack(blocks)
-    y = (
-        X @ rng.standard_normal(d)
-        + rng.standard_normal(len(X))
-        + np.repeat(rng.standard_normal(n_tasks), sizes)
-    )
+    X, sizes = np.vstack(blocks), [len(block) for block in blocks]
+    y = X @ rng.standard_normal(d) + rng.standard_normal(len(X))
+    y += np.repeat(rng.standard_normal(n_tasks), sizes)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return FactorRows(sparse.csr_array(X), y, offsets, rng.standard_normal((n_tasks, n_side)))
 
@@ -78,12 +68,10 @@ def integrated(log_density, q):
 
 def dense_task(model, rows, t):
     """Return X, the loadings G of the scores, the covariance of Xδ + ε, y − Xb, and the posterior of the scores."""
-    at, intercept = slice(rows.starts[t], rows.starts[t + 1]), int(model.has_intercept)
-    X, centre = rows.X[at].toarray(), model.score_mean + rows.side[t] @ model.effect
-    G, left = (
-        np.hstack([X @ model.columns[:, 1:], np.ones((len(X), intercept))]),
-        rows.y[at] - X @ model.columns[:, 0],
-    )
+    at, centre = slice(rows.starts[t], rows.starts[t + 1]), model.score_mean + rows.side[t] @ model.effect
+    X = rows.X[at].toarray()
+    G = np.hstack([X @ model.columns[:, 1:], np.ones((len(X), int(model.has_intercept)))])
+    left = rows.y[at] - X @ model.columns[:, 0]
     V = X @ np.diag(model.variances) @ X.T + model.noise * np.eye(len(X))
     weights = np.diag(X.T @ np.linalg.inv(V) @ X)
 
@@ -141,9 +129,7 @@ def test_scores_have_the_prior_of_their_regression_on_side_information(intercept
     gamma = np.array([0.5, 2.0])
     model = replace(model, relevance=gamma)
     found = factor_em._score_prior(model, factor_sums(model, rows))
-    z, C = (
-        np.array(part) for part in zip(*(dense_task(model, rows, t)[4][1:] for t in range(30)), strict=True)
-    )
+    z, C = map(np.array, zip(*(dense_task(model, rows, t)[4][1:] for t in range(30)), strict=True))
     rest = z - found.score_mean - rows.side @ found.effect
     np.testing.assert_allclose(rest.sum(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(rows.side.T @ rest, found.effect / gamma[:, None], atol=1e-9)
@@ -152,9 +138,8 @@ def test_scores_have_the_prior_of_their_regression_on_side_information(intercept
     v = rows.side - rows.side.mean(axis=0)
     known = 1.0 - np.diag(np.linalg.inv(v.T @ v + np.diag(1.0 / gamma))) / gamma
     squares = np.diag(found.effect @ np.linalg.inv(found.score_covariance) @ found.effect.T)
-    np.testing.assert_allclose(
-        found.relevance, np.maximum(squares / len(found.score_mean) / known, 0.01 * gamma), rtol=1e-9
-    )
+    expected = np.maximum(squares / len(found.score_mean) / known, 0.01 * gamma)
+    np.testing.assert_allclose(found.relevance, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -220,14 +205,10 @@ def test_posterior_is_that_of_the_reference(one_hot, intercept):
 def test_gradient_is_that_of_the_evidence(one_hot):
     rows, model = make_rows(one_hot), make_model()
     gradient, h = factor_sums(model, rows).gradient, 1e-5
-    for j in range(D):
-        for a in range(1 + RANK):
-            ends = []
-            for sign in (1.0, -1.0):
-                columns = model.columns.copy()
-                columns[j, a] += sign * h
-                ends.append(factor_sums(replace(model, columns=columns), rows).log_evidence)
-            assert gradient[j, a] == pytest.approx((ends[0] - ends[1]) / (2 * h), abs=1e-6)
+    for j, a in np.ndindex(gradient.shape):
+        move = h * np.outer(np.eye(D)[j], np.eye(1 + RANK)[a])
+        up, down = (factor_sums(replace(model, columns=model.columns + s * move), rows) for s in (1, -1))
+        assert gradient[j, a] == pytest.approx((up.log_evidence - down.log_evidence) / (2 * h), abs=1e-6)
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
@@ -248,13 +229,10 @@ def test_sums_of_batches_add_up(one_hot, monkeypatch):
     rows, model = make_rows(one_hot), make_model()
     whole = factor_sums(model, rows)
     monkeypatch.setattr(factor_em, "BATCH_FLOATS", 5 * (RANK + 1) ** 2)
-    batches = []
-    monkeypatch.setattr(
-        FactorRows, "take", lambda rows, at, take=FactorRows.take: batches.append(at) or take(rows, at)
-    )
-    for name, total in vars(factor_sums(model, rows)).items():
-        np.testing.assert_allclose(total, getattr(whole, name), atol=1e-12)
-    assert batches == [slice(0, 5), slice(5, 10), slice(10, 15)]
+    with patch.object(FactorRows, "take", autospec=True, side_effect=FactorRows.take) as take:
+        for name, total in vars(factor_sums(model, rows)).items():
+            np.testing.assert_allclose(total, getattr(whole, name), atol=1e-12)
+    assert [call.args[1] for call in take.call_args_list] == [slice(0, 5), slice(5, 10), slice(10, 15)]
 
 
 def test_whitening_changes_nothing_that_is_said():
@@ -270,23 +248,24 @@ def test_whitening_changes_nothing_that_is_said():
 def test_prior_has_the_moments_of_the_model(intercept, rank):
     """From draws of the scores at the nodes of a quadrature rule; given these, coefficients are independent."""
     model = make_model(intercept, n_side=2, rank=rank)
-    prior, q, side = model.prior(), len(model.score_mean), np.array([0.7, -1.1])
+    prior, side, q = model.prior(), np.array([0.7, -1.1]), len(model.score_mean)
     root, (x, w) = np.linalg.cholesky(model.score_covariance), np.polynomial.hermite_e.hermegauss(3)
-    for v in (np.zeros(2), side):
+    p = np.prod(list(product(w / w.sum(), repeat=q)), axis=1)
+
+    def moments(v):
         z = model.score_mean + v @ model.effect + np.array(list(product(x, repeat=q))) @ root.T
-        p = np.prod(list(product(w / w.sum(), repeat=q)), axis=1)
         h = np.hstack([np.ones((len(z), 1)), z[:, :rank]])
-        means = np.hstack([h @ model.columns.T, z[:, rank:]])
-        mean = p @ means
-        np.testing.assert_allclose(prior.mean + prior.effect @ v, mean, atol=1e-12)
-        if not v.any():
-            within = model.variances + np.einsum("n,na,jab,nb->j", p, h, model.column_covariances, h)
-            W = (means - mean).T @ (p[:, None] * (means - mean)) + np.diag(
-                np.append(within, [0.0] * intercept)
-            )
-            np.testing.assert_allclose(
-                prior.factors @ prior.factors.T + np.diag(prior.diagonal), W, atol=1e-9
-            )
+        w = np.hstack([h @ model.columns.T, z[:, rank:]])
+        W = (w - p @ w).T @ (p[:, None] * (w - p @ w))
+        W[range(D), range(D)] += model.variances + np.einsum(
+            "n,na,jab,nb->j", p, h, model.column_covariances, h
+        )
+        return p @ w, W
+
+    mean, W = moments(np.zeros(2))
+    np.testing.assert_allclose(prior.mean, mean, atol=1e-12)
+    np.testing.assert_allclose(prior.mean + prior.effect @ side, moments(side)[0], atol=1e-12)
+    np.testing.assert_allclose(prior.factors @ prior.factors.T + np.diag(prior.diagonal), W, atol=1e-9)
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
@@ -295,11 +274,13 @@ def test_recalibration_maximises_the_held_out_evidence(one_hot):
     folds, models = [rows.take(slice(0, 30)), rows.take(slice(30, 60))], [model, model.scaled(1.1, 0.9)]
 
     def evidence(c, e):
-        scaled = [
-            replace(m, factors=np.sqrt(c * e) * m.factors, diagonal=e * m.diagonal, noise=e * m.noise)
-            for m in models
-        ]
-        return sum(posterior(*pair).log_evidence.sum() for pair in zip(folds, scaled, strict=True))
+        total = 0.0
+        for some, m in zip(folds, models, strict=True):
+            scaled = replace(
+                m, factors=np.sqrt(c * e) * m.factors, diagonal=e * m.diagonal, noise=e * m.noise
+            )
+            total += posterior(some, scaled).log_evidence.sum()
+        return total
 
     c, e = recalibrate(folds, models)
     best = evidence(c, e)

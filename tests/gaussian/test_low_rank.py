@@ -81,24 +81,20 @@ def test_evidence_and_gradient_are_those_of_dense_algebra(layout, intercept, d, 
         assert value == pytest.approx(expected / len(rotated), rel=1e-9)
 
 
-def test_the_optimum_is_stationary():
+def test_the_optimum_is_a_maximum():
     rows, alpha = unequal_tasks(60)[0], 3.0
     best = low_rank.maximise_evidence(RotatedTasks.of(rows, True), two_components(), alpha, 2000)
 
     def objective(model):
         return np.sum(dense_evidence(rows, model)) - 0.5 * alpha * (model.factors**2).sum()
 
-    assert objective(best) > objective(two_components()) + 1.0
-    step = 1e-4
-    for change in (
-        lambda m, e: replace(m, factors=m.factors + e * np.random.default_rng(2).standard_normal((2, 5, 2))),
-        lambda m, e: replace(m, delta=m.delta * np.exp(e)),
-        lambda m, e: replace(m, noise=m.noise * np.exp(e)),
-        lambda m, e: replace(m, level=m.level * np.exp(e)),
-        lambda m, e: replace(m, proportions=softmax(np.log(m.proportions) + np.array([e, 0.0]))),
-    ):
-        slope = (objective(change(best, step)) - objective(change(best, -step))) / (2 * step)
-        assert abs(slope) < 0.02 * len(rows)
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        f, g, h = np.exp(0.2 * rng.standard_normal(3))
+        other = replace(best, delta=f * best.delta, noise=g * best.noise, level=h * best.level)
+        moves = 0.1 * rng.standard_normal(best.factors.shape)
+        p = softmax(np.log(best.proportions) + 0.3 * rng.standard_normal(2))
+        assert objective(best) > objective(replace(other, factors=best.factors + moves, proportions=p))
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -125,21 +121,6 @@ def test_scores_are_regressions_with_unit_noise():
         np.testing.assert_allclose(found.gram[t], L.T @ X.T @ B @ X @ L, atol=1e-9)
         np.testing.assert_allclose(found.cross[t], L.T @ X.T @ B @ e, atol=1e-9)
         assert found.square[t] == pytest.approx(e @ B @ e, abs=1e-9)
-
-
-def test_fits_start_in_the_directions_in_which_the_evidence_rises_fastest():
-    rows = unequal_tasks(40)[0]
-    fitter = low_rank.LowRankFitter(RotatedTasks.of(rows, False), [0])
-    first, slopes = fitter.without_factors, np.zeros((5, 5))
-    for X, y in by_task(rows):
-        B = np.linalg.inv(first.delta * X @ X.T + first.noise * np.eye(len(X)))
-        a = B @ (y - X @ first.mean)
-        slopes += X.T @ (np.outer(a, a) - B) @ X
-    values = fitter.directions.T @ slopes @ fitter.directions
-    np.testing.assert_allclose(
-        values, np.diag(np.linalg.eigvalsh(slopes)[::-1]), atol=1e-8 * abs(slopes).max()
-    )
-    assert fitter.fit(0) is first
 
 
 def test_recalibration_maximises_the_held_out_evidence():

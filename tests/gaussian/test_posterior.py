@@ -7,7 +7,7 @@ import pytest
 
 from tailored.gaussian import moments as moments_module
 from tailored.gaussian.mixture import Mixture
-from tailored.gaussian.moments import CHUNK, Moments, Want, influence
+from tailored.gaussian.moments import CHUNK, COMPILED_COLUMNS, Moments, Want, influence
 from tailored.gaussian.rows import TaskRows
 from tailored.tasks.rows import Scaling
 from tailored.tasks.task_set import TaskSet
@@ -58,6 +58,7 @@ CASES = [
     {"T": 5, "d": 4, "K": 3, "ranks": [2], "shared": True},
     {"T": CHUNK + 3, "d": 9, "K": 2, "ranks": [9, 6]},
     {"T": 5, "d": 14, "K": 1, "ranks": [14]},
+    {"T": 3, "d": COMPILED_COLUMNS + 1, "K": 1, "ranks": [2]},
 ]
 
 

@@ -164,6 +164,13 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
     of_mean = V - covariance(kept, 0.3)
     both = max(gains) + without - multivariate_normal.logpdf(y, zero, of_mean)
     assert evidence[-1] == pytest.approx(both, abs=1e-6)
+    # MacKay's update of each relevance: the squared effects, relative to their expectation.
+    P = np.linalg.inv(V + covariance(candidate, found.effect.relevance))
+    fit = side_module._fit(statistics, model, [kept, found], max_iter=1, learn=True)
+    for before, after in zip([kept, found], fit.terms, strict=True):
+        PC = P @ covariance(before, before.effect.relevance)
+        factor = (y @ PC @ P @ y) / np.trace(PC)
+        assert after.effect.relevance == pytest.approx(factor * before.effect.relevance, rel=1e-6)
 
 
 def circle_with_noise(n_noise=4, units=1.0, permuted=False):
