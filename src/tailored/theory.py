@@ -294,7 +294,7 @@ def estimate_quantities(
     rows = [dense(tasks[int(t)].X) for t in filled]
     how = {
         "W": f"mean of w wᵀ over {len(filled)} {'ridge-estimated' if weights is None else 'known'} weights",
-        "C": f"mean of x xᵀ over {sum(map(len, rows))} rows",
+        "C": f"mean over {len(filled)} tasks of the mean of x xᵀ over their rows",
         "R": "largest ‖x‖ seen: at most the true bound",
     }
     used = _ridge_weights(tasks) if weights is None else np.asarray(weights, dtype=float)
@@ -325,9 +325,8 @@ def estimate_quantities(
 
 
 def _second_moments(rows: list[Array], weights: Array, among: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Return the means of w wᵀ and of x xᵀ, (d, d), over the tasks in the mask and over their rows."""
-    X = np.concatenate([X for X, is_used in zip(rows, among, strict=True) if is_used])
-    C = X.T @ X / len(X)
+    """Return the means over the tasks in the mask of w wᵀ, and of the mean of x xᵀ over the task's rows, (d, d)."""
+    C = np.mean([X.T @ X / len(X) for X, is_used in zip(rows, among, strict=True) if is_used], axis=0)
     # Lemma ortoghonal_w_task: components outside the range of the inputs do not change predictions.
     w = weights[among] @ power(C, 0.0)
     return w.T @ w / len(w), C

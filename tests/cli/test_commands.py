@@ -510,6 +510,10 @@ def test_loss(folder):
         assert f"Predictions are {kind} of the target." in text
         assert tailored.load(out).loss == (loss or ("", "squared"))[1]
     done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
+    continuous = run("fit", folder / "pupils.csv", *ROLES, "--loss", "bernoulli", code=2).stderr
+    assert re.fullmatch(
+        r"error: --loss bernoulli: 'score' has fractions such as .*, .* --loss squared .*\n", continuous
+    )
     losses = "'squared', 'absolute', 'poisson', 'negative_binomial', 'bernoulli'"
     assert f"Invalid value for '--loss': 'median' is not one of {losses}." in done.stderr
 

@@ -92,6 +92,8 @@ def test_who_is_better_by_more_than_chance():
     rivals = {"worse": errors + 0.5, "better": errors - 0.2, "best": errors - 0.3}
     assert better_baseline(errors, rivals) == "best"
     assert better_baseline(errors, {"worse": rivals["worse"], "same": errors}) is None
+    # targets that are equal within each task: errors of rounding, next to those of the task mean and of pooled regression
+    assert better_baseline(1e-17 * errors, {"task mean": 1e-33 * errors, "pooled": errors}) is None
     # a handful of tasks cannot tell
     assert better_baseline(errors[:-1], {name: found[:-1] for name, found in rivals.items()}) is None
     assert better_baseline(np.append(errors[:-1], np.nan), {"best": rivals["best"]}) is None

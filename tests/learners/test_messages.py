@@ -205,6 +205,11 @@ def test_constant_columns_of_arrays_are_those_of_fit():
         (8, {"fine": lambda f: 1e-100 * f["x"]}, "fit: absolute values below 1e-70 in all rows, .*: fine"),
         (
             8,
+            {"y": lambda f: 1e-80 * f["x"]},
+            "fit: absolute targets below 1e-70 in all rows are not fitted well",
+        ),
+        (
+            8,
             {"size": lambda f: f["g"] * 2.0},
             r"fit: constant within every task: size. To make .*, use side_columns=\['size'\]",
         ),
@@ -224,7 +229,7 @@ def test_constant_columns_of_arrays_are_those_of_fit():
 def test_data_that_do_not_identify_effects_are_reported(n_tasks, columns, message):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"g": np.repeat(np.arange(n_tasks), 6), "x": rng.normal(size=6 * n_tasks)})
-    frame = frame.assign(**columns, y=rng.normal(size=len(frame)))
+    frame = frame.assign(y=rng.normal(size=len(frame))).assign(**columns)
     with pytest.warns(UserWarning, match=message):
         learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="g", target="y"))
     tables = learner.summary().tables

@@ -226,6 +226,11 @@ def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_
     caption = errors_table(model, learner, SupportSampling()).caption
     assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
     assert f"mixed model: full random-effect covariance{same}" in caption
+    # `rotate` leaves out one row at a time of a task with fewer than four
+    small = replace(model, training=replace(model.training, n_rows=model.training.n_tasks))
+    for shown, expected in ((model, False), (small, True)):
+        text = errors_table(shown, learner, SupportSampling()).caption
+        assert ("Of fewer than four rows, all but one are support rows." in text) == expected
 
 
 @pytest.mark.parametrize(

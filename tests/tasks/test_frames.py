@@ -110,6 +110,8 @@ def test_frame_errors(rng, kind):
 
     with pytest.raises(ValueError, match=r"task must be one of 'user'.*got 'usr'. Did you mean 'user'\?"):
         build(task="usr")
+    with pytest.raises(ValueError, match="task must be one of the columns, but there are none; got 'user'"):
+        TaskSet.from_frame(pd.DataFrame(), task="user", target="rating")
     with pytest.raises(
         ValueError, match=r"task: 'user' is in the index of the frame. Call frame.reset_index"
     ):

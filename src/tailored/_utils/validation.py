@@ -40,6 +40,7 @@ def check_choice(name: str, value: object, registry: Iterable[str], also: str = 
     near = difflib.get_close_matches(value.lower(), words, n=1) if isinstance(value, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else ""
     allowed = ", ".join(map(repr, valid)) + (f", or {also}" if also else "")
+    allowed = allowed or "the columns, but there are none"
     raise ValueError(f"{name} must be one of {allowed}; got {value!r}.{hint}")
 
 

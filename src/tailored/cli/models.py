@@ -509,7 +509,11 @@ def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
     if not hasattr(tasks, "y"):
         batches = "a file of 1 GB or more is read in batches, but a classifier needs all rows in memory"
         raise UsageError(f"--loss: {batches}. Fit to a sample of the tasks.")
-    return tuple(sorted(set(tasks.y.tolist())))
+    classes = tuple(sorted(set(tasks.y.tolist())))
+    if fractions := [value for value in classes if value % 1]:
+        found = f"{tasks.encoding.target!r} has fractions such as {fractions[0]:g}, which are not classes"
+        raise UsageError(f"--loss bernoulli: {found}. Use --loss squared for numbers.")
+    return classes
 
 
 def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:

@@ -27,13 +27,15 @@ __all__ = [
     "get_feature_map",
 ]
 
-#: Valid names of a learner's ``feature_map``, besides "auto" and, in `EmpiricalBayesLearner`, "posterior".
+#: Valid names of a learner's ``feature_map``, besides "auto".
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "mean": MeanEmbedding,
     "ridge": RidgeEstimate,
     "angle": AngleMap,
     "vector": SideVector,
 }
+#: What ``feature_map`` may be besides these names and "auto", for error messages.
+OTHERS = "'posterior' (EmpiricalBayesLearner only), a FeatureMap, a callable or a scikit-learn transformer"
 
 
 def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
@@ -44,7 +46,7 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
     if isinstance(spec, str):
         if spec == "auto":
             spec = "vector" if has_side_info else "ridge"
-        return FEATURE_MAPS[check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"])]()
+        return FEATURE_MAPS[check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"], also=OTHERS)]()
     if isinstance(spec, FeatureMap):
         return copy(spec)
     if hasattr(spec, "transform") and hasattr(spec, "fit"):
@@ -52,6 +54,5 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
     if callable(spec):
         return CallableMap(spec)
     raise TypeError(
-        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', a FeatureMap, a callable or a "
-        f"scikit-learn transformer, got {type(spec).__name__}"
+        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', or {OTHERS}; got {type(spec).__name__}"
     )

@@ -331,6 +331,8 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
         f"its rows as support ({'first' if sampling.in_order else 'random'})."
     )
+    if training.n_rows < 4 * training.n_tasks and sampling == SupportSampling():
+        caption += " Of fewer than four rows, all but one are support rows."
     if len(training.compared) > 1 or model.has_curves or prior.reads_side_info:
         caption += (
             " The model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "

@@ -137,6 +137,9 @@ def data_notes(
         notes.append(
             "differences between tasks are estimated from two tasks only, so they are very uncertain"
         )
+    if tasks.y.any() and np.abs(tasks.y).max() < LEAST_SCALE:
+        found = f"absolute targets below {LEAST_SCALE:g} in all rows"
+        notes.append(f"{found} are not fitted well: multiply them by a constant")
     if len(tasks.y) > 1 and not sp.issparse(tasks.X):
         titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
         in_task = np.diff(tasks.task_of_row) == 0
