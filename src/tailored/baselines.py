@@ -1,7 +1,7 @@
 """Baselines: simple methods to compare a learner with.
 
-A baseline is fitted to many tasks.  It predicts rows of new tasks from a few observed rows of each.  `BASELINES` lists the
-baselines by name.
+A baseline is fitted to many tasks.  It predicts rows of new tasks from a few observed rows of each.  `BASELINES` and, for
+classes and counts, `RESPONSE_BASELINES` list the baselines by name.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Baseline(BaseEstimator):
     _encoder: SideVector | None = field(init=False, default=None)
 
     def fit(self, tasks: TaskSet) -> Self:
-        """Estimate the parameters that all tasks share.  If this raises, the baseline is unchanged."""
+        """Estimate the parameters that all tasks share.  If this raises an error, the baseline is unchanged."""
         # Random draws and rounding depend on the order of the tasks, so use an order that depends on the labels alone.
         tasks = _with_indicators(tasks, "tasks").in_label_order()
         if not len(tasks.y):
@@ -120,12 +120,12 @@ class Baseline(BaseEstimator):
             return clipped(self._predict(tasks, query), self.clip_)
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: str | Loss = "absolute") -> Array:
-        """Return the mean error of each task on its ``query`` rows, given its rows in ``tasks``; "squared" is (y - p)²."""
+        """Return the mean error of each task on its rows in ``query``, given its rows in ``tasks``; "squared" is (y - p)²."""
         by_name = scores(self.predict_rows(tasks, query), query.y, get_loss(loss))
         return task_means(next(iter(by_name.values())), query.offsets, query.frequency_weight)
 
     def _check_new(self, tasks: TaskSet, name: str) -> TaskSet:
-        """Return the tasks with categories one-hot encoded; raise an error if the features differ from `fit`."""
+        """Return the tasks with categories one-hot encoded; raise ValueError if the number of features differs from `fit`."""
         check_is_fitted(self, "n_features_in_")
         tasks = _with_indicators(tasks, name)
         if tasks.n_features != self.n_features_in_:
@@ -262,7 +262,7 @@ def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MixedModel(LinearBaseline):
-    """The linear mixed model with random slopes of full covariance and fixed effects of the side information.
+    """A linear mixed model with correlated random slopes and fixed effects of the side information.
 
     ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are effects on the
     intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The coefficients of a task are
@@ -325,8 +325,8 @@ class PooledBoosting(Baseline):
     """Gradient boosting on the rows of all tasks, with side information.
 
     Its columns are the features, the side information, and the mean target and the number of the task's support rows.
-    For training, the rows of each task are divided several times at random, with different numbers of support rows, and
-    the other rows are used.  The number of trees, at most ``max_iter``, is selected on held-out tasks.
+    For training, support rows of each task are drawn several times, in different numbers, and each time the model is
+    trained on the other rows.  The number of trees, at most ``max_iter``, is selected on held-out tasks.
     """
 
     max_iter: int = 300
@@ -477,7 +477,7 @@ class RegressionPerTask(PooledRegression):
 
 
 def find_loss(loss: str | Loss) -> Loss:
-    """Return the loss with this name, including the losses for classes and counts."""
+    """Return the loss with this name, which may be one for classes or counts; a loss is returned unchanged."""
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 

@@ -182,8 +182,8 @@ def make_circle(
 
     A task has side information s, uniform on [0, 1], and the weight vector
     ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its rows are
-    ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w up to ``spread``, but not
-    linearly: nonlinear features of s are needed.
+    ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w up to ``spread``. For all
+    curves but the line, this needs nonlinear features of s.
 
     Parameters
     ----------

@@ -151,7 +151,7 @@ class Evaluation:
         known = {**baselines.BASELINES, **baselines.RESPONSE_BASELINES}
         texts = {name: str(known[name].__doc__) for name in self.methods if name in known}
         about = [f"{name}: {text.splitlines()[0].replace('`', '')}" for name, text in texts.items()]
-        return ["± is the standard error over tasks. Every column predicts the same query rows.", *about]
+        return ["± is the standard error over tasks. All columns have the same query rows.", *about]
 
     def __str__(self) -> str:
         tables = "\n\n".join(map(str, self.tables.values()))
@@ -309,9 +309,9 @@ def _folds(
     single = tasks[order].single_rows()
     is_evaluated = single.sizes > sizes[-1]
     if (n_evaluated := int(is_evaluated.sum())) < 2:
-        found = f"{n_evaluated} of {len(tasks)} tasks have more than {sizes[-1]} rows"
+        needed = f"two tasks with more than {sizes[-1]} rows are needed, found {n_evaluated} of {len(tasks)}"
         advice = "more tasks" + ", or smaller numbers in `supports`" * (len(tasks) > 1)
-        raise ValueError(f"tasks: {found}, and an evaluation needs two. Use {advice}.")
+        raise ValueError(f"tasks: at least {needed}. Use {advice}.")
     number = np.random.default_rng([draws["random_state"], len(tasks)]).permutation(len(tasks)) % n_folds
     folds = []
     for k in range(n_folds):
@@ -387,14 +387,14 @@ def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> 
 
 
 class _Predicted(RegressorMixin, BaseEstimator):
-    """An estimator whose rows are predictions, for scikit-learn's scorers."""
+    """Regressor that returns its input, so that scikit-learn's scorers can score predictions."""
 
     def predict(self, X: Array) -> Array:
         return X
 
 
 class _Classified(ClassifierMixin, BaseEstimator):
-    """A classifier whose rows are probabilities, for scikit-learn's scorers."""
+    """Classifier whose input is probabilities, so that scikit-learn's scorers can score them."""
 
     def __init__(self, classes_: NDArray[Any]) -> None:
         self.classes_ = classes_
@@ -446,7 +446,7 @@ class TaskScorer:
         return float(score(_Classified(estimator.classes_), P, labels))
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """Request ``groups`` and ``side_info``."""
+        """Return a request for ``groups`` and ``side_info``."""
         request = MetadataRequest(owner=self)
         for name in ("groups", "side_info"):
             request.score.add_request(param=name, alias=True)

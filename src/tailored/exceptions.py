@@ -19,7 +19,7 @@ class SingleTaskWarning(UserWarning):
 
 
 class UnhelpfulWarning(UserWarning):
-    """Held-out tasks are predicted worse than by a simple baseline, the task mean or pooled regression."""
+    """The errors on held-out tasks are higher than those of a simple baseline: the task mean or pooled regression."""
 
 
 class ConstantRepresentationWarning(UserWarning):
@@ -65,4 +65,4 @@ class MissingModelFileError(ModelFileError, FileNotFoundError):
         self.errno, self.filename = errno.ENOENT, self.path
 
     def __str__(self) -> str:
-        return str(self.args[0])  # without this method, the message of `OSError`
+        return str(self.args[0])  # otherwise `OSError` would format its own message

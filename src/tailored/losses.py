@@ -1,7 +1,7 @@
 """Losses l(p, y) of a prediction p and a target y, for the within-task problem and its dual.
 
-A loss is defined by the parameters of its conjugate in p, l*(a, y) = sup over p of a p - l(p, y).  For all losses except
-the logistic one, the conjugate is a quadratic with a kink on an interval (a dual box):
+A loss is defined by the parameters of its conjugate in p, l*(a, y) = sup over p of a p - l(p, y).  For all losses of this
+module except the logistic one, the conjugate is a quadratic with a kink on an interval (a dual box):
 
     l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
 
@@ -49,7 +49,7 @@ class DualBox(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss(Stored, ABC):
-    """Base of the losses, which are convex in the prediction.  All methods are elementwise and broadcast."""
+    """Base class of the losses, convex in p.  ``value``, ``error`` and ``subgradient`` are elementwise and broadcast."""
 
     name: ClassVar[str]
     piecewise_linear: ClassVar[bool] = False  # whether the dual box has no quadratic term
@@ -69,7 +69,7 @@ class Loss(Stored, ABC):
 
     @abstractmethod
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        """Return a subgradient of l(., y) at p; at a kink the admissible value nearest to 0."""
+        """Return a subgradient of l(., y) at p; at a kink, the one nearest to 0."""
 
     @abstractmethod
     def dual_box(self, y: ArrayLike) -> DualBox:
@@ -80,7 +80,7 @@ class Loss(Stored, ABC):
 
 
 class BoxLoss(Loss):
-    """Base of the losses with a dual box, which determines values and slopes.
+    """Base class of the losses with a dual box, which determines values and slopes.
 
     l(p, y) is the maximum over lower <= a <= upper of a (p - linear) - quadratic/2 a^2 - kink |a|.
     """
@@ -114,7 +114,7 @@ class BoxLoss(Loss):
 
 
 class MarginLoss(Loss):
-    """Base of the losses that are functions of the margin y p, with targets -1 and +1."""
+    """Base class of the losses that are functions of the margin y p, with targets -1 and +1."""
 
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         values = np.unique(np.asarray(y))

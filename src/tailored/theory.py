@@ -51,7 +51,7 @@ LossLike: TypeAlias = str | Loss
 #: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn noise of
 #: 1e-16 into 1e-8, so they are set to zero before any root is taken.
 RANK_TOLERANCE = 1e-12
-#: A matrix root is in a range if the norm of the part outside it, relative to its own norm, is at most this.
+#: A matrix root lies in a range if the norm of its part outside the range, relative to its norm, is at most this.
 RANGE_TOLERANCE = 1e-6
 #: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX.
 RIDGE = 1e-3
@@ -79,7 +79,7 @@ def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Arr
     of both over the environment it is the unconditional θ_ρ of Eq. oracle_unconditional.
 
     The arguments are those of `Quantities`, with W and C of shape (d, d).  C may have any rank, with ``Ran(W) ⊆ Ran(C)``:
-    a weight vector outside that range can be projected on it without changing a prediction.
+    a weight vector outside that range can be projected onto it without changing a prediction.
     """
     C = check_psd(C, "C")
     W = check_psd(W, "W", len(C))
@@ -92,7 +92,7 @@ def previous_oracle(W: ArrayLike) -> Array:
     """Return ``W^½ / Tr(W^½)``, the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
 
     It is the oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It minimises
-    only the first half of the bound, and its scale depends on a regularisation parameter.
+    only the first half of the bound, and its scale must be set by a regularisation parameter.
     """
     root = power(check_psd(W, "W"), 0.5)
     trace = float(np.trace(root))
@@ -102,7 +102,7 @@ def previous_oracle(W: ArrayLike) -> Array:
 
 def _weighted_root(A: Array, B: Array) -> Array:
     """Return ``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
-    # (B^½ A B^½)^½ through the singular values of A^½ B^½: eigenvalues of the product would square the
+    # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would square the
     # condition number.  The thin root of A gives exactly rank(A) singular values, without rounding noise.
     values, vectors = spectrum(A)
     _, sizes, right = np.linalg.svd((vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False)
@@ -139,13 +139,13 @@ def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: 
         a, b = names
         raise ValueError(
             f"Ran({a}) must be contained in Ran({b}) ({assumption}), but a share of {share:.2g} of "
-            f"{a}^(1/2) lies outside it. Project {a} on the range of {b}, or add a small multiple of the "
+            f"{a}^(1/2) lies outside it. Project {a} onto the range of {b}, or add a small multiple of the "
             f"identity to {b}."
         )
 
 
 def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
-    """Return one covariance (d, d), or one per value of the side information (m, d, d), as a stack."""
+    """Return a positive semidefinite matrix (d, d), or one per value of the side information, as a stack (m, d, d)."""
     array = np.asarray(matrices, dtype=np.float64)
     if array.ndim not in (2, 3):
         raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {array.shape}.")
@@ -171,8 +171,8 @@ def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
 class Quantities:
     """Quantities of an environment that the bounds depend on.
 
-    The conditioning function of the comparison is the oracle.  With m > 1 values of the side information, the
-    features are indicators of the values, for which Asm. 2 holds: ``K = 1`` (pass it), ``C_ρ = 0``, and ``H_ρ`` has the
+    Where a bound depends on a conditioning function, the default is the oracle.  With m > 1 values of the side information,
+    the features are indicators of the values, for which Asm. 2 holds: ``K = 1`` (pass it), ``C_ρ = 0``, and ``H_ρ`` has the
     m matrices ``τ_ρ(s)`` as its blocks.  With m = 1 there is no H and ``K = 0``.
 
     Parameters
@@ -279,18 +279,18 @@ def estimate_quantities(
         Tasks without rows are left out.
     weights : array (T, d), optional
         The true weight vectors of the tasks, for synthetic data.  By default they are estimated by least squares
-        with a small ridge penalty; the noise of the estimates makes W, and thus the bounds that depend on it, too large.
+        with a small ridge penalty; the noise of the estimates usually makes W, and the bounds that depend on it, too large.
     contexts : array (T,), optional
         The value of the side information of each task.  Moments are then estimated separately for each value.
     loss : str or Loss, default="absolute"
         The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the root mean square
-        of the targets, as in the learners.
+        of the targets, as in `fit` of the paper's learners.
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
-        raise ValueError("tasks: no task has rows; n must be at least 1 for every bound.")
+        raise ValueError("tasks: no task has rows; pass at least one task with rows.")
     rows = [dense(tasks[int(t)].X) for t in filled]
     how = {
         "W": f"mean of w wᵀ over {len(filled)} {'ridge-estimated' if weights is None else 'known'} weights",
@@ -328,7 +328,7 @@ def _second_moments(rows: list[Array], weights: Array, among: NDArray[np.bool_])
     """Return the means of w wᵀ and of x xᵀ, (d, d), over the tasks in the mask and over their rows."""
     X = np.concatenate([X for X, is_used in zip(rows, among, strict=True) if is_used])
     C = X.T @ X / len(X)
-    # Lemma ortoghonal_w_task: components outside of the range of the inputs do not change predictions.
+    # Lemma ortoghonal_w_task: components outside the range of the inputs do not change predictions.
     w = weights[among] @ power(C, 0.0)
     return w.T @ w / len(w), C
 
@@ -344,7 +344,7 @@ class Bound:
     """An upper bound and its terms."""
 
     value: float
-    #: The summands of ``value``; if ``value`` is a minimum, the numbers it is the minimum of.
+    #: The summands of ``value``; if ``value`` is a minimum, the numbers of which it is the minimum.
     terms: dict[str, float] = field(default_factory=dict)
     #: The meta-step size for which the bound holds, if it depends on one.
     step: float | None = None
@@ -413,8 +413,8 @@ def trace_constrained_oracle(quantities: Quantities) -> Bound:
 def previous_optimum(quantities: Quantities) -> Bound:
     """Return ``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, which is at least `unconditional_optimum`.
 
-    The better of the previous oracle and independent learning (Sec. 3, by the duality of trace and operator
-    norm): one representation without a trace constraint is at least as good as either.
+    It is the bound of the better of the previous oracle and independent learning (Sec. 3).  By Hölder's inequality for these
+    norms, the bound of the best representation without a trace constraint is at most as large.
     """
     both = {
         bound.__name__: bound(quantities).value for bound in (trace_constrained_oracle, independent_learning)
@@ -459,7 +459,7 @@ def learned_function(
     """Return a bound on the excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
 
     ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
-    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}``.  By default it is
+    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}``.  By default, τ is
     the oracle, which gives the paper's rates.  Another ``tau`` needs its ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
     """
     if tau is not None and distance is None:
@@ -483,12 +483,12 @@ def surrogate(
     loss: LossLike = "absolute",
     lipschitz: float | None = None,
 ) -> SurrogateValue:
-    """Return value and gradient in θ of the paper's convex surrogate for one task.
+    """Return the value and the gradient in θ of the paper's convex surrogate for one task.
 
     ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w + 2L²/n² Tr(θ XᵀX)``, with the exact minimiser w.
 
-    The gradient is the one in C.  With features φ of the task, the gradient in H is ``np.kron(gradient, np.outer(φ, φ))``,
-    which is ``(I ⊗ φ) G (I ⊗ φᵀ)``.
+    The gradient G in θ is also that in C.  With features φ of the task, the gradient in H is ``(I ⊗ φ) G (I ⊗ φᵀ)``, which is
+    ``np.kron(gradient, np.outer(φ, φ))``.
 
     Parameters
     ----------
@@ -497,7 +497,7 @@ def surrogate(
     X, y : arrays (n, d) and (n,)
         The rows of the task.
     loss : str or Loss, default="absolute"
-        ℓ.
+        The loss ℓ.
     lipschitz : float, optional
         L; by default the Lipschitz constant of the loss.  It is required for the squared loss, which has none.
     """

@@ -589,7 +589,7 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
         assert saved.select_dtypes("number").shape[1]
         assert not re.search(rb"\d\.\d", content)
     frame[frame["school"] < "s01"].to_csv(data, index=False)
-    found = "data: 1 of 1 tasks have more than 10 rows, and an evaluation needs two. Use more tasks."
+    found = "data: at least two tasks with more than 10 rows are needed, found 1 of 1. Use more tasks."
     assert f"error: {found}" in run("report", model, "--data", data, "-o", page, code=2).stderr
 
 
@@ -638,7 +638,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(frame.astype({"term": str}))
     np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
     with pytest.raises(
-        UsageError, match="--task: a file of 1 GB or more is read in batches, with one column"
+        UsageError, match="--task: a file of 1 GB or more is read in batches, and needs one column"
     ):
         scan_tasks(str(data), Columns(["school", "term"], "score"), None, "error")
 
@@ -744,7 +744,7 @@ def test_exposure_is_remembered(tmp_path):
     expected = learner.predict(x, nest, exposure=hours)
     np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected)
     done = run("fit", data, *roles, "hours", code=2)
-    assert "--exposure: only counts have one. Add --loss poisson or --loss negative_binomial." in done.stderr
+    assert "--exposure: only for counts. Add --loss poisson or --loss negative_binomial." in done.stderr
     done = run("fit", data, *roles, "hour", "--loss", "poisson", code=2)
     assert "--exposure: the frame has no column 'hour'; it has 'nest', 'hours'," in done.stderr
     frame.assign(hours=0.0).to_csv(data, index=False)

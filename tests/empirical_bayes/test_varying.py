@@ -139,7 +139,7 @@ def test_mistakes():
         fit([], fit_intercept=False)
     tasks = tasks_of(rows(5))
     unnamed = (
-        r"varying: columns have no names here; give the position of 'ses', or pass a frame .*set_output\("
+        r"varying: columns have no names here; pass the position of 'ses', or fit to a frame .*set_output\("
     )
     with pytest.raises(ValueError, match=unnamed):
         EmpiricalBayesLearner(varying=["ses"]).fit(tasks.X, tasks.y, groups=np.repeat(np.arange(5), 12))

@@ -162,7 +162,9 @@ def test_independent_noise_stays_independent():
     accepted = [isinstance(learner.prior_.response, SerialGaussian) for learner in fitted]
     assert sum(accepted) <= 1
     # A time that changes nothing is mentioned.
-    said = ["Held-out tasks did not confirm it." in " ".join(learner.summary().text) for learner in fitted]
+    said = [
+        "It was not accepted on held-out tasks." in " ".join(learner.summary().text) for learner in fitted
+    ]
     assert said == [not each for each in accepted]
 
 

@@ -59,7 +59,7 @@ def test_one_training_range_outside(learner, way):
     assert "2 to 4" in message
     (message,) = messages(ways(learner, np.array([[-0.01, 3.1]]))[way])
     assert "value -0.01" in message
-    assert "Columns that are far outside: 2." in message
+    assert "In total, 2 columns are far outside." in message
 
 
 def test_sparse_rows(learner):

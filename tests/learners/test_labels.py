@@ -197,9 +197,9 @@ def test_descriptions_are_read_by_their_names():
         for wrong, words in (
             (
                 {"age": 1.5, "height": 2.0},
-                "no column 'size', but 'age', 'height'; in fit it had 'age', 'size'",
+                "'age', 'height', but not 'size'; in fit it had 'age', 'size'",
             ),
-            ({"age": 1.5}, "no column 'size', but 'age'"),
+            ({"age": 1.5}, "'age', but not 'size'"),
         ):
             with pytest.raises(ValueError, match=f"side_info: it has .*{words}"):
                 learner.adapt(*rows, side_info=wrong)

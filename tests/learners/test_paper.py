@@ -113,7 +113,7 @@ def test_a_given_representation_is_used_as_it_is(parts, inner):
         w = reference.solve(a.X, a.y, oracle(a.side_info), inner, ABSOLUTE).w
         assert errors[t] == pytest.approx(np.abs(b.X @ w - b.y).mean(), abs=1e-8)
     np.testing.assert_array_equal(learner.representation(side_info=[1.0, 0.6, 0.8]), oracle([1.0, 0.6, 0.8]))
-    assert "function of the user" in str(learner.summary())
+    assert "function that the user passed" in str(learner.summary())
     with pytest.raises(AttributeError, match="representation"):
         _ = learner.H_
     with pytest.raises(TypeError, match=r"tau: function cannot be saved.* a number or an array can"):

@@ -168,7 +168,7 @@ def test_exposure_multiplies_rates():
 def test_training_tasks_need_their_rows():
     learner, query = fitted(), TRAIN[::5]
     with pytest.raises(
-        ValueError, match=r"support: sample needs the rows of training tasks, but there are none of 'u"
+        ValueError, match=r"support: sample needs the rows of training tasks, but there are none for 'u"
     ):
         learner.sample(query)
     found = learner.predict_totals(query, TRAIN, by="user", statistic="mean")

@@ -233,7 +233,7 @@ ARRAYS = {
     "a scale of zero": ("empirical-bayes", ("shift", "columns"), at_place(0, 0.0), "must be between 1e-300"),
     "no constant column": ("empirical-bayes", ("shift", "columns"), at_place(-1, 2.0), "constant column"),
     "unsorted levels": ("empirical-bayes", ("scores", "rows"), lambda r: r[::-1].copy(), "be increasing"),
-    "equal labels": ("empirical-bayes", ("task_labels_",), at_place(0, 1), "must be different"),
+    "equal labels": ("empirical-bayes", ("task_labels_",), at_place(0, 1), "must be distinct"),
     "a negative variance": (
         "empirical-bayes",
         ("n_rows", "squares", "covariances"),

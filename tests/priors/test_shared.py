@@ -393,7 +393,7 @@ class Broken(RegressorMixin, BaseEstimator):
         (Broken("predict"), "common: Broken cannot predict"),
         ("boost", "common must be one of 'auto', 'linear', or None or a regressor; got"),
         (Ridge, r"common: got the class Ridge; pass .* Ridge\(\)"),
-        (3, "common: expected None"),
+        (3, "common: 3 is not a regressor"),
     ],
 )
 def test_a_regressor_that_fails_is_named_and_changes_nothing(tasks, learner, common, message):

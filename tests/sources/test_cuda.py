@@ -263,5 +263,5 @@ def test_many_sparse_columns_need_the_cpu(monkeypatch):
     columns = np.concatenate([rng.permutation(d)[:15] for _ in range(T)])
     X = sparse.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), d))
     learner = EmpiricalBayesLearner(device="cuda")
-    with pytest.raises(ValueError, match="device: it is not supported with 300 columns"):
+    with pytest.raises(ValueError, match="device: this argument is not supported with 300 columns"):
         learner.fit(X, rng.normal(size=len(columns)), groups=np.repeat(np.arange(T), 15))

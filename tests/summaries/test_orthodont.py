@@ -120,7 +120,7 @@ def test_side_information_of_new_tasks(learner):
         found = learner.predict(NEW[["age"]], groups=NEW["child"], side_info=side)
         np.testing.assert_allclose(found, expected)
     with pytest.raises(
-        ValueError, match=r"side information with the columns 'sex'; pass side_info=\{'sex': \.\.\.\}"
+        ValueError, match=r"side information \(columns 'sex'\); pass side_info=\{'sex': \.\.\.\}"
     ):
         learner.adapt()
 

@@ -138,7 +138,7 @@ def test_a_constant_column_is_left_out():
     ):
         learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(wide, task="school", target="score"))
     want, found = plain.summary(), learner.summary()
-    assert "Left out of the model, because constant (or below 1e-70) in all rows: year." in found.text
+    assert "Columns left out of the model (constant, or below 1e-70, in all rows): year." in found.text
     assert lme4_formula(FittedModel.of(learner), learner) == lme4_formula(FittedModel.of(plain), plain)
     pd.testing.assert_frame_equal(found.to_frame("effects"), want.to_frame("effects"), rtol=1e-6)
     likelihoods = (each.training_summary_.log_likelihood for each in (learner, plain))

@@ -116,7 +116,7 @@ def test_unknown_words_stand_at_the_mean_and_are_said(library):
         read = TaskSet.from_frame(make(columns), encoding=tasks.encoding, **ROLES)
     said = [str(one.message) for one in seen]
     assert said[0] == (
-        "column 'track': 'z', 'y' did not appear in training, where it held 'a', 'b', 'c'; it is replaced by "
+        "column 'track': 'z', 'y' did not appear in training, where the column held 'a', 'b', 'c'; replaced by "
         "the mean of the training table"
     )
     assert "column 'size': 'huge'" in said[1]
@@ -168,7 +168,7 @@ def test_columns_that_changed_their_kind():
     ):
         TaskSet.from_frame(frame.assign(ses="high"), encoding=tasks.encoding, **ROLES)
     with pytest.raises(
-        ValueError, match=r"Feature column 'sex' held categories \('female', 'male'\) .* holds numbers now"
+        ValueError, match=r"Feature column 'sex' held categories \('female', 'male'\) .* has none of them now"
     ):
         TaskSet.from_frame(frame.assign(sex=1.5), encoding=tasks.encoding, **ROLES)
     with pytest.raises(ValueError, match="frame: the frame has no column 'sex', 'free'; it has 'school'"):
@@ -490,7 +490,7 @@ def test_a_column_of_booleans_stays_one():
     read = {"task": "g", "target": "y", "encoding": encoding}
     assert TaskSet.from_frame(frame.assign(late=[1, 0, 1, 0]), **read).X.ravel().tolist() == [1, 0, 1, 0]
     with pytest.raises(
-        ValueError, match="Feature column 'late' held booleans in the training table and has 2 now"
+        ValueError, match="Feature column 'late' held booleans in training: use 0 and 1, not 2"
     ):
         TaskSet.from_frame(frame.assign(late=[1, 0, 2, 0]), **read)
 

@@ -257,24 +257,24 @@ def test_the_formula_gives_way_to_varying(fitted, frame, short_fits_in_module):
         "Reaction ~ Days | Subject": "must be in parentheses",
         "Reaction ~ Days * (1 | Subject)": r"must be added with \+",
         "Reaction ~ Days + (1 | sector/Subject)": r"Write sector \+ \(1 \| sector:Subject\)",
-        "Reaction ~ Days + (1 | Subject) + (1 | recipe)": r"two groups.*from_frame\(\.\.\., task='Subject'\)",
+        "Reaction ~ Days + (1 | Subject) + (1 | recipe)": r"more than one group.*from_frame\(\.\.\., task='Subject'\)",
         "Reaction ~ Days + (Days | Subject) + (0 + ses | Subject)": r"one term \(x \| Subject\)",
         "Reaction ~ offset(log(Days)) + (1 | Subject)": "pass exposure= instead",
-        "Reaction ~ poly(Days, 2) + (1 | Subject)": r"'poly\(Days, 2\)' is not one of numeric columns.*Make it a column",
-        "Reaction ~ I(Days^2) + (1 | Subject)": r"'Days \^ 2' is not one of.*Write powers as I\(x\*\*2\)",
+        "Reaction ~ poly(Days, 2) + (1 | Subject)": r"'poly\(Days, 2\)' is not supported.*Make it a column",
+        "Reaction ~ I(Days^2) + (1 | Subject)": r"'Days \^ 2' is not supported.*Write powers as I\(x\*\*2\)",
         "Reaction ~ factor(Days) + (1 | Subject)": r"Write C\(x\) for categories",
-        "Reaction ~ __import__('os') + (1 | Subject)": "is not one of",
-        "Reaction ~ np.log(recipe) + (1 | Subject)": "'recipe' is not one of numeric columns",
+        "Reaction ~ __import__('os') + (1 | Subject)": "is not supported",
+        "Reaction ~ np.log(recipe) + (1 | Subject)": "'recipe' is not supported. Allowed are numeric columns",
         "Reaction ~ np.log(Days) + (1 | Subject)": r"np.log\(Days\) is not a finite number in row \d+",
-        "Reaction ~ Evit + C(Evit) + (1 | Subject)": r"'Evit' is also in C\(\)",
-        "Reaction ~ 3:Days + (1 | Subject)": "'3:Days' has a number",
+        "Reaction ~ Evit + C(Evit) + (1 | Subject)": r"with and without C\(\): 'Evit'",
+        "Reaction ~ 3:Days + (1 | Subject)": "'3:Days' contains a number",
         "Reaction ~ Days + + * ses + (1 | Subject)": "it cannot be read: ",
         "Reaction ~ 0 + Days + (1 | Subject)": "a random intercept needs a fixed one",
         "Reaction ~ 1 + (Days | Subject)": "the fixed effects lack columns that vary: 'Days'",
         "Reaction ~ recipe + (0 + recipe | Subject)": "lack columns that vary: 'recipe=A'",
         "Reaction ~ Days + (0 | Subject)": r"or \(1 \| Subject\)",
         "log(Reaction) ~ Days + (1 | Subject)": r"'log\(Reaction\)' is not a column",
-        "cbind(Days, ses) ~ (1 | Subject)": "make two rows, with frequency_weight",
+        "cbind(Days, ses) ~ (1 | Subject)": "use two rows with frequency_weight",
         "Reaction ~ Hours + (1 | Subject)": "formula: the frame has no column 'Hours'",
         "Days ~ ses ~ recipe": "expected a string such as",
     }.items(),
@@ -289,10 +289,10 @@ def test_refusals_say_what_to_do(formula, message, frame):
     "factor", ["__import__('os').getcwd()", "x.__class__", "(lambda: 1)()", "[1][0]", "x if x else 1"]
 )
 def test_a_factor_of_a_file_executes_no_code(factor):
-    with pytest.raises(ValueError, match="is not one of numeric columns"):
+    with pytest.raises(ValueError, match=r"is not supported. Allowed are numeric columns"):
         evaluate(factor, {"x": np.ones(1)})
     formula = Formula("y ~ x + (1 | g)", ((factor,),), (), "full", True, True)
-    with pytest.raises(ValueError, match="is not one of numeric columns"):
+    with pytest.raises(ValueError, match=r"is not supported. Allowed are numeric columns"):
         Encoding("g", "y", (ColumnEncoding("x"),), formula=formula).restore()
 
 

@@ -169,7 +169,7 @@ def test_side_series_and_unnamed_columns():
         tasks = TaskSet.from_frame(frame, task="g", target="y", side_info=side)
         assert_array_equal(tasks.side_info, [[30], [10]])
         assert tasks.side_names is None
-    with pytest.raises(TypeError, match=r"side_info is of type ndarray.*never by position"):
+    with pytest.raises(TypeError, match=r"side_info is of type ndarray.*not by the order of tasks"):
         TaskSet.from_frame(frame, task="g", target="y", side_info=np.array([[10], [30]]))
 
 

@@ -48,7 +48,7 @@ def test_dict_rows_may_order_their_keys():
     tasks = TaskSet(np.eye(2), [0, 1], ["a", "b"], {"a": {"p": 1, "q": 2}, "b": {"q": 4, "p": 3}})
     assert_array_equal(tasks.side_info, [[1, 2], [3, 4]])
     with pytest.raises(
-        ValueError, match=r"task 'b' has the keys \['p'\], and of task 'a' the keys \['p', 'q'\]"
+        ValueError, match=r"task 'b' has the keys \['p'\], and that of task 'a' has \['p', 'q'\]"
     ):
         TaskSet(np.eye(2), [0, 1], ["a", "b"], {"a": {"p": 1, "q": 2}, "b": {"p": 3}})
 
@@ -87,9 +87,7 @@ def test_unnamed_task_takes_a_named_row(side):
 def test_unnamed_task_is_not_found_by_an_accidental_index():
     X, y = np.ones((3, 2)), np.zeros(3)
     assert_array_equal(TaskSet(X, y, side_info=pd.Series([5.0, 6.0])).side_info, [[5, 6]])
-    with pytest.raises(
-        ValueError, match=r"side_info has 2 rows for one task without a label. Pass its own row"
-    ):
+    with pytest.raises(ValueError, match=r"side_info has 2 rows for one task without a label. Pass one row"):
         TaskSet(X, y, side_info=pd.DataFrame({"age": [1, 2]}))
 
 
@@ -137,7 +135,7 @@ def test_a_frame_with_a_row_for_every_row_of_x():
 
 def test_a_frame_with_a_row_for_every_row_of_x_may_be_an_error():
     table = pd.DataFrame({"x": range(6), "label": [3, 3, 1, 1, 2, 2], "diet": [3, 3, 1, 1, 2, 2]})
-    with pytest.raises(ValueError, match=r"'x' of task 3 has the values 0.0 and 1.0. Pass one row per task"):
+    with pytest.raises(ValueError, match=r"'x' of task 3 has the values 0.0 and 1.0. Give each task one"):
         TaskSet(table[["x"]], table.x, table.label, table[["x"]])
     later = table[["diet"]].set_index(np.arange(6)[::-1])
     advice = r"6 rows, as X has, and its index has all labels. Pass side_info.to_numpy\(\)"
@@ -154,7 +152,7 @@ def side_error(error, message, side, groups=("a", "b", "b", "c")):
 
 
 def test_side_errors():
-    by_label = r"aligned by task label, never by position: pass a mapping \{label: row\}"
+    by_label = r"aligned by task label, not by the order of tasks: pass a mapping \{label: row\}"
     side_error(TypeError, r"shape \(3, 1\) \(3 tasks, 4 rows of X\).*" + by_label, np.ones((3, 1)))
     side_error(TypeError, r"shape \(3,\).*" + by_label, [1, 2, 3])
     side_error(TypeError, r"shape \(4,\).*" + by_label, [1, 2, 2, 3])
@@ -179,7 +177,9 @@ def test_side_errors():
     side_error(
         ValueError, r"Series with several entries for one label", pd.Series([1, 2, 3, 4], index=list("abca"))
     )
-    side_error(ValueError, r"task 'b' has 1 values, and of task 'a' 2", {"a": [1, 2], "b": [1], "c": [1, 2]})
+    side_error(
+        ValueError, r"'b' has 1 values, and that of task 'a' has 2", {"a": [1, 2], "b": [1], "c": [1, 2]}
+    )
     side_error(
         TypeError, r"side information of task 'b' must be a number, a 1-D", {"a": 1, "b": [[1]], "c": 1}
     )

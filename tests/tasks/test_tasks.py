@@ -253,7 +253,7 @@ def test_from_tasks_with_frames():
     frame = pd.DataFrame({"a": [1.0], "b": [2.0]})
     tasks = TaskSet.from_tasks([(frame, [1]), (frame, [2])])
     assert tasks.feature_names.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="X of task 1 has other columns than X of task 0"):
+    with pytest.raises(ValueError, match="X of task 1 has other columns or categories than X of task 0"):
         TaskSet.from_tasks([(frame, [1]), (frame[["b", "a"]], [2])])
 
 
@@ -264,7 +264,7 @@ def test_from_tasks_with_frames():
         (
             [(np.ones((1, 2)), [1]), (np.ones((1, 3)), [1])],
             "ab",
-            "X of task 'b' has 3 features, and of task 'a' 2",
+            "X of task 'b' has 3 features, and that of task 'a' has 2",
         ),
         ([(np.ones((1, 2)), [1]), (np.ones((1, 2)), [1, 2])], None, "Task 1: .*X has 1 rows, y has 2"),
         ([(np.ones((1, 2)), [1]), ([1, 2], [1, 2])], "ab", "Task 'b': .*\n*.*\nReshape your data"),
@@ -277,7 +277,7 @@ def test_from_tasks_with_frames():
         (
             [(np.ones((1, 1)), [0], 1), (np.ones((1, 1)), [0])],
             None,
-            "missing for task 1: give it to all or none",
+            "missing for task 1: pass it for all or none",
         ),
         ([(np.ones((1, 1)), [0])] * 2, ["a", "a"], "labels must be distinct, but 'a' appears more than once"),
         ([(np.ones((1, 1)), [0])] * 2, ["a"], "labels has 1 entries for 2 tasks"),

@@ -180,7 +180,7 @@ def test_labels_of_a_file_cannot_be_crafted_to_have_one_hash():
     )
     assert len(set(map(hash, labels))) == 1
     start = time.process_time()
-    with pytest.raises(ValueError, match="task_labels_: must be different numbers"):
+    with pytest.raises(ValueError, match="task_labels_: must be distinct numbers"):
         check_labels("task_labels_", labels)
     assert time.process_time() - start < 5.0
     check_labels("task_labels_", labels[:900])

@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 def solve(matrix: Array, right: Array) -> Array:
     """Solve one linear system or a stack of them; return minimum-norm solutions if a matrix is singular.
 
-    In this package, matrices have the form ``λI + K`` with K ⪰ 0.  They are singular only if λ is lost to rounding.
+    In this package, matrices are ``λI + K``, and K has no negative eigenvalues.  They are singular only if λ is lost to rounding.
     """
     try:
         return np.asarray(np.linalg.solve(matrix, right))

@@ -1,6 +1,6 @@
 """Read and build dataframes of pandas, polars and pyarrow.
 
-narwhals reads them, so this module imports none of these libraries.
+narwhals reads them, so these libraries are not imported here, except pandas by `as_frame`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from narwhals.exceptions import DuplicateError
 
 from .validation import check_choice, name_some
 
-# narwhals has one class per stability level, so no single class is the type of all frames.
+# narwhals has a class of frames for each of its API versions, so no single class is the type of all frames.
 Frame: TypeAlias = Any
 Column: TypeAlias = Any
 # Arguments of users before they are read: arrays, lists, or frames and columns of any library.
@@ -61,7 +61,7 @@ def is_tensor(data: object) -> bool:
 
 
 def read_frame(data: Any, name: str) -> Frame:
-    """Return `data` as a narwhals dataframe."""
+    """Return `data` as a narwhals dataframe in memory; raise TypeError if it is not a dataframe."""
     if not is_frame(data):
         lazy = " Call .collect() on a lazy frame." if hasattr(data, "collect") else ""
         raise TypeError(
@@ -74,7 +74,7 @@ def read_frame(data: Any, name: str) -> Frame:
         counts = Counter(list(data.columns if names is None else names))
         repeated = [column for column, count in counts.items() if count > 1]
         found = f"{name} has several columns with the name {name_some(repeated)}"
-        raise ValueError(f"{found}. Rename them, or keep one each.") from None
+        raise ValueError(f"{found}. Rename them, or keep only one.") from None
 
 
 def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:
@@ -92,10 +92,10 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
         _refuse_index(frame, name, column)
         check_choice(name, column, frame.columns)
         if column in columns[:i]:
-            raise ValueError(f"{name} names the column {column!r} twice.")
+            raise ValueError(f"{name} names the column {column!r} twice. Name it once.")
         if column in taken:
             raise ValueError(
-                f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure."
+                f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure. Choose another one."
             )
     return columns
 
@@ -108,7 +108,7 @@ def _refuse_index(frame: Frame, name: str, column: str) -> None:
 
 
 def list_names(name: str, columns: object) -> list[str]:
-    """Return an argument with column names as a list; a single string is an error."""
+    """Return an argument with column names as a list; raise TypeError for a single string."""
     if isinstance(columns, str):
         raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
     if not isinstance(columns, Iterable):
@@ -139,7 +139,7 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
         except (TypeError, ValueError):
             pass
         except OverflowError:
-            raise ValueError(f"{title} has a number beyond 1e308. Use another unit.") from None
+            raise ValueError(f"{title} has a number beyond 1e308. Use a larger unit.") from None
     texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
     row, text = next((each for each in texts if not PLAIN_NUMBER.fullmatch(each[1])), (None, ""))
     found = f"it is {column.dtype}" if row is None else f"it has {text!r} in row {row}"
@@ -156,7 +156,7 @@ def as_floats(column: Column) -> np.ndarray:
 
 
 def is_null(column: Column) -> np.ndarray:
-    """Return a mask of the missing values of a column; NaN counts as missing."""
+    """Return a mask of the missing values of a column; NaN in a column of floats counts as missing."""
     null = np.asarray(column.is_null().to_numpy(), dtype=bool)
     return null | np.isnan(as_floats(column)) if column.dtype.is_float() else null
 
@@ -191,7 +191,7 @@ def read_target(y: ValuesLike) -> ValuesLike:
 
 
 def as_frame(columns: Mapping[str, Any]) -> Any:
-    """Return columns of equal length as a pandas DataFrame, or as a structured array without pandas."""
+    """Return columns of equal length as a pandas DataFrame, or as a structured array if pandas is not installed."""
     try:
         import pandas
     except ImportError:

@@ -1,4 +1,4 @@
-"""Progress bars, which are off by default and only shown on a terminal.
+"""Progress bars, which are off by default in Python and only shown on a terminal.
 
 The stages of a long computation are also written to the logger ``tailored``.
 """

@@ -41,7 +41,7 @@ MAY_BE_NAN = "may be NaN"
 
 @contextmanager
 def restored_on_failure(instance: object) -> Iterator[None]:
-    """Restore all attributes if the block raises."""
+    """Restore the attributes of the instance if the block raises an exception."""
     before = dict(vars(instance))
     try:
         yield

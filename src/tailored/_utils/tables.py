@@ -43,7 +43,7 @@ class Table:
         caption: str = "",
         **options: Any,
     ) -> Table:
-        """Make a table from its rows; ``options`` are the further fields."""
+        """Return the table with these rows; ``options`` are the further fields."""
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return cls(title, dict(zip(names, map(list, columns), strict=True)), caption, **options)
 
@@ -52,8 +52,8 @@ class Table:
 
     @property
     def frame(self) -> Any:
-        """Return all rows as a frame."""
-        # Strings are stored as objects so that a frame does not truncate them.
+        """All rows as a pandas DataFrame, or as a structured array if pandas is not installed."""
+        # Objects, because NumPy would convert numbers next to strings to strings.
         has_strings = {name: any(isinstance(v, str) for v in values) for name, values in self.columns.items()}
         return as_frame(
             {name: np.array(v, object if has_strings[name] else None) for name, v in self.columns.items()}
@@ -90,7 +90,7 @@ class Table:
 
     @property
     def html(self) -> str:
-        """Return the printed rows as HTML."""
+        """The printed rows as HTML."""
         cells, text = self._printed()
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         rows = (
@@ -122,9 +122,9 @@ def plural(n: int, noun: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a number with four significant digits and all digits before the point.
+    """Format a number with four significant digits and all digits before the point; NaN gives an empty string.
 
-    Below 1e-4 and from 1e6 on, three significant digits and an exponent are used.
+    For absolute values below 1e-4, or of at least 1e6, three significant digits and an exponent are used.
     """
     if math.isnan(value):
         return ""
@@ -135,7 +135,7 @@ def format_number(value: float) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Return a number for JSON, None if it is not finite."""
+    """Return a value for JSON; numbers that are not finite become None."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
@@ -153,7 +153,7 @@ def _cell(value: Any, percent: bool) -> str:
 
 
 def _padded(name: str, cells: list[str], *, is_first: bool) -> list[str]:
-    """Return the header and cells padded to equal width; text is left-aligned and numbers are right-aligned."""
+    """Return the header and cells padded to equal width; numbers are right-aligned, text and the first column left-aligned."""
     is_text = is_first or any(c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell)
     lines = [shorten(one_line(text), FIRST_WIDTH if is_first else NAME_WIDTH) for text in (name, *cells)]
     width = max(map(len, lines))

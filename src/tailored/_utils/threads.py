@@ -12,7 +12,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-#: Matrices with more entries may be multiplied in several threads, which changes rounding (OpenBLAS: 9,216).
+#: BLAS may multiply matrices with more entries in several threads, which changes rounding (OpenBLAS: above 9,216 entries).
 MAX_SINGLE_THREAD = 5_000
 
 
@@ -27,7 +27,7 @@ def _libraries() -> tuple[list[Any], list[Any]]:
 
 def _set(libraries: list[Any], numbers: list[int]) -> None:
     for library, number in zip(libraries, numbers, strict=True):
-        # threadpoolctl 3.7 and later only accepts calls from one thread; the lock of _OneThread makes our calls safe.
+        # threadpoolctl 3.7 and later only accept calls from one thread; the lock of _OneThread makes our calls safe.
         release = getattr(library, "clear_controlling_thread", lambda force: None)
         release(force=True)
         library.set_num_threads(number)
@@ -39,7 +39,7 @@ class _OneThread:
 
     The first context sets the limit of the process, and the last one restores the earlier number of threads. If each
     context restored the number it found, the second of two overlapping contexts would restore the limit of the first.
-    A process that is forked meanwhile keeps the limit until its own contexts end, or forever if it has none.
+    A process that is forked meanwhile keeps the limit until all open contexts end in it, so forever if another thread opened one.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ _any_number = nullcontext()
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
-    """Return a context in which BLAS and LAPACK use one thread, in the whole process."""
+    """Return a context in which BLAS and LAPACK use one thread, in the whole process, or with OpenMP in this thread."""
     return _one_thread
 
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_array, check_random_state, column_or_
 
 from .progress import one_line
 
-#: A seed or a random generator, as scikit-learn takes them, or a generator of NumPy.
+#: A seed, a RandomState or None, as in scikit-learn, or a Generator of NumPy.
 RandomState = int | np.random.RandomState | np.random.Generator | None
 #: A range of predictions (low, high), "train" for that of the training targets, or None.
 ClipLike = str | Sequence[float] | NDArray[Any] | None
@@ -46,7 +46,7 @@ def check_choice(name: str, value: object, registry: Iterable[str], also: str = 
 def check_real(
     name: str, value: object, low: float = -math.inf, high: float = math.inf, *, strict: bool = False
 ) -> float:
-    """Return `value` as a finite float between `low` and `high`, both excluded when `strict`."""
+    """Return `value` as a finite float between `low` and `high`, both excluded if `strict`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number; got {value!r} of type {type(value).__name__}.")
     number = float(value)
@@ -99,7 +99,7 @@ def check_rng(random_state: RandomState) -> np.random.RandomState | np.random.Ge
 
 
 def check_clip(clip: ClipLike, targets: np.ndarray) -> tuple[float, float] | None:
-    """Return the range for clipping predictions: the given pair, the target range for "train", or None."""
+    """Return the range for clipping predictions: a pair that was passed, the range of the targets for "train", or None."""
     if clip is None:
         return None
     if isinstance(clip, str) and clip == "train":
@@ -132,7 +132,7 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
     values = np.linalg.eigvalsh(theta)
     if values[0] < -1e-8 * max(values[-1], 0.0):
         found = f"its smallest eigenvalue is {values[0]:.3g} (largest: {values[-1]:.3g})"
-        advice = f"Set negative ones to zero, or add {-values[0]:.3g} to the diagonal."
+        advice = f"Set negative eigenvalues to zero, or add {-values[0]:.3g} to the diagonal."
         raise ValueError(f"{name} must be positive semidefinite, but {found}. {advice}")
     return theta
 
@@ -173,7 +173,7 @@ def check_divisor(name: str, values: ArrayLike) -> None:
 
 @contextmanager
 def numbers_of(name: str) -> Iterator[None]:
-    """Add the argument's name to errors of scikit-learn and NumPy, and ignore overflow in checks for NaN."""
+    """Add the argument's name to errors of scikit-learn and NumPy that lack it, and ignore overflow in checks for NaN."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
@@ -308,7 +308,7 @@ def check_positions(key: Any, n_tasks: int) -> np.ndarray:
 
 
 def native(labels: np.ndarray) -> list[Any]:
-    """Return labels as Python objects, for use as keys and in messages."""
+    """Return labels as Python objects, but dates as NumPy scalars, for use as keys and in messages."""
     # datetime64 would come back as an integer or a datetime, depending on its unit
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 
@@ -336,7 +336,7 @@ def check_labels(name: str, labels: np.ndarray) -> None:
     # Tuples can be crafted to have the same hash, and comparing many of them would take hours.
     known = known and max(Counter(map(hash, values)).values(), default=0) <= MOST_COLLISIONS
     if labels.dtype.kind not in "biufUO" or not known or len(set(values)) != len(values):
-        raise ValueError(f"{name}: must be different numbers, strings or tuples of these")
+        raise ValueError(f"{name}: must be distinct numbers, strings or tuples of these")
 
 
 def label_array(values: list[Any]) -> np.ndarray:
@@ -358,7 +358,7 @@ def label_array(values: list[Any]) -> np.ndarray:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the first caller outside this package."""
+    """Issue a warning for the first caller outside this package."""
     warnings.warn(one_line(message), category, stacklevel=outside())
 
 

@@ -46,7 +46,7 @@ def flag(name: str, help: str) -> typer.models.OptionInfo:
 
 
 def write_out(text: str) -> None:
-    """Write text to standard output; repeat partial writes, which an unbuffered stream does not report as errors."""
+    """Write all of a text to standard output; an unbuffered stream may write only a part of it without an error."""
     sys.stdout.flush()
     stream: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     rest = memoryview(text.encode(sys.stdout.encoding, "backslashreplace"))
@@ -60,13 +60,13 @@ def say(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message to standard error, so that it does not mix with results in a pipe."""
+    """Print a message to standard error, where it does not mix with results in a pipe; shorten long messages."""
     message = message if len(message) < 1_000 else f"{message[:500]} … {message[-400:]}"
     typer.echo(printable(message), err=True)
 
 
 class UsageError(ValueError):
-    """Error for an argument or a file that cannot be used.  The message names it and the remedy."""
+    """Error for an argument or a file that cannot be used.  The message names it and, if possible, the remedy."""
 
 
 class OneLineErrors(TyperGroup):
@@ -117,7 +117,7 @@ def report_errors(hint: str = "") -> Iterator[None]:
 
 @contextmanager
 def report_user_errors() -> Iterator[None]:
-    """Report warnings and errors of the library in one line; errors are assumed to be about the user's data."""
+    """Report warnings and errors of the library in one line each; errors are assumed to be about the user's data."""
     hidden, shown = DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning, set()
 
     def show_once(message: Warning | str, category: type[Warning], *rest: Any) -> None:

@@ -50,15 +50,18 @@ _FORMULA = "Formula of lme4, e.g. 'score ~ hours + (hours | school)', instead of
 FormulaText = Annotated[str | None, typer.Option("--formula", metavar="FORMULA", help=_FORMULA)]
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
 SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
-_SIDE_COLUMNS = "Comma-separated columns of DATA with side information; by default those that are constant within each task."
+_SIDE_COLUMNS = (
+    "Comma-separated columns of DATA with side information; without --features, by default those that are constant within "
+    "each task, if at least 10 tasks have two or more rows."
+)
 SideColumns = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_SIDE_COLUMNS)]
 _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
-_VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. Selected by default."
+_VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. By default, fit selects them."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _COMMON = (
-    "Also fit boosting and a forest to all tasks together, if they lower the error of query rows by two standard errors. "
-    "Not for classes or counts."
+    "Also use boosting and a forest, fitted to all tasks together, if they lower the error of query rows by two standard "
+    "errors. Not for classes or counts."
 )
 Common = Annotated[bool, flag("--common", _COMMON)]
 _LOSS = (
@@ -74,7 +77,7 @@ _FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting
 FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
-    "their mean, with an indicator from ten missing values on; leave out rows without a task or a target)."
+    "their mean, and add an indicator if at least ten values of a feature are missing; leave out rows without a task or target)."
 )
 Treatment = Literal["error", "drop", "impute"]
 Missing = Annotated[Treatment, typer.Option(metavar="CHOICE", help=_MISSING)]
@@ -87,7 +90,7 @@ _TRUST = "Load the shared regressor of the model. It can execute code: use this 
 TrustRegressor = Annotated[bool, flag("--trust-regressor", _TRUST)]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
 Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
-_ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50, as far as half of the tasks have more rows."
+_ROWS = "Comma-separated numbers of support rows; by default those of 0,1,2,5,10,20,50 that at least half of the tasks exceed."
 Rows = Annotated[str | None, typer.Option(metavar="NUMBERS", help=_ROWS)]
 _SUPPORT = (
     "CSV or parquet file with observed rows of the tasks in DATA, with the target. A task with support rows is adapted to "
@@ -96,18 +99,15 @@ _SUPPORT = (
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _TOTAL_BY = (
     "Write a row for each value of this column of DATA, with the total of the target and its interval. "
-    "All rows must be complete: --missing drop is refused."
+    "All rows are needed, so --missing drop is refused."
 )
 _WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. people; with --total-by."
 _MEAN = "Write means instead of totals; with --total-by."
 _INCOMPLETE = (
     "Rows with a missing feature: error (stop) or drop (leave their prediction empty). A model that was fitted with "
-    "--missing impute imputes them, unless this is drop."
+    "--missing impute imputes missing features, unless drop is given."
 )
-_CHECKPOINT = (
-    "Folder in which the same command, given again, finds the statistics of an interrupted fit. For files of 1 GB "
-    "or more."
-)
+_CHECKPOINT = "Folder for statistics, with which the same command continues an interrupted fit. Only for files of 1 GB or more."
 _FITTED_TO = "Table that the model was fitted to, or another table with the same columns."
 
 
@@ -150,7 +150,9 @@ def fit(
         from ..tasks.describing import hint_about_target
 
         if checkpoint is not None and not is_large(data):
-            raise UsageError("--checkpoint: only files of 1 GB or more are read in batches. Omit it.")
+            raise UsageError(
+                "--checkpoint: only files of 1 GB or more are fitted with one. Omit this option."
+            )
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
         classes = _classes(tasks, loss)
         if classes:
@@ -188,7 +190,8 @@ def predict(
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
-    Predictions are means of the target by default; the option --loss of fit selects another quantity.
+    Predictions are means of the target by default; the option --loss of fit selects another quantity. For classes, the
+    columns are their probabilities.
 
     Training tasks are predicted with the coefficients from fit. A model of more than 5,000 tasks that was fitted to a file of
     1 GB or more does not store them: pass rows of the tasks with --support.
@@ -212,12 +215,12 @@ def predict(
         drop, options = missing == "drop", {"side_info": side}
         if total_by is None and (mean or weights is not None):
             raise UsageError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
-        # Classes have probabilities, not intervals, but their totals have both.
+        # Predictions of classes are probabilities without intervals, but totals of classes have intervals.
         if total_by is not None or not hasattr(learner, "classes_"):
             options["coverage"] = coverage
         if total_by is not None:
             if drop:
-                raise UsageError("--missing: a total needs all rows. Remove incomplete rows from DATA.")
+                raise UsageError("--missing: a total needs all rows. Omit it, or remove incomplete rows.")
             check_columns(table, [total_by], "--total-by", data)
             check_columns(table, [] if weights is None else [weights], "--weights", data)
             options |= {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}
@@ -258,7 +261,7 @@ def evaluate(
     out: Annotated[str | None, _out("CSV or parquet file to write the errors to.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Estimate errors on new tasks by cross-validation, compared with baselines.
+    """Estimate the errors of the model and of baselines on new tasks, by cross-validation.
 
     Support rows are the observed rows of a new task. There is one error for each number of support rows.
 
@@ -358,7 +361,7 @@ class Columns(NamedTuple):
     formula: ParsedFormula | None = None
 
     def with_formula(self, text: str | None) -> Columns:
-        """Return the columns of a formula, if there is one."""
+        """Return these columns, or those of a formula if there is one; raise `UsageError` unless they are given once."""
         required = {"--task": "".join(self.task), "--target": self.target}
         given = required | {"--features": self.features, "--varying": self.varying}
         if text is None:
@@ -366,7 +369,7 @@ class Columns(NamedTuple):
                 raise UsageError(f"Missing option '{missing[0]}', or --formula.")
             return self
         if repeated := [option for option, value in given.items() if value not in ("", None)]:
-            raise UsageError(f"{repeated[0]}: not with --formula, which has these columns. Omit this option.")
+            raise UsageError(f"{repeated[0]}: not with --formula, which names the columns. Omit this option.")
         from ..tasks.encoding import as_columns
         from ..tasks.parsing import parse
 
@@ -379,7 +382,7 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     from ..tasks.task_set import TaskSet
 
     if side_info is not None and columns.side is not None:
-        raise UsageError("--side-columns: side information also comes from --side-info. Give only one.")
+        raise UsageError("--side-columns: not together with --side-info. Give only one of these options.")
     labels, known = columns.task, getattr(like, "task_labels_", None)
     table = _read_by_task(data, labels, "data", known)
     if like is not None:
@@ -407,10 +410,10 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
     if columns.formula is not None:
         raise UsageError(f"--formula: {batches}. Use --task, --target, --features and --varying.")
     if side_info is not None:
-        advice = "Join the side information to its rows, and name the columns with --side-columns."
+        advice = "Join the side information to the rows, and name its columns with --side-columns."
         raise UsageError(f"--side-info: {batches}. {advice}")
     if len(columns.task) > 1:
-        raise UsageError(f"--task: {batches}, with one column of tasks. Join the labels in one column.")
+        raise UsageError(f"--task: {batches}, and needs one column of labels. Join them in one column.")
     if missing != "error":
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.time is not None:
@@ -418,13 +421,13 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
             f"--time: {batches}, and noise that is correlated in time cannot be fitted in batches. Omit this option."
         )
     if columns.exposure is not None:
-        raise UsageError(f"--exposure: {batches}, without exposures. Fit to a sample of the tasks.")
+        raise UsageError(f"--exposure: {batches}, where exposures are not supported. Use a sample of tasks.")
     source, task, target = open_large(data, columns.task), columns.task[0], columns.target
     return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
 
 
 def _read_by_task(path: str, names: list[str], option: str, known: np.ndarray | None) -> pa.Table:
-    """Read a table, with the task labels in a single column converted to the type of the ``known`` labels."""
+    """Read a table; task labels in a single column are converted to the type of the ``known`` labels."""
     table = read_table(path, option, names)
     check_columns(table, names, option, path)
     return table if len(names) > 1 else convert_labels(table, names[0], option, known)
@@ -474,7 +477,7 @@ def _complete(learner: Any, table: pa.Table, option: str, target: str | None = N
 def _note_dropped(
     option: str, n_rows: int, dropped: Iterable[tuple[str, int]], then: str = "dropped"
 ) -> None:
-    """Print how many rows of a table were read, and how many were not used, for each reason."""
+    """If rows of a table were not used, print how many were read, and how many were not used for each reason."""
     if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in dropped):
         used = n_rows - sum(count for _, count in dropped)
         note(f"{option}: {n_rows:,} rows read, {used:,} used; {then}: {reasons}")
@@ -483,9 +486,9 @@ def _note_dropped(
 def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs: int) -> Any:
     shared, order = "auto" if common else None, "first" if first_rows else "random"
     if columns.exposure is not None and loss not in ("poisson", "negative_binomial"):
-        raise UsageError("--exposure: only counts have one. Add --loss poisson or --loss negative_binomial.")
+        raise UsageError("--exposure: only for counts. Add --loss poisson or --loss negative_binomial.")
     if common and loss not in ("squared", "absolute"):
-        raise UsageError("--common: not for classes or counts. Leave it out.")
+        raise UsageError("--common: not for classes or counts. Omit this option.")
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
@@ -503,7 +506,7 @@ def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
     if classes or loss != "bernoulli":
         return classes
     if not hasattr(tasks, "y"):
-        batches = "a file of 1 GB or more is read in batches, which classes do not support"
+        batches = "a file of 1 GB or more is read in batches, but a classifier needs all rows in memory"
         raise UsageError(f"--loss: {batches}. Fit to a sample of the tasks.")
     return tuple(sorted(set(tasks.y.tolist())))
 
@@ -513,7 +516,7 @@ def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:
     from ..learners.classifier import EmpiricalBayesClassifier
 
     if learner.loss not in ("squared", "bernoulli") or learner.common is not None or learner.time is not None:
-        raise UsageError("--loss, --common, --time: leave them out, because the target has classes.")
+        raise UsageError("--loss, --common, --time: the target has classes. Omit these options.")
     names = ("varying", "fit_intercept", "order", "n_jobs")
     return EmpiricalBayesClassifier(**{name: getattr(learner, name) for name in names})
 

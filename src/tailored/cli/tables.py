@@ -1,4 +1,4 @@
-"""Read and write tables: CSV and parquet files, standard input and output, and their task labels."""
+"""Read and write tables (CSV and parquet files, standard input and output), and convert task labels."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STANDARD = "-"
 CSV: dict[str, str | None] = {"decimal": None, "encoding": None}
 #: Accepted file extensions of output tables.
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-#: Size in bytes from which `fit` reads a file in batches.
+#: Minimum size in bytes of a file that `fit` reads in batches.
 LARGE = 1 << 30
 
 
 def set_csv_option(option: typer.CallbackParam, value: str | None) -> str | None:
-    """Store ``--decimal`` or ``--encoding``.  typer calls this for both options, also when they are not given."""
+    """Store ``--decimal`` or ``--encoding``.  typer calls this for both options, even if they are not given."""
     CSV[str(option.name)] = value
     return value
 
@@ -134,9 +134,10 @@ def check_columns(table: pa.Table, names: Iterable[str], option: str, path: str)
 def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, Any]:
     """Return options for Arrow's CSV reader: encoding, delimiter, decimal mark, and labels as strings.
 
-    The delimiter is the most frequent candidate in the header.  Without options, the encoding is UTF-8, or Latin-1
-    if the file is not valid UTF-8.  The decimal mark is the comma if commas occur between digits more often than points, other
-    than points of dates such as 15.04.1983.  It is also the comma if semicolons separate columns and there are no decimals.
+    The delimiter is the most frequent candidate in the header.  Without options, the encoding is UTF-8, UTF-16 if the file
+    begins with its mark, or Latin-1 if the file is not valid UTF-8.  The decimal mark is the comma if commas occur between
+    digits more often than points, other than points of dates such as 15.04.1983.  It is also the comma if semicolons separate
+    columns and there are no decimals.
     """
     import pyarrow as pa
     from pyarrow import csv

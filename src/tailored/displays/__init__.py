@@ -1,6 +1,6 @@
 """Figures of a fitted model, with the interface of scikit-learn's displays.
 
-``XDisplay.from_estimator(learner, tasks, ax=None)`` computes arrays, stores them as attributes and draws them.
+``from_estimator(learner, tasks, ..., ax=None)`` of a display computes arrays, stores them as attributes and draws them.
 ``from_evaluation`` of `RowsDisplay` and `CalibrationDisplay` draws an `Evaluation`.  ``plot(ax=None)`` draws the arrays
 again and returns the display with ``ax_`` and ``figure_``.  matplotlib is imported when drawing.
 """

@@ -84,7 +84,7 @@ class ModelDisplay:
 
 
 def pyplot() -> Any:
-    """Import matplotlib.pyplot."""
+    """Return matplotlib.pyplot; raise ImportError with advice if matplotlib is not installed."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -119,7 +119,7 @@ def names_of(learner: Any) -> list[str]:
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, ...]:
     """Return the coefficients of tasks, the bounds of their intervals, and their prior means, (T, d) each.
 
-    They are zero for categorical columns without a coefficient.
+    All four are zero for categorical columns without a coefficient.
     """
     model = FittedModel.of(learner)
     out = np.zeros((4, len(tasks), len(model.columns)))
@@ -136,7 +136,7 @@ def fixed_effects(learner: Any) -> Array | None:
 
 
 def most_varying(learner: Any, coefficients: Array) -> list[int]:
-    """Sort columns by the standard deviation of their coefficients between tasks, times the scale of the column."""
+    """Return column positions by decreasing standard deviation of the coefficients between tasks, times the column's scale."""
     spread = coefficients.std(axis=0) * learner.prior_.scaling.columns
     return [int(j) for j in np.argsort(-spread, kind="stable")]
 

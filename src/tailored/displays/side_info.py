@@ -1,4 +1,4 @@
-"""Displays of the prior as a function of side information: of an expected coefficient, and of the representation τ(s)."""
+"""Displays of the prior as a function of side information: an expected coefficient, and the representation τ(s)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Rows of an image are named if there are at most MAX_NAMED.  Labels of the horizontal axis are rotated if they have more than
 #: MAX_LABELS characters in total.
 MAX_NAMED, MAX_LABELS = 45, 50
-#: Number of grid points along a column of the side information.  Up to MAX_VALUES distinct numbers are used as the grid.
+#: Number of grid points along a column of the side information.  With at most MAX_VALUES distinct numbers, these are the grid.
 N_GRID, MAX_VALUES = 61, 5
 #: Maximum number of categories that are drawn: the most frequent ones.
 MAX_CATEGORIES = 20
@@ -56,7 +56,7 @@ class PriorPathDisplay(ModelDisplay):
         Values of the column: numbers, or categories.
     coefficient : str
     values : array (m,)
-        Expected coefficient of a task without rows, in the user's units.  The intercept is at zero of all features.
+        Expected coefficient of a task without rows, in the user's units.  The intercept is that where all features are zero.
     errors : array (m,), or None
         Standard errors of ``values``; None if the prior of the learner has none.
     """
@@ -80,7 +80,7 @@ class PriorPathDisplay(ModelDisplay):
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
         The other columns are fixed at their medians, or at their most frequent categories.  A ``coefficient`` is given by name
-        or position; by default it is the one that changes most, relative to its mean standard error, or scaled if there is none.
+        or position.  By default it is the one that changes most, relative to its mean standard error (or scale, if there is none).
         """
         names = names_of(learner)
         name, grid, empty = along_side_info(tasks, column)
@@ -120,8 +120,8 @@ class RepresentationDisplay(ModelDisplay):
     ----------
     column : str
     kind : {"diagonal", "direction"}
-        The diagonal of τ(s), which is large for the inputs that the representation uses.  Or the unit eigenvector of the
-        largest eigenvalue of τ(s), which is the combination of inputs that is penalised least.
+        "diagonal" is the diagonal of τ(s), which is large for the inputs that the representation uses.  "direction" is the unit
+        eigenvector of the largest eigenvalue of τ(s), which is the combination of inputs that is penalised least.
     grid : array (m,)
         Values of the column: numbers, or categories.
     names : list of str
@@ -191,7 +191,8 @@ class RepresentationDisplay(ModelDisplay):
 def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, TaskSet]:
     """Return a column's name, a grid of its values among the tasks, and a task without rows for each grid point.
 
-    The grid of a categorical column has its most frequent categories.  Other columns are fixed at medians or frequent categories.
+    The grid of a categorical column is its most frequent categories.  Other columns are fixed at their medians, or at their most
+    frequent categories.
     """
     if tasks.side_info is None:
         raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")

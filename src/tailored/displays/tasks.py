@@ -1,4 +1,4 @@
-"""Displays of tasks: their coefficients with intervals, next to own fits, by mixture component, and the fit of one task."""
+"""Displays of tasks: coefficients with intervals, shrinkage of own fits, mixture components, and the fit of one task."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class EffectsDisplay(ModelDisplay):
     """Caterpillar plot: the coefficient of one column in every task, in increasing order, with its interval.
 
     Markers are filled for tasks whose interval excludes the fixed effect.  If the side information changes the prior mean of
-    the coefficient, differences between the coefficient and this mean are drawn, so that tasks are comparable.  With more
-    than 45 tasks, 45 of them are drawn, evenly spaced in this order.
+    the coefficient, differences from the prior mean of each task are drawn instead, and zero replaces the fixed effect.  With
+    more than 45 tasks, 45 of them are drawn, evenly spaced in this order.
 
     Attributes
     ----------
@@ -427,7 +427,7 @@ def _frame_plane(ax: Axes, points: Array, columns: list[str], fraction: float = 
 
 
 def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
-    """Fit least squares to each task's own rows, (T, d); NaN for coefficients that the rows do not identify.
+    """Return the least-squares fit of each task's own rows, (T, d); NaN for coefficients that the rows do not identify.
 
     If a column is constant within a task, only its own coefficient and the intercept are not identified.
     """

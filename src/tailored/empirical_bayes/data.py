@@ -31,23 +31,24 @@ from ..tasks.task_set import TaskSet
 Index = NDArray[np.intp]
 R = TypeVar("R")
 
-#: From this number of tasks on, a single split into training and held-out tasks replaces cross-validation.
+#: With at least this number of tasks, a single split into training and held-out tasks replaces cross-validation.
 MANY_TASKS = 500
-#: With many columns, each column occurs in few tasks.  Below this number of tasks, this many folds replace the single split.
+#: With many columns, a column may be non-zero in few tasks, so below this number of tasks, this many folds replace the split.
 MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
-#: With more than `WIDE` columns, only `WIDE_FOLDS` folds are used from this number of tasks on.
+#: With more than `WIDE` columns and at least this number of tasks, at most `WIDE_FOLDS` folds are used.
 FOLDED_TASKS = 200
 #: Maximum numbers of training and held-out tasks for model selection with a single split.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 #: Maximum number of operations of an EM step with second moments of all columns.
 LARGEST_WORK = 4e9
-#: Up to this number of columns, second moments are always used, even if there is much work because of many tasks.
+#: Up to this number of columns, second moments are always used, even if EM steps are expensive because of many tasks.
 FEW_COLUMNS = 64
-#: With more than `LOW_RANK` columns, low rank is a candidate; with more than `WIDE`, an unrestricted covariance is not.
+#: With more than `LOW_RANK` columns, low-rank covariances are candidates.  With more than `WIDE`, an unrestricted covariance
+#: is a candidate only if the maximum number of factors is selected.
 LOW_RANK, WIDE = 25, 41
 #: Up to this number of columns, the low-rank plus diagonal prior is used only for rows that are mostly zero.
 DENSE_COLUMNS = 500
-#: Rows with at most this fraction of non-zero entries count as mostly zero.  If there are many columns, they are not centred.
+#: Dense rows with at most this fraction of non-zero entries count as mostly zero.  With many columns, such rows are not centred.
 SPARSE = 0.25
 
 
@@ -68,7 +69,7 @@ class Draw(IntEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the user; see `EmpiricalBayesLearner`."""
+    """Settings of a fit; most are arguments of `EmpiricalBayesLearner`."""
 
     loss: Loss
     fit_intercept: bool
@@ -102,9 +103,9 @@ class TrainingData:
 
     tasks: TaskSet
     side: SideFeatures | None
-    n_validation: int  # number of tasks at the end that are held out; 0 for cross-validation
+    n_validation: int  # number of tasks at the end that are held out; 0 if held-out tasks are drawn
     settings: Settings
-    known_scaling: Scaling | None = None  # scaling of an earlier model that is continued
+    known_scaling: Scaling | None = None  # scaling to be used; None to compute it from the tasks
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -115,12 +116,12 @@ class TrainingData:
 
     @property
     def is_wide(self) -> bool:
-        """Whether an unrestricted covariance would have too many parameters."""
+        """Whether there are more than `WIDE` coefficients, usually too many for an unrestricted covariance."""
         return self.tasks.n_features + self.settings.fit_intercept > WIDE
 
     @property
     def may_have_low_rank(self) -> bool:
-        """Whether low-rank covariances are candidates."""
+        """Whether low-rank covariances are candidates, unless the user sets ``varying`` or the covariance."""
         n_columns = self.tasks.n_features + self.settings.fit_intercept
         return n_columns > LOW_RANK and self.response.is_gaussian
 
@@ -141,7 +142,7 @@ class TrainingData:
 
     @property
     def response(self) -> Response:
-        """The distribution of the targets, as given by the loss, or with noise that is correlated in time."""
+        """The distribution of the targets, with noise that is correlated in time if this was accepted."""
         return self.settings.serial or response_of(self.settings.loss)
 
     @cached_property
@@ -156,18 +157,18 @@ class TrainingData:
 
     @property
     def has_side(self) -> bool:
-        """Whether the model may use the side features.  Features of rows are not used: they would fit the noise."""
+        """Whether effects and mixing weights may use the side features.  Features of rows would fit the noise of the rows."""
         return self.side is not None and self.side.from_side_info
 
     @cached_property
     def groups(self) -> list[Group]:
-        """Groups of side features that are selected together."""
+        """Groups of side features; the features of a group are selected together."""
         if self.side is None or not self.has_side:
             return []
         return self.side.groups(self.side(self.tasks))
 
     def without(self, effects: SharedEffects) -> TrainingData:
-        """Return the data after subtracting shared effects."""
+        """Return the data after removing shared effects."""
         tasks = effects.residual_tasks(self.tasks, self.response)
         side = self.side
         if side is not None and side.encoder.needs_rows:
@@ -179,10 +180,10 @@ class TrainingData:
         return [self.settings.seed, purpose, number]
 
     def in_parallel(self, work: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
-        """Call ``work`` with each tuple of arguments, in ``n_jobs`` threads; return the results in their order."""
+        """Call ``work`` with each tuple of arguments, in ``n_jobs`` threads; yield the results in the order of ``calls``."""
 
         def call(arguments: tuple[Any, ...]) -> R:
-            with single_threaded_blas():  # the limit of OpenMP is that of a thread
+            with single_threaded_blas():  # a limit for OpenMP applies to one thread only
                 return work(*arguments)
 
         pool = joblib.Parallel(n_jobs=self.settings.n_jobs, require="sharedmem", return_as="generator")
@@ -191,7 +192,7 @@ class TrainingData:
 
     @cached_property
     def folds(self) -> list[Fold]:
-        """One fold for validation tasks or for many tasks, otherwise several; a single task is evaluated on its own rows."""
+        """One fold with validation tasks or many tasks, otherwise several; a single task is both trained on and held out."""
         T, first = len(self), len(self) - self.n_validation
         if self.n_validation:
             return [Fold(0, np.arange(first), np.arange(first, T))]
@@ -208,7 +209,7 @@ class TrainingData:
         return [Fold(i, *map(np.sort, pair)) for i, pair in enumerate(pairs)]
 
     def prior(self, model: Mixture, shifts: Sequence[MeanShift] = ()) -> MixturePrior:
-        """Return the prior of a fitted model and the shifts of its mean; shifts are left out if all are zero."""
+        """Return the prior with a fitted model and shifts of its mean; shifts are left out if all are zero."""
         shifts = () if all(shift.B is None for shift in shifts) else tuple(shifts)
         return MixturePrior(
             scaling=self.scaling,
@@ -238,19 +239,19 @@ class TrainingData:
         return np.divide(totals, counts, out=np.full(n_tasks, np.nan), where=counts > 0)
 
     def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
-        """Return the errors of predicting the mean of the support rows of each task."""
+        """Return the errors of predicting the mean of each task's support rows, or the overall mean without support rows."""
         sets, smooth = (episodes.support, episodes.query), not self.response.is_gaussian
         prediction = support_means(*sets, overall_mean(self.tasks), smooth=smooth)
         return self.errors(episodes, prediction, n_tasks)
 
 
 def has_many_columns(tasks: TaskSet, d: int) -> bool:
-    """Return whether rows are sparse or very wide, and too large for EM steps of T d³ operations with second moments."""
+    """Return whether EM with second moments (T d³ operations) is too slow, and rows are mostly zero or very wide."""
     if d <= FEW_COLUMNS or len(tasks) * d**3 <= LARGEST_WORK:
         return False
     return d > DENSE_COLUMNS or _is_mostly_zero(tasks)
 
 
 def _is_mostly_zero(tasks: TaskSet) -> bool:
-    """Return whether rows are sparse, or dense with few non-zero entries."""
+    """Return whether rows are stored as a sparse matrix, or have few non-zero entries."""
     return tasks.is_sparse or bool(np.count_nonzero(tasks.X) <= SPARSE * tasks.X.size)

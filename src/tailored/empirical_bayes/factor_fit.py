@@ -1,10 +1,10 @@
 """Priors for many columns: selection and fit of a low-rank plus diagonal covariance.
 
 1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold.  Set
-   the scales of FFᵀ and of the noise on the held-out tasks.  Stop at the first number that is not accepted as a richer model
-   (see `rule`).
-2. Let side information shift the scores and the intercept, if held-out tasks accept this proposal (see `rule`).
-3. Fit all tasks.
+   the scales of FFᵀ and of the noise by the evidence on the held-out tasks.  Stop at the first number of factors that is not
+   accepted as a richer model (see `rule`).
+2. Let side information shift the factor scores and the intercept, if this is accepted on the held-out tasks (see `rule`).
+3. Fit the selected model to all tasks.
 
 The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, where the columns of Γ are in the span of the factors.
 """
@@ -64,7 +64,7 @@ class FactorSelection:
         return FactorRows.of(tasks, self.data.scaling, side)
 
     def select(self) -> Candidate:
-        """Add factors as long as they are accepted as a richer model, and effects of side information if they are accepted."""
+        """Return the selected candidate: add factors while they are accepted, then effects of side information if accepted."""
         data, best = self.data, None
         for rank in RANKS:
             start = FactorModel.start(
@@ -112,7 +112,7 @@ class FactorSelection:
         return candidate
 
     def _density(self, model: Factors, rows: FactorRows, episodes: Episodes) -> Array:
-        """Return the log predictive density of each held-out task: log p(y), or log p(query | support)."""
+        """Return the log density of each held-out task: log p(y), or with ``n_support`` the mean of log p(query | support)."""
         if self.data.settings.arrival.support is None:
             return posterior(rows, model).log_evidence
         both, support = (self._rows(tasks) for tasks in (episodes.together, episodes.support))

@@ -1,8 +1,8 @@
 """Empirical Bayes: learn the prior of the coefficients from many tasks.
 
-1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks.  Accept
-   or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for
-   many columns).
+1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks or a
+   sample.  Accept or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule`
+   (`selection`; `factor_fit` for many columns).
 2. Fit the selected structure to all tasks, by REML or EM.
 3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error significantly (`query_bias`).
 4. Collect the scores of held-out tasks for prediction intervals.
@@ -57,9 +57,9 @@ from .training_summary import (
 
 SourceIn = Callable[..., Source]
 
-#: Usual number of chains of structures in the selection, for the progress bar.
+#: Usual number of chains (lists of structures that are fitted in turn) in the selection, for the progress bar.
 N_CHAINS = 10
-#: Factor by which the number of tasks in a stream grows between two selections.
+#: Minimum factor by which the number of tasks in a stream grows between two selections.
 GROWTH = 2
 
 
@@ -87,7 +87,7 @@ class Learned:
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
         name = better_baseline(self.errors, baselines)
-        return None if name is None else f"X: held-out tasks are predicted worse than by the {name}; {ADVICE}"
+        return None if name is None else f"X: held-out errors are higher than those of the {name}; {ADVICE}"
 
 
 def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
@@ -113,7 +113,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     prior = replace(learned.prior, shared=effects, clip=data.settings.clip)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
-    # The other baselines were evaluated on the residuals, so their errors are not comparable.
+    # Task means and ridge regressions of the residuals are not the baselines that a user expects.
     errors = {name: e for name, e in summary.errors.items() if name in (OWN, POOLED, MIXED_MODEL)}
     return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
 
@@ -129,9 +129,9 @@ def learn_with_regressor(
 ) -> Learned:
     """Learn a prior, fit ``regressors`` to its residuals, and learn the final prior from the residuals of the regressors.
 
-    The prior keeps its linear mean.  ``automatic`` regressors are only used if they lower the error of query rows by two
-    standard errors.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to subtract from
-    the targets.
+    The final prior also has a linear mean.  ``automatic`` regressors are only used if they lower the error of query rows by
+    two paired standard errors.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to
+    subtract from the targets.
     """
     first, settings = learn(data, progress=progress, source_in=source_in), data.settings
     if automatic and (data.tasks.sizes > 0).sum() < LEAST_COMPARED:
@@ -151,7 +151,7 @@ def learn_with_regressor(
         second,
         prior=replace(second.prior, regressor=shared.regressor, clip=settings.clip),
         results=[*second.results, *compared],
-        # Baselines for the residuals are meaningless.
+        # The baselines are those of the targets, not of the residuals.
         training_summary=replace(summary, errors={**first.training_summary.errors, OWN: second.errors}),
         shared=shared,
     )
@@ -162,8 +162,8 @@ def _fit_regressors(
 ) -> tuple[OutOfFold | None, list[dict[str, Any]]]:
     """Fit regressors out of fold to the residuals of a prior; their weights minimise the squared errors of query rows.
 
-    Return None if automatic regressors are not used, and the errors without and with regressors.  The prior was fitted to
-    the tasks of the query rows, so these are not held out.
+    Return the shared regressor, or None if automatic regressors are rejected, and the errors without and with it.  The prior
+    was fitted to the tasks of the query rows, so these rows are not held out.
     """
     prior, settings = replace(prior, clip=None, calibration=None), data.settings
     if isinstance(prior, MixturePrior):
@@ -202,21 +202,21 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
     refused = {
         "y: classes and counts are": not data.response.is_gaussian,
         "sample_weight, frequency_weight: weights are": data.tasks.row_weights is not None,
-        "varying: it is": data.settings.varying is not None,
-        "device: it is": data.settings.device is not None,
+        "varying: this argument is": data.settings.varying is not None,
+        "device: this argument is": data.settings.device is not None,
         "X: a scan or a tensor is": source_in is not None,
         "feature_map: features of the rows are": data.side is not None and not data.side.from_side_info,
     }
     for what, is_refused in refused.items():
         if is_refused:
-            advice = "Pass fewer columns, or use ConditionalLearner with a rank."
+            advice = "Pass fewer columns" + ", or use ConditionalLearner" * ("feature_map" in what) + "."
             raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
 
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
-    """Return the shared effects; curves and products only if held-out tasks confirm them (see `rule`)."""
+    """Return the shared effects, or None; curves and products only if they are accepted on held-out tasks (see `rule`)."""
     if isinstance(data.response, Poisson):
-        # Otherwise the effects would explain overdispersion.
+        # With a Poisson response, the effects would absorb overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     plain = replace(data, settings=replace(data.settings, curved=False))
     if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
@@ -236,13 +236,13 @@ def _accepted_effects(data: TrainingData) -> FittedEffects | None:
 
 
 def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> TrainingData:
-    """Subtract the effects; use a negative binomial response for counts if held-out tasks confirm it (see `rule`)."""
+    """Remove the effects; use a negative binomial response for counts if it is accepted on held-out tasks (see `rule`)."""
     rest = data if effects is None else data.without(effects)
     if not isinstance(data.response, Poisson):
         return rest
     more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     more = more if effects is None else more.without(effects)
-    # The effects are already subtracted, so nothing is fitted in the folds.
+    # The effects are already removed, so the callbacks fit nothing in the folds.
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
     # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors are too small and
     # intervals too narrow.
@@ -251,7 +251,7 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
 
 
 def _with_serial(data: TrainingData) -> TrainingData:
-    """Let the noise be correlated in time, if there are times and held-out tasks confirm it (see `rule`)."""
+    """Let the noise be correlated in time, if there are times and it is accepted on held-out tasks (see `rule`)."""
     settings, time, d = data.settings, data.settings.time, data.tasks.n_features + data.settings.fit_intercept
     if time is None:
         return data
@@ -273,7 +273,7 @@ def _learn_mixture(
     source_in: SourceIn | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
-    """Learn the prior after shared effects were subtracted; W and noise are multiplied by the two factors of ``growth``."""
+    """Learn the prior after shared effects were removed; W and the noise are multiplied by the two factors of ``growth``."""
     growth = growth[0], data.response.noise(growth[1])
     selection = select(data, stage)
     best, structure = selection.best, selection.best.structure
@@ -281,7 +281,7 @@ def _learn_mixture(
     parts = data.statistics, data.seed(Draw.STRUCTURE_STARTS), selection.side, data.groups
     fitter = StructureFitter.of(*parts, data.settings.fit_intercept)
     if len(data) >= MANY_TASKS:
-        # With few tasks new starts are cheap, and a component may be missing in the fit to a fold.
+        # With few tasks, new starts are cheap, and a component may be missing in the fit to a fold.
         fitter.starts = selection.starts
     fitted, log_likelihood = fitter.restricted(structure, data.settings.reml)
     counts = len(data), len(data.tasks.y)
@@ -294,7 +294,7 @@ def _learn_mixture(
     learned = fit_shifts(data, fitted, best.fits, stage)
     prior = data.prior(fitted, learned.shifts)
     stage.begin("intervals")
-    # A single task has no held-out tasks.  Intervals of counts are computed from the model, without calibration.
+    # With a single task, none is held out.  Intervals of counts are computed from the model, without calibration.
     if len(data) > 1 and data.response.is_gaussian:
         of_folds = zip(best.fits, learned.folds, strict=True)
         calibration = _calibration(data, (data.prior(*fold) for fold in of_folds), fitted.noise / growth[1])
@@ -338,7 +338,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
 def _calibration(
     data: TrainingData, priors: Iterable[Prior], noise: float | None = None
 ) -> Calibration | None:
-    """Collect the scores of held-out tasks; ``priors`` were learned from the training tasks of the folds."""
+    """Collect the scores of held-out tasks for intervals; each of ``priors`` was learned from the training tasks of a fold."""
     held_out = ((data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True))
     settings = data.settings
     return calibrate(held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise)
@@ -367,7 +367,7 @@ class RunningModel:
         return cls(Stepwise(learned.structure, prior.model, prior.model), learned.side, prior)
 
     def is_superseded_by(self, earlier: RunningModel, unseen: TaskSet) -> bool:
-        """Return whether an earlier model has the same structure and explains unseen tasks at least as well."""
+        """Return whether an earlier model has the same structure and, if there are unseen tasks, no lower evidence on them."""
         same = (
             earlier.model.structure == self.model.structure
             and earlier.side_structure == self.side_structure
@@ -381,11 +381,11 @@ class RunningModel:
         return bool(other >= own)
 
     def advance(self, tasks: TaskSet, n_before: int) -> RunningModel:
-        """Return the model after a batch of tasks; with a shared regressor, their targets must be its residuals."""
+        """Return the model after a batch that follows ``n_before`` tasks; targets are the residuals of any shared regressor."""
         return replace(self, model=self.model.advance(self.prior.statistics(tasks), n_before))
 
     def current(self, selected: Prior) -> Prior:
-        """Return the ``selected`` prior with the current model."""
+        """Return the ``selected`` prior with the current model, side features and shifts."""
         assert isinstance(selected, MixturePrior)
         prior = self.prior
         return replace(selected, model=self.model.average, side=prior.side, shifts=prior.shifts)
@@ -396,10 +396,10 @@ class TaskStream:
     """The state of a stream of tasks in constant memory: a bounded sample for selection, and stepwise EM between selections.
 
     Whenever the number of tasks has doubled, the model is learned from the sample by `learn`.  As long as the sample
-    contains all tasks, the result is the same as without a stream.  In between, each batch updates the model by one step of
-    EM (`Stepwise`) and is discarded.  Once the sample is smaller than the stream, scaling and features stay fixed.  If the
-    same structure is then selected again, the earlier model is kept, provided that it explains the tasks of the batch
-    outside the sample at least as well as the new fit to the sample.
+    contains all tasks, this gives the same result as a fit to all of them.  In between, each batch updates the model by one
+    step of EM (`Stepwise`) and is discarded.  Once the sample is smaller than the stream, scaling and features stay fixed.
+    If the same structure is then selected again, the earlier model is kept unless the new fit to the sample has a higher
+    evidence in the tasks of the batch that are not in the sample.
     """
 
     seed: int

@@ -52,7 +52,7 @@ class LowRankSearch:
         self.folds, self.held_out = folds, held_out
 
     def __call__(self, max_factors: int) -> list[Selected]:
-        """Return the best model with one component, followed by the best mixture if there is one."""
+        """Return the best model with one component, followed by the best mixture if several components are selected."""
         single = self._select_factors(max_factors)
         n_components = self._count_components(single)
         if n_components == 1:

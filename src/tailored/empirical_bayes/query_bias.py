@@ -1,9 +1,9 @@
 """Shifts of the prior mean that minimise the query risk: the loss of query rows, given support rows.
 
-Let w be the posterior mean of a task under the mixture, and R its `tailored.gaussian.moments.influence`.  A shift
-``B (1, ψ(s))`` of the prior mean moves w by ``R B (1, ψ(s))``.  A query row x is then predicted by
-``<x, w> + <Rᵀx, B (1, ψ(s))>``.  This is linear in B, so learning B is a convex problem.  Shifts can improve on the Gaussian
-model because they use the user's loss, such as the absolute loss, which predicts medians of skewed targets.
+Let w be the posterior mean of a task under the mixture, R its `tailored.gaussian.moments.influence`, and ψ(s) the `TaskSummary`
+of its rows.  A shift ``B (1, ψ(s))`` of the prior mean moves w by ``R B (1, ψ(s))``, at fixed responsibilities.  A query row x
+is then predicted by ``<x, w> + <Rᵀx, B (1, ψ(s))>``.  This is linear in B, so learning B is a convex problem.  Shifts can improve
+on the Gaussian model because they minimise the user's loss, for example the absolute loss, whose minimiser is the median.
 
 The effect of a shift depends on the number of support rows, so one B is learned for each of a few support sizes
 (`tailored.priors.mixture.mean_shifts` interpolates).  The penalty on each B is selected on held-out tasks.  All shifts are then
@@ -35,7 +35,7 @@ from .rule import known_mean, significant
 
 Tick = Callable[[int], None]
 
-#: Candidate penalties, strongest first; each fit starts from the one before.
+#: Candidate penalties, strongest first; each fit starts from the previous one.
 PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 #: Width of the smoothed kink of the loss, as a multiple of r²/R: r is the mean absolute residual without shifts, and R the mean
 #: loss.  This ratio is in units of the targets for the absolute loss, and has no unit for the squared loss.
@@ -66,7 +66,7 @@ def smoothed(box: DualBox, prediction: Array, width: float) -> tuple[Array, Arra
 
 @dataclass(frozen=True)
 class QueryBias:
-    """Minimise the smoothed query risk plus ``½ penalty ‖B‖²`` over B, both relative to the risk without shifts."""
+    """Minimise over B the smoothed query risk, divided by the risk without shifts, plus ``½ penalty ‖B‖²`` (`_penalties`)."""
 
     directions: Array  # (N, d), Rᵀx of each query row
     features: Array  # (N, k), (1, ψ) of the task of each query row
@@ -111,7 +111,7 @@ class QueryBias:
         return float(value), gradient.ravel()
 
     def _penalties(self, penalty: float) -> Array:
-        """Return the penalty on each column of B, (k,)."""
+        """Return the penalty on each column of B, (k,), for B in units of the mean absolute residual."""
         penalties = np.full(self.features.shape[1], penalty * (self.unit / self.residual) ** 2)
         penalties[0] *= CONSTANT_PENALTY
         return penalties
@@ -133,7 +133,7 @@ class QueryBias:
         """Return the optimal B (d, k), by Newton's method from ``start`` or, for many entries, by L-BFGS.
 
         L-BFGS stops when the objective hardly decreases.  With small penalties, this point depends on the scale of the data,
-        so ``exact`` solutions use Newton's method for more entries.
+        so ``exact`` solutions use Newton's method for up to `LARGEST_NEWTON` entries.
         """
         shape = self.directions.shape[1], self.features.shape[1]
         B = np.zeros(shape[0] * shape[1]) if start is None else start.ravel()
@@ -194,8 +194,8 @@ class _Path:
 def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
     """Learn a shift for each support size; ``model`` is fitted to all tasks, ``fits`` to the training tasks of each fold.
 
-    No shift is learned for classes and counts, with over 41 coefficients, or with at least as many as tasks: B has over d² entries.
-    Means of a model whose covariance is given, such as that of a formula, are those of this model.
+    No shift is learned for classes and counts.  B has more than d² entries, so none is learned with more than `WIDE` coefficients,
+    or with at least as many coefficients as tasks.  With the squared loss, none is learned if the user sets the covariance.
     """
     is_given = data.settings.covariance is not None and isinstance(data.settings.loss, Squared)
     is_small = not data.is_wide and len(data) > data.statistics.n_features
@@ -243,7 +243,7 @@ def _episodes(data: TrainingData, tasks: TaskSet, rows: int, seed: list[int], n_
 
 
 def _select_penalty(data: TrainingData, fits: list[Mixture], rows: int, tick: Tick) -> _Search:
-    """Decrease the penalty in all folds until the held-out error stops falling."""
+    """Decrease the penalty in all folds until the held-out error has not fallen `PATIENCE` times in a row; select the best."""
     calls = ((data, fold, fit, rows) for fold, fit in zip(data.folds, fits, strict=True))
     paths = list(data.in_parallel(_start, calls))
     results: list[dict[str, Any]] = []

@@ -73,7 +73,7 @@ class Selection:
     side: SideStructure | None  # structure of the effects of side information
     candidates: list[Candidate]
     task_mean_errors: Array  # errors of the held-out tasks when the mean of their support rows is predicted
-    ridge: Candidate | None = None  # the baseline of independent tasks
+    ridge: Candidate | None = None  # ridge regression of each task on its own, a baseline
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class FoldState:
 
 
 def select(data: TrainingData, stage: Stages) -> Selection:
-    """Select effects of side information and a structure."""
+    """Select a structure, and effects of side information."""
     stage.begin("side information")
     side = _propose_side(data)
     states = cache(lambda side: list(data.in_parallel(_fold_state, ((data, f, side) for f in data.folds))))
@@ -141,7 +141,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
 
 
 def _richest(richer: Sequence[Candidate], best: Candidate, single: Candidate) -> Candidate:
-    """Return the last of ``richer`` that replaces the best candidate so far."""
+    """Return ``best``, replaced in turn by each of ``richer`` that is better."""
     for candidate in richer:
         best = candidate if is_better(candidate, best, single) else best
     return best
@@ -154,7 +154,7 @@ def _task_mean_errors(data: TrainingData, folds: list[FoldState]) -> Array:
 def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingData]) -> Score:
     """Score a mixed model with uncorrelated random effects; ``subtract`` fits other parts to the training tasks of a fold.
 
-    It returns the data of all tasks with these parts subtracted from the targets.
+    ``subtract`` returns the data of all tasks without these parts.
     """
     structure, scored = MixedModel("diagonal", varying=data.settings.varying), []
     for fold in data.folds:
@@ -173,8 +173,8 @@ def _select_covariance(
     if settings.covariance is not None:
         chains = [[MixedModel(settings.covariance, varying=settings.varying)]]
     tried = _score_chains(data, folds, chains, stage)
-    # Pooled regression of numbers is a baseline: a random intercept whose variance is estimated contains it.  With a log link,
-    # the variance of random effects multiplies the means, which can explode, however likely the counts are.
+    # Pooled regression of numeric targets is a baseline: a random intercept with variance zero is the same model.  With a log
+    # link, means grow exponentially with the variance of random effects, so a model with a high density can have huge errors.
     simplest, *others = [c for c in tried if not (data.response.is_gaussian and c.structure.is_pooled)]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
     return tried, max(usable, key=lambda candidate: candidate.mean_density)
@@ -196,7 +196,7 @@ def _mixtures(
 def _score_chains(
     data: TrainingData, folds: list[FoldState], chains: Sequence[Sequence[Structure]], stage: Stages
 ) -> list[Candidate]:
-    """Fit and evaluate all structures on the same folds.
+    """Fit and evaluate all structures on the same folds; those of a chain are fitted in turn.
 
     The plain mixed models are fitted first, because other structures start from them.
     """
@@ -230,7 +230,8 @@ def _join(of_folds: Sequence[Candidate]) -> Candidate:
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     """Return the best candidate with a low-rank covariance, and the best mixture if several components are selected.
 
-    If the maximum number of factors is selected, more may be needed, so an unrestricted covariance is a candidate too.
+    If the maximum number of factors is selected, more may be needed.  A full covariance is then also returned if none was
+    tried before, there are fewer coefficients than tasks, and EM is not too slow.
     """
     has_intercept, d = data.settings.fit_intercept, data.statistics.n_features
     train, held_out, seed = [], [], data.seed(Draw.COMPONENT_STARTS)
@@ -257,12 +258,12 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
 
 
 def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> list[Candidate]:
-    """Return atoms derived from the selected Gaussian, and from the best candidate if it is another one."""
+    """Return priors on atoms, derived from the selected Gaussian and, if it is different, from the best candidate."""
     out: list[Candidate] = []
     if data.settings.device is not None or not isinstance(folds[0].fitter.tasks, Moments):
         return out
     for start in {c.structure: c for c in (single, best)}.values():
-        # A pooled regression has the same coefficients for all tasks.
+        # The coefficients of a pooled regression do not vary, and low-rank covariances are not supported.
         if start.structure.is_pooled or isinstance(start.structure, LowRank):
             continue
         structure, scored = Atoms(start.structure, n_components=start.structure.n_components), []
@@ -276,8 +277,8 @@ def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: 
 def _propose_side(data: TrainingData) -> SideStructure | None:
     """Propose effects of side information by their evidence in a plain mixed model of all tasks, or of a sample.
 
-    The tasks that are held out in a fold are among them; only the fit in a fold does not use them.  Features of the rows are
-    not used, because Γ would fit the noise of the rows.
+    Tasks that are held out in a fold also contribute to the proposal, but not to the fit in this fold.  Features of the rows
+    are not used, because Γ would fit the noise of the rows.
     """
     if not data.has_side:
         return None
@@ -309,9 +310,9 @@ def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixtu
 
 
 def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
-    """Return the log predictive density of each held-out task: log p(y), or the mean of log p(query | support).
+    """Return the log density of each held-out task: log p(y), or with ``n_support`` the mean of log p(query | support).
 
-    It is the density of targets in the user's units, so that models with other parts subtracted can be compared.
+    It is the density of targets in the user's units, so that models can be compared after subtracting different parts.
     """
     unit, n_tasks = np.log(data.scaling.target), len(fold.held_out)
     if data.settings.arrival.support is None:
@@ -363,9 +364,9 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:
-    """Return the name of the best baseline with significantly lower errors on the same tasks; None if there is none."""
+    """Return the best baseline with significantly lower errors on the same tasks; None without one, or with few tasks."""
     if np.isfinite(errors).sum() < LEAST_COMPARED:
         return None
-    # Errors may be 1 % higher: estimating a variance that is almost zero has a small cost, which may be the same in all tasks.
+    # Errors may be 1 % higher: estimating a variance that is almost zero raises errors slightly, perhaps equally in all tasks.
     better = [name for name, values in baselines.items() if significant(errors - 1.01 * values)]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)

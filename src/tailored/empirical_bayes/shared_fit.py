@@ -1,10 +1,10 @@
 """Selection and fit of shared effects, which are the same in every task.
 
 With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
-variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence at its best γ, with b and the
-kept effects integrated out, by more than the logarithm of the number of effects of its kind.  The effects of the
-values of a column need any gain; without it, they are zero.  γ of the kept effects is estimated by MacKay's update, and W by EM on
-the residuals.
+variance γ for each effect.  W and the noise are given in the selection, and b and the kept effects are integrated out.  An effect
+is kept if its gain in log evidence at its best γ exceeds the logarithm of the number of candidates of its kind.  For effects
+of categories, any positive gain is enough; without it, they are zero.  γ of the kept effects is estimated by MacKay's update,
+and W by EM on the residuals.
 
 The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
 and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
@@ -33,7 +33,7 @@ from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import TrainingData
 
-#: Minimum number of training tasks in a fold for curves and products, and minimum number of distinct values of a curve.
+#: Minimum number of training tasks in a fold for curves and products, and minimum number of distinct values of a column.
 LEAST_TASKS, LEAST_VALUES = 5, 3
 #: Maximum numbers of tasks and of entries of Z used to select and fit effects, and number of tasks per batch.
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
@@ -41,7 +41,7 @@ MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
 #: Number of updates of γ.
 UPDATES = 10
-#: Large effects of categories on classes and counts need several rounds, until no effect changes by `SETTLED`.
+#: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less than `SETTLED` in all rows.
 #: `LARGEST_STEP` is the maximum change of a coefficient in one round.
 MOST_ROUNDS, SETTLED, LARGEST_STEP = 12, 0.1, 1.0
 #: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
@@ -55,7 +55,7 @@ class SharedTerm(NamedTuple):
     """
 
     values: Array
-    #: None if the term only competes with others.
+    #: None if the term only competes with others and is not fitted here.
     effect: Callable[[float, Array, Array, float], SharedEffect] | None
     kind: str
 
@@ -79,7 +79,7 @@ class GaussianRows(NamedTuple):
 
 
 def fit_effects(data: TrainingData) -> FittedEffects | None:
-    """Select and fit the shared effects; return None if there are none."""
+    """Select and fit the shared effects; return None if none is selected."""
     tasks, sizes = data.tasks, data.settings.levels
     curved = data.settings.curved and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
@@ -110,7 +110,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
 
 
 def _usable(X: Array) -> list[int]:
-    """Return the columns that are not constant and whose powers neither overflow nor lose all digits."""
+    """Return the positions of columns that are not constant and whose powers neither overflow nor lose all digits."""
     with np.errstate(over="ignore"):
         ranges, largest = np.ptp(X, axis=0), np.abs(X).max(axis=0, initial=0.0)
     usable = (ranges > 1e-6 * largest) & (ranges > 1.0 / LARGEST_RANGE) & (ranges < LARGEST_RANGE)
@@ -135,7 +135,7 @@ def _levels(codes: Array, column: int, n: int) -> SharedTerm:
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> SharedTerm | None:
-    """Return a curve of a column; if ``by`` is given (position and values (n,)), multiply it by this side feature."""
+    """Return a curve of a column, times a side feature if ``by`` (position, values (n,)) is given; None with too few values."""
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None
@@ -195,10 +195,10 @@ def _fit(
         kept, u = _select(projected, terms, parts)
         is_linear = statistics.is_gaussian or not effects.levels
         if not is_linear:
-            # Sites are a linearisation, and a longer step would overshoot.
+            # Sites approximate the likelihood near the current effects only, so a longer step could overshoot.
             u = before = np.clip(u, before - LARGEST_STEP, before + LARGEST_STEP)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
-        # Predictions use the variance of u given b, because the errors of b and u cancel.
+        # Predictions use the variance of u given b, because errors of b and u partly cancel in the sum.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)

@@ -29,16 +29,16 @@ MAX_WORK = 1e8
 
 @dataclass(frozen=True)
 class SideSummary(Record):
-    """Contribution of the side information.  Row 0 is for all m columns together, row 1 + j for column j alone."""
+    """Contribution of the side information.  Of 1 + m rows, row 0 is for all m columns together, row 1 + j for column j alone."""
 
-    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units; that of the
-    #: intercept is at the feature means.  Variances are not stored, because they could overflow.
+    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units.  The intercept is
+    #: that at the feature means.  Variances are not stored, because they could overflow.
     coefficient_std: Array
     #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in squared target units.
     row_variance: Array
     #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns are at their means.
     entropy_reduction: Array
-    #: (K, m): mean of each column in each component; None if a column is not numeric, or without estimated mixing weights.
+    #: (K, m): mean of each column in each component; None unless columns are numeric and mixing weights depend on them.
     component_means: Array | None = None
     #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without effects.
     evidence: Annotated[Array, MAY_BE_NAN] | None = None
@@ -81,16 +81,16 @@ class TrainingSummary(Record):
 
     def __post_init__(self) -> None:
         if len({errors.shape for errors in self.errors.values()}) > 1:
-            raise ValueError("errors: must have the same tasks for all methods")
+            raise ValueError("errors: the arrays of all methods must have the same shape")
         if self.row_moment is not None:
             d = len(self.row_moment)
             check_shape("row_moment", self.row_moment, d, d)
             if self.mean is not None and (self.mean.row >= d).any():
-                raise ValueError(f"mean.row: must be positions below {d}")
+                raise ValueError(f"mean.row: positions must be below {d}, got {self.mean.row.max()}")
 
 
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
-    """Return a summary with the numbers of tasks and rows, and the errors of the prior and of the task mean."""
+    """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the prior and the task mean."""
     by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
     return TrainingSummary(len(data), len(data.tasks.y), data.settings.loss.name, by_method)
 
@@ -110,7 +110,9 @@ def training_summary(
     if len(data) == 1:
         return summary
     structure, moment, sample = selection.best.structure, data.statistics.row_moment, _sample(data)
-    if data.response.is_gaussian and data.tasks.row_weights is not None:  # its rows are weighted
+    if (
+        data.response.is_gaussian and data.tasks.row_weights is not None
+    ):  # row_moment is that of weighted rows
         moment = moment * (data.statistics.n_rows / data.tasks.row_weights.sum())
     statistics = data.statistics if sample is None else data.statistics.take(sample)
     side_fit = fitter.side_fit if structure.has_mean else None
@@ -126,7 +128,7 @@ def training_summary(
     if len(selection.candidates) == 1:
         baselines.pop(MIXED_MODEL, None)  # it is this learner
     if not data.response.is_gaussian and data.has_side:
-        # Effects of the side information are larger with random effects than in a pooled regression, so this one is not a baseline.
+        # For classes and counts, effects of side information are larger with random effects than in a pooled regression.
         baselines.pop(POOLED, None)
     side = _side_summary(data, model, moment)
     if side is not None and side_fit is not None:
@@ -159,7 +161,7 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
     """Return the candidate with the highest density of each kind, by name; the selected one represents its kind."""
     kinds: dict[str, Candidate] = {}
     for candidate in [selection.best, *selection.candidates]:
-        # Pooled regression of numbers is a baseline; models that overflow have the density −inf.
+        # Pooled regression of numeric targets is a baseline; models that overflow have the density −inf.
         is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
         if is_baseline or not np.isfinite(candidate.mean_density):
             continue
@@ -234,7 +236,7 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
             reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
     means, table = None, data.tasks.side_info
     numeric = None if table is None or table.dtype == object else table.astype(float)
-    # A function of the side information may return another number of columns.
+    # A function of the side information may return a different number of columns.
     if numeric is not None and numeric.shape[1] == m and model.n_components > 1 and model.gates is not None:
         r = np.exp(log_gates(model.gates, side))
         means = (r.T @ np.nan_to_num(numeric)) / np.maximum(r.T @ ~np.isnan(numeric), 1e-300)

@@ -30,7 +30,7 @@ from ..tasks.task_set import TaskSet
 
 
 class FeatureMap(Fitted, ABC):
-    """Base of the feature maps; ``fit`` reads training tasks, and ``transform`` returns features (T, k)."""
+    """Base class of the feature maps; ``fit`` reads training tasks, and ``transform`` returns features (T, k)."""
 
     #: Whether the map needs the task's rows.
     needs_rows: ClassVar[bool] = True
@@ -161,7 +161,7 @@ class SideVector(FeatureMap):
     """
 
     needs_rows, needs_side_info = False, True
-    #: The categories of each column, None being the missing one; None for a numeric column.
+    #: The categories of each column, with None for missing values; None instead of the list for a numeric column.
     categories: list[list[Any] | None] | None = None
     #: Means, shifts and scales of the numeric columns, (3, m).
     numbers: Array | None = None
@@ -176,7 +176,7 @@ class SideVector(FeatureMap):
         if not set(self.indicated) <= set(self._numeric):
             raise ValueError("indicated: must be positions of numeric columns")
         if any(len(set(values)) != len(values) for values in self.categories if values is not None):
-            raise ValueError("categories: must differ")
+            raise ValueError("categories: those of a column must differ")
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = _side_table(tasks)
@@ -289,7 +289,7 @@ def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
         treatment = "none of these, with zero indicators" if None in positions else "a missing value"
         warn(
             f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
-            f"which had {name_some([v for v in positions if v is not None], 3)}. It is treated as {treatment}.",
+            f"which had {name_some([v for v in positions if v is not None], 3)}. Such values are treated as {treatment}.",
             UnknownCategoryWarning,
         )
     return out
@@ -331,7 +331,7 @@ class CallableMap(FeatureMap):
 
     @property
     def needs_side_info(self) -> bool:  # type: ignore[override]
-        """Whether the tasks of `fit` had side information, of which this is then a function."""
+        """Whether the tasks of `fit` had side information, which the function then reads."""
         return self._reads_side_info
 
     def fit(self, tasks: TaskSet) -> Self:
@@ -340,7 +340,7 @@ class CallableMap(FeatureMap):
 
     def transform(self, tasks: TaskSet) -> Array:
         if self._reads_side_info and tasks.side_info is None:
-            reason = "is a function of the side information and none was given; pass it"
+            reason = "is a function of the side information, but none was given; pass it"
             raise ValueError(f"side_info: {self._argument} {reason}")
         return self._checked(
             [self.function(task if task.side_info is None else task.side_info) for task in tasks], tasks
@@ -387,7 +387,7 @@ class GivenMap(CallableMap):
 def _side_table(tasks: TaskSet) -> NDArray[Any]:
     if tasks.side_info is None:
         raise ValueError(
-            "side_info: this feature map needs side information and none was given; "
+            "side_info: this feature map needs side information, but none was given; "
             "pass side_info=, or select a feature map of the task's own rows such as feature_map='mean'"
         )
     return tasks.side_info

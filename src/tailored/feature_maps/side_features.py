@@ -16,7 +16,7 @@ from .maps import FeatureMap, SideVector
 
 #: Maximum number of distinct knots of a spline, which are quantiles of its training values, and degree of the spline.
 KNOTS, DEGREE = 7, 3
-#: Values more than twice as far from the median as this quantile (or 1 minus it) are a long tail.
+#: Values more than twice as far from the median as the TAIL-quantile below it, or the (1 − TAIL)-quantile above, are a long tail.
 TAIL = 0.05
 #: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE: squares of numbers beyond these
 #: and inverse distances between knots would overflow.
@@ -36,13 +36,13 @@ class Curve(Record):
         check_shape("knots", self.knots, None)
         first, last = self.knots[: DEGREE + 1], self.knots[-DEGREE - 1 :]
         if len(self.knots) < 2 * (DEGREE + 1) or (np.diff(self.knots) < 0).any() or first[0] == last[0]:
-            raise ValueError(f"knots: expected at least {2 * (DEGREE + 1)} increasing numbers")
+            raise ValueError(f"knots: expected at least {2 * (DEGREE + 1)} sorted numbers, not all equal")
         if (first != first[0]).any() or (last != last[0]).any():
             raise ValueError(f"knots: the first and the last must be repeated {DEGREE + 1} times")
 
     @classmethod
     def fit(cls, values: Array, column: int, least_values: int = LEAST_VALUES) -> Curve | None:
-        """Place the knots; return None if a feature has too few distinct values or an extreme range."""
+        """Return a spline with knots at quantiles of the values; None with too few distinct values or an extreme range."""
         with np.errstate(over="ignore"):
             if not 1.0 / LARGEST_RANGE < np.ptp(values) < LARGEST_RANGE:
                 return None

@@ -35,7 +35,7 @@ CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)
 
 
 def save(path: PathLike, model: Stored) -> None:
-    """Write a fitted learner, or the model of one task, to one file, atomically."""
+    """Write a fitted learner, or the model of one task, to a file, atomically."""
     encoder = Encoder()
     value = encoder.encode(model, "model")
     tree = json.dumps({"format": FORMAT, "version": __version__, "value": value}, separators=(",", ":"))
@@ -50,8 +50,8 @@ def save(path: PathLike, model: Stored) -> None:
 def load(path: PathLike, *, trust_regressor: bool = False) -> Any:
     """Read a learner, or the model of one task, from a file written by its ``save``.
 
-    A loaded learner adapts, predicts and scores as before, but cannot continue `partial_fit`.  SECURITY.md describes
-    what an untrusted file can do.
+    A loaded learner adapts, predicts and scores as before, but cannot continue a stream of `partial_fit`.  SECURITY.md
+    describes what an untrusted file can do.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def unpack(content: bytes) -> tuple[bytes, dict[str, np.ndarray]]:
     if content[8 : 8 + len(START)] != START:
         raise Invalid("", "is not a model file: it was not written by `save` of this version of tailored")
     if content[CHECKSUM] != _checksum(content):
-        raise Invalid("", "is damaged: its checksum is wrong")
+        raise Invalid("", "is damaged: its checksum is wrong. Copy it again, or save the learner again.")
     try:
         # Copies are aligned like NumPy's own arrays, so that products are bitwise reproducible.
         arrays = {name: array.copy() for name, array in load_tensors(content).items()}

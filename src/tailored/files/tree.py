@@ -1,7 +1,7 @@
 """Encode objects as JSON and arrays, and check the fields of stored objects against the annotations of their classes.
 
-`Encoder` turns an object into a tree of JSON values and a dictionary of arrays; `Decoder` rebuilds the object.  None,
-numbers, strings and lists are stored as they are.  A JSON object has one key, which is the kind of value it encodes::
+`Encoder` turns an object into a tree of JSON values and a dictionary of arrays; `Decoder` rebuilds the object.  None, booleans,
+numbers, strings and lists are JSON values.  Other values are JSON objects with one key, the kind of the value::
 
     {"array": [tensor, "C" | "F"]}     {"csr": [data, indices, indptr, shape]}     {"tuple": [..]}
     {"strings": tensor}                {"objects": [shape, [..]]}                  {"dict": {name: ..}}
@@ -39,8 +39,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 #: Advice for each part of a learner that cannot be saved.
 ADVICE = {
     "feature_map": "the maps 'mean', 'ridge', 'angle' and 'vector' can be saved. Compute the features yourself and pass them "
-    "as side_info with feature_map='vector', or pickle the learner with a function that a module defines",
-    "tau": "a number or an array can be saved. Pickle the learner with a function that a module defines",
+    "as side_info with feature_map='vector', or define the function in a module and pickle the learner",
+    "tau": "a number or an array can be saved. Otherwise, define the function in a module and pickle the learner",
     "labels": "use numbers, strings or tuples of these as task labels, or pickle the learner",
     "random_state": "use an integer",
 }
@@ -235,7 +235,7 @@ class Decoder:
             raise Invalid(place, f"needs the tensor {_short(name)}, which is missing or was already used")
         array = self._arrays.pop(name)
         if array.dtype.str[1:] not in DTYPES or (dtype is not None and array.dtype != dtype):
-            raise Invalid(place, f"has a tensor of the type {array.dtype}")
+            raise Invalid(place, f"has a tensor of the unsupported type {array.dtype}")
         if array.dtype == bool and (array.view(np.uint8) > 1).any():
             raise Invalid(place, "contains a boolean that is neither 0 nor 1")
         return array
@@ -271,12 +271,12 @@ def _short(value: object) -> str:
 
 
 def is_regressor(value: object) -> bool:
-    """Return whether an object is an estimator, to be stored with skops."""
+    """Return whether an object is an estimator with `predict`, to be stored with skops."""
     return hasattr(value, "predict") and hasattr(value, "get_params") and not isinstance(value, type)
 
 
 def dump_regressor(value: object, place: str) -> bytes:
-    """Return a regressor as bytes in the skops format."""
+    """Return a regressor as bytes in the skops format; raise TypeError if skops cannot save it."""
     name = type(value).__name__
     try:
         from skops.io import dumps
@@ -308,7 +308,7 @@ def load_regressor(content: bytes, place: str) -> object:
 
 
 def refuse_regressor(content: bytes, place: str) -> NoReturn:
-    """Raise an error in place of `load_regressor`."""
+    """Raise `Invalid`; this replaces `load_regressor` if the user does not trust the file."""
     raise Invalid(
         place,
         "is a scikit-learn regressor, and reading it can execute code. If you trust the source of this file, "

@@ -1,10 +1,10 @@
-"""A mixture of many narrow Gaussians (*atoms*) as prior, for coefficients on a curve or in clusters of any shape.
+"""A mixture of many narrow Gaussians (*atoms*) as the prior, for coefficients on a curve or in clusters of any shape.
 
 An atom is a narrow Gaussian centred at the posterior mean of a training task.  All atoms share one covariance, so each task
 needs only one linear system for all of them (`Moments.posterior`).  The covariance is a multiple of the mean posterior
-covariance of the tasks.  The multiple and the proportions maximise the evidence of the tasks, where each task is evaluated
-without its own atom.  The representation of a task uses the covariances of the components that the atoms were derived from,
-because the atoms themselves are too narrow.
+covariance of the tasks.  The multiple is selected by the evidence of the tasks, and the proportions are estimated by EM;
+both evaluate each task without its own atom.  The representation of a task uses the covariances of the components that the
+atoms were derived from, because the atoms themselves are too narrow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .moments import Moments
 
 #: Maximum number of atoms, and maximum number of tasks used to estimate their proportions and covariance.
 MOST_ATOMS, MOST_TASKS = 500, 2000
-#: Candidate multiples of the mean posterior covariance.  With 1, the mixture has about the same covariance as the initial one.
+#: Candidate multiples of the mean posterior covariance.  With 1, atoms have in total about the covariance of the initial mixture.
 MULTIPLES = (1.0, 0.25, 0.0625)
 #: Number of EM steps for the proportions, and number of pseudo-tasks added to the count of each atom.
 STEPS, PSEUDO_TASKS = 10, 0.5
@@ -27,9 +27,9 @@ LEAST_SHARE = 0.01
 
 
 def first_atoms(tasks: Moments, start: Mixture) -> AtomMixture:
-    """Return atoms with equal proportions, centred at the posterior means of the first tasks under ``start``.
+    """Return atoms with equal proportions, centred at the posterior means of the first `MOST_ATOMS` tasks.
 
-    Mixing weights of an atom are those of the components of ``start``, averaged with the responsibilities for its task.
+    If ``start`` has gates, those of an atom are the gates of the components, averaged with the responsibilities for its task.
     """
     expected, gates = tasks.posterior(start, Want(means=True, covariances=True)), None
     K = min(len(tasks), MOST_ATOMS)

@@ -1,6 +1,6 @@
 """EM for mixtures of linear mixed models, with an optional inverse-Wishart prior on the covariances.
 
-Steps are combined by Anderson acceleration (D. G. Anderson, 1965; Walker and Ni, 2011), because plain EM converges slowly
+Steps can be combined by Anderson acceleration (D. G. Anderson, 1965; Walker and Ni, 2011), because plain EM converges slowly
 in directions of W about which the tasks carry little information.
 """
 
@@ -25,13 +25,13 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
 NOISE_FLOOR = 1e-8
-#: This is added to the expected number of tasks of each component, so that no component vanishes.
+#: This is added to the expected number of tasks of each component, so that no proportion becomes zero.
 EXTRA_COUNT = 1.0
 #: Once in this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
-#: EM stops before a mean of larger absolute value, which is a rounding error: sites of counts differ by orders of magnitude.
+#: EM stops before a mean exceeds this absolute value, as rounding errors can do for counts of very different sizes.
 LARGEST_MEAN = 1e12
 #: Maximum number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
@@ -42,13 +42,13 @@ CONSTANT_PENALTY = 1e-3
 #: Maximum number of alternations in `settle`, and the change of the mean below which it stops.
 ALTERNATIONS, SETTLED = 12, 1e-6
 #: Maximum number of rounds of expectation propagation and EM, maximum number of EM steps per round, and the change of the
-#: log evidence below which the rounds stop.
+#: log evidence of all tasks below which the rounds stop.
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
 #: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
 LARGEST_LOSS = 1.0
 #: Maximum number of floats in a batch of d x d matrices.
 BATCH_FLOATS = 1 << 18
-#: Component covariances are shrunk to that of the single mixed model, with the weight of this many pseudo-tasks.
+#: Component covariances are shrunk to that of the model with one component, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
 #: Maximum number of tasks for k-means, and maximum number of EM steps from a given start.
 GROUPED_TASKS, CONTINUED_STEPS = 1000, 20
@@ -69,7 +69,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class EMResult:
-    """The fitted model, its log evidence per task, and the number of EM steps."""
+    """The fitted model, its log evidence per task, and the number of steps."""
 
     mixture: Mixture
     log_evidence: float
@@ -90,14 +90,14 @@ def em(
 ) -> EMResult:
     """Maximise the evidence of the tasks by EM, from the model ``start``.
 
-    Without ``shrinkage`` and `EXTRA_COUNT`, no step lowers the evidence.  Without ``shrinkage``, a direction in which W_k is
-    zero at the start keeps zero variance.
+    With Gaussian targets, one component and no ``shrinkage``, no step lowers the evidence.  Without ``shrinkage`` and
+    ``restrict``, a direction in which W_k is zero at the start keeps zero variance.
 
-    EM stops after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
-    ``learn_mean=False`` keeps the means of Gaussian tasks.  With a ``gate_penalty`` (a number or (q,)), mixing weights are
-    estimated from the side information; tasks must then be in memory.  ``restrict`` is applied to the covariances after
-    each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all parameters except the
-    coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
+    EM stops after ``max_iter`` steps, or when a step after the third changes the log evidence per row by less than ``tol``.
+    ``learn_mean=False`` keeps the means b_k, for Gaussian targets.  With a ``gate_penalty`` (a number or (q,)), mixing
+    weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is applied to the
+    covariances after each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all parameters
+    except the coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
         source = replace(source, sites={})
@@ -144,7 +144,7 @@ def _has_quadrature(model: Mixture) -> bool:
 
 
 def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
-    """Fit non-Gaussian targets: the final model with one component or without quadrature, otherwise the start of EM."""
+    """Fit non-Gaussian targets; with several components and quadrature, the result is only the start of EM."""
     if len(source) > 2 * SAMPLE and _has_quadrature(start):
         fit = em(source.take(slice(None, None, len(source) // SAMPLE)), start, max_iter=max_iter, **options)
     else:
@@ -175,7 +175,7 @@ def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dic
             return EMResult(before, previous, n_iter)
         if not np.isfinite(evidence):
             raise ValueError(
-                f"y: the fit to targets up to {source.y.max():g} is not stable. Fit loss='squared' to their logarithms, "
+                f"y: the fit to targets up to {source.y.max():g} is not stable. Fit loss='squared' to log(1 + y), "
                 "or pass more rows per task."
             )
         if n_iter >= max_iter or abs(evidence - previous) * len(source) < SITES_TOL:
@@ -197,7 +197,7 @@ def maximise(
     learn_mean: bool = True,
     shrinkage: Shrinkage | None = None,
 ) -> Mixture:
-    """Return the M-step: proportions, means, covariances and noise from the expected sufficient statistics."""
+    """Return the model after an M-step: proportions, means, covariances and noise from the expected sufficient statistics."""
     counts, T = sums.counts, totals.n_tasks
     proportions = (counts + EXTRA_COUNT) / (T + len(counts) * EXTRA_COUNT)
     scatter, weights = sums.second, counts + NEGLIGIBLE
@@ -222,9 +222,9 @@ def noise_floor(totals: Totals) -> float:
 
 
 def fit_gates(side: Array | None, shares: Array, penalty: float | Array, mixture: Mixture) -> Array:
-    """Return the M-step of the mixing weights: penalised multinomial logistic regression by L-BFGS.
+    """Return the gates (K, 1 + q) after an M-step: penalised multinomial logistic regression of ``shares`` by L-BFGS.
 
-    It starts from the mixing weights of ``mixture``.  Features with an infinite penalty have coefficient zero.
+    The search starts from the mixing weights of ``mixture``.  Features with an infinite penalty have coefficient zero.
     """
     assert side is not None
     T, K = shares.shape
@@ -312,8 +312,8 @@ def fit_mixed_model(
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
     ``covariance`` is "full", "diagonal", "intercept" (W is zero except for the last coefficient) or "none" (W = 0).
-    Coefficients that are not in ``varying`` have zero variance (None: all vary); EM does not change their means from the
-    pooled fit (see `settle`).
+    If it is "full" or "diagonal", coefficients that are not in ``varying`` have zero variance (None: all vary).  With Gaussian
+    targets, EM keeps the means of coefficients without variance at their start (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "accelerate": True}
     options["restrict"] = None if covariance == "full" else keep_diagonal
@@ -355,8 +355,8 @@ def fit_mixture(
     """Fit K components: run a few steps of EM from several starts, and continue from the best.
 
     ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks: ``n_starts`` of them by the line
-    through their coefficients, one by the direction, and one by the side information if there is any.  If ``start`` is given,
-    a fit to other tasks of the same population, it is the only start.
+    along which their coefficients deviate from the mean, one by the direction of the deviation, and one by the side
+    information, if there is any.  If ``start`` is given, a fit to other tasks of the same population, it is the only start.
     """
     # Shrinkage prevents a component with few tasks from collapsing onto them.
     shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
@@ -405,7 +405,7 @@ def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
 
 
 def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Cluster points by k-means on a sample, and return the cluster of each point."""
+    """Cluster points by k-means, fitted to at most `GROUPED_TASKS` of them, and return the cluster of each point."""
     # Only mixtures need this import, which takes as long as a small fit.
     from sklearn.cluster import KMeans
 
@@ -420,7 +420,7 @@ def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np
 
 
 def batches_of(tasks: Tasks) -> list[slice]:
-    """Return batches of tasks whose d x d matrices fit into little memory."""
+    """Return batches of tasks whose d x d matrices have at most `BATCH_FLOATS` entries; a batch has at least one task."""
     size = max(1, BATCH_FLOATS // tasks.n_features**2)
     return [slice(start, start + size) for start in range(0, len(tasks), size)]
 
@@ -438,7 +438,7 @@ def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Arr
 
 
 def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
-    """Replace the mean of a one-component model by its generalised least squares estimate, given W and σ².
+    """Return a one-component model with the generalised least squares estimate of its mean, given W and σ².
 
     The estimate is ``b = (Σ XᵀV⁻¹X)⁻¹ Σ XᵀV⁻¹y`` with V = σ²I + XWXᵀ, summed over tasks.  EM cannot estimate the mean of a
     coefficient with zero variance, because its posterior in every task is the current mean.
@@ -460,10 +460,10 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
 
 
 def mean_from_sums(source: Source, model: Mixture) -> Mixture:
-    """Return the result of `most_likely_mean` from sums over tasks: one pass more than there are coefficients.
+    """Return nearly the result of `most_likely_mean`, from sums over tasks, in d + 1 passes.
 
-    The sum of E(w − b) is ``W Σ XᵀV⁻¹(y − Xb)``, a linear function of b: its values at the present mean and one unit away from
-    it in each coordinate are a linear system.  W needs an inverse, so a negligible variance is added to each coefficient.
+    The sum of E(w − b) is ``W Σ XᵀV⁻¹(y − Xb)``, linear in b.  Its values at the present mean, and one unit away in each
+    coordinate, determine its root.  W needs an inverse, so a negligible variance is added to each coefficient.
     """
     d = model.means.shape[1]
     added = 2.0 * RANK_TOLERANCE * max(model.noise, float(model.eigen[0].max()))
@@ -498,12 +498,12 @@ def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
 
 
 def keep_diagonal(covariances: Array) -> Array:
-    """Set the off-diagonal entries of the covariances to zero."""
+    """Return the covariances with off-diagonal entries set to zero."""
     return covariances * np.eye(covariances.shape[1])
 
 
 def restrict_rank(covariances: Array, rank: int) -> Array:
-    """Return the maximum likelihood covariances of low rank plus a multiple of I, as in probabilistic PCA."""
+    """Return the maximum likelihood covariances of the form "rank ``rank`` plus a multiple of I" (probabilistic PCA)."""
     values, vectors = np.linalg.eigh(covariances)
     rest = values.shape[1] - rank
     if rest > 0:
@@ -512,7 +512,7 @@ def restrict_rank(covariances: Array, rank: int) -> Array:
 
 
 def truncate(mixture: Mixture, threshold: float) -> Mixture:
-    """Set the eigenvalues of each W_k that are below ``threshold`` times the largest to zero."""
+    """Return the mixture with the eigenvalues of each W_k below ``threshold`` times its largest one set to zero."""
     values, vectors = mixture.eigen
     kept = np.where(values < threshold * values[:, -1:], 0.0, np.maximum(values, 0.0))
     covariances = np.matmul(vectors * kept[:, None, :], vectors.transpose(0, 2, 1))

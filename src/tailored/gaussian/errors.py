@@ -1,10 +1,10 @@
 """Standard errors of the fixed effects and of the coefficients of tasks, by generalised least squares given W and σ².
 
-For classes and counts, the information about (b, Γ) takes into account that W and the dispersion are estimated.
+For classes and counts, W and the dispersion are treated as estimated, too, unless W has high rank (`_information`).
 
 The targets of a task have mean ``X (b + Γ v(s))`` and covariance ``V = XWXᵀ + σ²I``.  The information matrix of (b, Γ) is
-the sum of ``DᵀXᵀV⁻¹XD`` over tasks, where D maps (b, Γ) to the prior mean of a task.  The error of the estimated
-coefficients of a task has two parts, the posterior covariance C and the error of the prior mean:
+the sum of ``DᵀXᵀV⁻¹XD`` over tasks, where D maps (b, Γ) to the prior mean of a task.  The error covariance of the
+coefficients of a task is the posterior covariance C plus a term for the error of the prior mean:
 
     Var(ŵ − w) = C + R D Cov(b, Γ) Dᵀ Rᵀ ,    R = (I + WXᵀX/σ²)⁻¹ .
 """
@@ -30,7 +30,7 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
 MOST_TOGETHER = 400
-#: Directions whose information is below this fraction of the largest have the standard error NaN.
+#: Entries have the standard error NaN if they depend on a direction whose information is below this fraction of the largest.
 UNKNOWN = 1e-10
 
 
@@ -48,7 +48,7 @@ class MeanCovariance(Record):
         check_shape("column", self.column, p)
         check_shape("covariance", self.covariance, p, p)
         if (self.row < 0).any() or (self.column < 0).any():
-            raise ValueError("row: positions must not be negative")
+            raise ValueError("row, column: positions must not be negative")
 
     def of(self, d: int, weights: Mapping[int, float]) -> Array:
         """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries that are not stored here."""
@@ -101,15 +101,15 @@ def mean_covariance(
 ) -> MeanCovariance | None:
     """Return the covariance of the errors of b and Γ; None if neither was estimated.
 
-    Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` as many as Γ, because
-    `tailored.gaussian.structures.refine` does not update Γ.  If Γ is shrunk to zero, its error is its prior standard deviation.
+    Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` times as many as Γ, because
+    `tailored.gaussian.structures.refine` does not update Γ.  The standard error of Γ is at most its prior standard deviation.
     """
     model, d = as_one(model), tasks.n_features
     terms = [] if side is None or model.side is None else side.terms
     features = np.unique(np.concatenate([np.zeros(0, np.intp), *(term.features for term in terms)]))
     if d * (1 + len(features)) > MOST_TOGETHER:
         terms, features = [], features[:0]
-    # The parameters are b and the parameters of the terms, which have a standard normal prior.
+    # The parameters are b and z, the parameters of the terms, whose prior is standard normal.
     information = repeated * _information(tasks, model, terms)
     information[d:, d:] += np.eye(len(information) - d)
     # Rounding errors of a constant column would be collinear with the intercept.
@@ -119,7 +119,7 @@ def mean_covariance(
     if first == len(information):
         return None
     covariance = _inverse(information[first:, first:])
-    # The linear map from these parameters to the entries of (b, Γ); entries that do not depend on a parameter are dropped.
+    # The linear map from these parameters to the entries of (b, Γ); entries that depend on none of them are dropped.
     entries = np.zeros((1 + len(features), d, len(information)))
     entries[0, :, :d] = np.diag(is_used[:d])
     at = d
@@ -140,7 +140,7 @@ def mean_covariance(
 
 
 def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
-    """Return the information about (b, z); for non-Gaussian targets and W of low rank, W and dispersion are unknown, too."""
+    """Return the information about (b, z); for non-Gaussian targets and low-rank W, W and the dispersion are unknown, too."""
     plain, d, W = normal_equations(tasks, model, terms)[0], tasks.n_features, model.covariances[0]
     if not isinstance(tasks, ResponseRows) or np.linalg.matrix_rank(W) > MOST_DIRECTIONS:
         return plain
@@ -156,7 +156,7 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
         return plain
     across = joint[np.ix_(rest, at)] @ roots
     profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
-    # Away from the maximum, observed information need not be positive definite.  A constant column has none.
+    # Away from the maximum, observed information need not be positive definite; centred constant columns are left out.
     used = np.flatnonzero(used_columns(plain[:d, :d]))
     return profiled if np.linalg.eigvalsh(profiled[np.ix_(used, used)]).min(initial=1.0) > 0.0 else plain
 
@@ -164,7 +164,7 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
     """Return the estimated coefficients of each task (T, d) and the covariances of their errors (T, d, d).
 
-    They include the errors of the prior mean, which are larger for small components.
+    If ``mean`` is given, the covariances include the errors of the prior mean, which are larger for small components.
     """
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if mean is None:

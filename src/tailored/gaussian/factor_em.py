@@ -1,12 +1,12 @@
-"""Variational EM for a mixed model with many columns, whose covariance has few factors plus a diagonal.
+"""Variational EM for a mixed model with many columns and a low-rank plus diagonal covariance.
 
     y_i = Σ_j x_ij (b_j + <f_j, z_t> + δ_tj) + u_t + ε_i ,    (z_t, u_t) ~ N(μ + v(s_t) A, S),  δ_tj ~ N(0, D_j),  ε ~ N(0, σ²)
 
 The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j``, and the intercept u if the model has one.  Most columns occur
 in few tasks, so the columns have a prior, (b_j, f_j) ~ N(m, Λ), and their posterior is approximated by independent Gaussians
-(variational Bayes: Lim and Teh, 2007).  EM alternates between scores, columns and the other parameters.  Each step raises
-the variational bound, except that the prior of A is not part of the bound.  All columns are updated at once: to the optimum
-for one-hot rows, otherwise by a step that cannot overshoot.  The effects of side feature p have the prior A_p ~ N(0, γ_p S).
+(variational Bayes: Lim and Teh, 2007).  EM alternates between scores, columns and the other parameters.  No update lowers
+the variational bound, except possibly those of A and γ: the prior of A is not part of it.  All columns are updated at once:
+to the optimum for one-hot rows, otherwise by a step that cannot overshoot.  The prior of A is A_p ~ N(0, γ_p S).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FactorModel:
         return cls(columns, covariances, np.zeros(1 + rank), covariance, *noises, *scores)
 
     def whitened(self) -> FactorModel:
-        """Return the same model in coordinates with ``S_zz = I``."""
+        """Return the same model in coordinates in which z has the prior covariance I."""
         r = self.rank
         root = np.linalg.cholesky(self.score_covariance[:r, :r])
         of_columns, of_scores = np.eye(1 + r), np.eye(len(self.score_mean))
@@ -127,7 +127,7 @@ class FactorSums:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Whether any task uses the column, (d,)."""
+        """Mask (d,) of the columns that at least one task uses."""
         return self.count > 0
 
     @classmethod
@@ -198,7 +198,7 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
         gradient[:, 1:] -= BX.T @ G @ C[:, :r]
         sums.gradient[used] += gradient
         sums.precision[used] += weights[:, None, None] * second
-        # In each row |Σ_j a_j|² ≤ (Σ_j |x_j|) Σ_j a_j² / |x_j|; the same bound applies to sums over the rows of B.
+        # In each row (Σ_j x_j c_j)² ≤ (Σ_j |x_j|) Σ_j |x_j| c_j², and B ≤ the diagonal of its absolute row sums.
         size = np.abs(X)
         curvature = size.T @ (size.sum(axis=1) * np.abs(B).sum(axis=1))
         sums.curvature[used] += curvature[:, None, None] * second
@@ -241,7 +241,7 @@ def _add_columns(
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:
-    """Return the variational bound: the log evidence, minus the KL divergence of the columns from their prior.
+    """Return the variational bound: the log evidence under the posterior of the columns, minus its KL divergence from the prior.
 
     The log prior that shrinks the noise variances of the columns is added, without its constant.
     """

@@ -3,9 +3,9 @@
     w ~ N(b + Γ v(s), FFᵀ + D) ,    y = Xw + noise of variance σ²
 
 The coefficients are ``w = b + Γ v(s) + F z + δ`` with scores z ~ N(0, I) and deviations δ ~ N(0, D).  The posterior of the
-scores of a task solves a q x q system.  For *one-hot* rows (a single entry ±1, in a column that no other row of the task
-uses), the deviations add to the noise of each row; other tasks need the n x n inverse of ``XDXᵀ + σ²I``.  The cost of a task
-depends only on the columns that it uses.
+scores of a task needs a q x q system.  For *one-hot* rows (a single entry ±1, in a column that no other row of the task
+uses), the deviations add to the noise of each row; other tasks need the n x n inverse of ``XDXᵀ + σ²I``.  The cost of these
+systems depends on the columns that the task uses, not on d.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FactorRows:
         return out
 
     def table(self, values: Array) -> sparse.csr_array:
-        """Return a value for each of the one-hot rows as an array of tasks and columns, (T, d)."""
+        """Return the values (N,) of one-hot rows as a sparse array of tasks and columns, (T, d)."""
         return sparse.csr_array((values, self.X.indices, self.starts), shape=(len(self), self.X.shape[1]))
 
     @cached_property
@@ -156,7 +156,7 @@ class RowModel(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows of a task that are not one-hot."""
+    """The rows of one task, if they are not one-hot."""
 
     used: Index  # (m,) columns that the task uses
     X: Array  # (n, m) rows in these columns
@@ -166,7 +166,7 @@ class Block(NamedTuple):
 
 
 def add_rows(systems: Systems, rows: FactorRows, left: Array, model: RowModel) -> list[Block]:
-    """Add rows to the systems of their tasks, in place, where ``left`` is y − <x, b>; return the blocks that are not one-hot."""
+    """Add rows with ``left`` = y − <x, b> to the systems of their tasks, in place; return a block per task, none if one-hot."""
     if rows.one_hot:
         _add_one_hot(systems, rows, left, model)
         return []

@@ -28,7 +28,7 @@ _ROW = ir.VectorType(ir.DoubleType(), LANES)
 _NUMBER = types.intp
 #: Callers omit the first argument (the typing context), which the annotations of `intrinsic` do not express.
 _inline: Any = intrinsic
-#: Options of all kernels.  Numba's rewrite passes are disabled, because they would not change these kernels.
+#: Options of all kernels of this module.  Numba's rewrite passes are off: they take time and would not change these kernels.
 _PLAIN: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
@@ -185,7 +185,7 @@ def subtract_each(work: Array, o: int, m: int, u: int, v: int, n: int) -> None:
 
 @njit(**PART)
 def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
-    """Replace x by F⁻¹ x, where F are the last m rows and columns of the factor (p, p) that `factorise` wrote to A."""
+    """Replace x by F⁻¹ x, where F is the block of the last m rows and columns of the factor (p, p) in A."""
     keep_separate()
     begin = p - m
     row = A + begin * (begin + 3) // 2
@@ -267,7 +267,7 @@ def _invert_all(
     tasks: NDArray[np.int64],
     work: Array,
 ) -> None:
-    """Compute `invert_all` in a given workspace; ``tasks`` are indices, padded to groups of eight."""
+    """Write the results of `invert_all`, in a given workspace; ``tasks`` are indices, padded to groups of eight."""
     T, n, _ = systems.shape
     n_packed = n * (n + 1) // 2
     J, zeros, floors, log_pivots = n_packed, 2 * n_packed, 2 * n_packed + n, 2 * n_packed + 2 * n
@@ -313,7 +313,7 @@ _TILE = 64
 def second_moments(X: Array, *others: Any) -> None:
     """Call `_second_moments` with a workspace; allocating it in compiled code would increase the compile time."""
     (_, d, _), given = others[-3].shape, X.shape[1]
-    # Each column is stored as a row, and the targets after the last; zero rows pad to a multiple of four.
+    # Each column of X is stored as a row, followed by the targets; rows of zeros pad their number to a multiple of four.
     columns = np.zeros(((d + 4) // 4 * 4, _TILE))
     columns[given:d] = 1.0
     _second_moments(X, *others, columns, np.empty((len(columns), len(columns))))
@@ -377,9 +377,9 @@ def adapt_to_atoms(
 ) -> None:
     """Write the posterior mean of one task under atoms to ``A[:, r]``, in the r coordinates of `Mixture.atoms`.
 
-    The product ``(x, 1, y) change`` gives a row in these coordinates, and its residual.  On entry, A (r, r + 1) must be σ²W
-    with W = diag(1, .., 1, 0, .., 0) of rank p, and v (r,) zero.  ``x`` (m,) and ``logs`` (K,) are scratch arrays, for a
-    ``table`` (K, m).
+    The product ``(x, 1, y) change`` gives a row in these coordinates, and its residual.  On entry, A (r, r + 1) must be
+    (σ²W, 0) with W = diag(1, .., 1, 0, .., 0) of rank p, and v (r,) zero.  ``x`` (m,) and ``logs`` (K,) are scratch arrays,
+    for a ``table`` (K, m).
     """
     (n, n_columns), K, r, p = X.shape, len(table), len(v), 0
     while p < r and A[p, p] > 0.0:
@@ -394,7 +394,7 @@ def adapt_to_atoms(
         for a in range(r):
             for b in range(r + 1):
                 A[a, b] += x[a] * x[b]
-    # Gauss-Jordan elimination of the first p coordinates; squared pivots are at least σ².
+    # Gauss-Jordan elimination of the first p coordinates; in exact arithmetic, pivots are at least σ².
     for a in range(p):
         pivot = 1.0 / max(A[a, a], noise)
         A[a, a] = 1.0
@@ -423,7 +423,7 @@ def adapt_to_atoms(
         logs[k] = value
         largest = max(largest, value)
     for k in range(K):
-        if logs[k] > largest - 50.0:  # smaller terms are below rounding
+        if logs[k] > largest - 50.0:  # smaller terms are lost in rounding
             value = np.exp(logs[k] - largest)
             total += value
             for a in range(r):

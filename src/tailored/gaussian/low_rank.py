@@ -3,11 +3,11 @@
     w ~ Σ_k π_k N(b, F_k F_kᵀ + ω e eᵀ + δI) ,    y = Xw + noise of variance σ² ,
 
 where e is the unit vector of the constant column, if there is one.  With few tasks and many columns, an unrestricted W
-overfits, but a few directions F can be estimated.  F is penalised, because its maximum likelihood estimate is too large with
-few tasks.  The scales of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
+overfits, but a few directions F can be estimated.  F is penalised, because its maximum likelihood estimate also overfits
+with few tasks.  The scales of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
 
-The rows of a task are rotated so that XXᵀ is diagonal.  The covariance of the targets is then AAᵀ + diag(δλ + σ²) with
-``A = XF``, and all systems are r x r.
+The rows of a task are rotated so that XXᵀ is diagonal.  With the diagonal λ of XXᵀ, the covariance of the targets is then
+AAᵀ + diag(δλ + σ²) with ``A = X (F_k, √ω e)``, and all systems have the order r + 1.
 """
 
 from __future__ import annotations
@@ -125,13 +125,13 @@ class LowRankModel:
 
 
 class _Solved(NamedTuple):
-    """The solved systems of T tasks under one component, with D = δλ + σ², A = XF and M = I + AᵀD⁻¹A."""
+    """The solved systems of T tasks under one component, with r loadings L, D = δλ + σ², A = XL and M = I + AᵀD⁻¹A."""
 
     D: Array  # (T, m)
     A: Array  # (T, m, r)
     B: Array  # D⁻¹A, (T, m, r)
     inverses: Array  # M⁻¹, (T, r, r)
-    scores: Array  # (T, r) posterior means of the scores z in w = b + Fz + ε
+    scores: Array  # (T, r) posterior means of the scores z in w = b + Lz + ε
     a: Array  # S⁻¹y, for the covariance S of the targets, (T, m)
     log_evidence: Array  # (T,)
 
@@ -229,7 +229,7 @@ def _with_mean(tasks: RotatedTasks, model: LowRankModel) -> LowRankModel:
 
 @dataclass(frozen=True)
 class LowRankFitter:
-    """Fit any number of factors to the same tasks; all fits start from the model without factors."""
+    """Fit any number of factors to the same tasks, starting from the model without factors."""
 
     tasks: RotatedTasks
     seed: Sequence[int]  # for the random starts of mixtures
@@ -248,9 +248,9 @@ class LowRankFitter:
 
     @cached_property
     def directions(self) -> Array:
-        """Directions of W in which the evidence of the model without factors rises fastest, (d, d).
+        """Directions in which more variance raises the evidence of the model without factors most, (d, d), as columns.
 
-        They are the eigenvectors of Σ Xᵀ(aaᵀ − D⁻¹)X, by decreasing eigenvalue.
+        They are the eigenvectors of Σ Xᵀ(aaᵀ − D⁻¹)X, by decreasing eigenvalue; with an intercept, this is an approximation.
         """
         centred, d = self.tasks.less(self.without_factors.mean), self.tasks.n_features
         model = self.without_factors

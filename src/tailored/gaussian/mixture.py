@@ -2,8 +2,8 @@
 
     w ~ Σ_k π_k(s) N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
 
-where v(s) are features of the side information of a task.  Unless mixing weights are estimated, π_k is the same for all
-tasks.  With one component (K = 1), this is the linear mixed model with a full covariance of the random coefficients.
+where v(s) are features of the side information of a task.  Without `Mixture.gates`, π_k is the same for all tasks.  With one
+component (K = 1), this is a linear mixed model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def unpacked(d: int) -> NDArray[np.intp]:
 
 def log_gates(gates: Array, side: Array) -> Array:
     """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
-    # scipy.special.log_softmax is avoided: its overhead exceeds the cost of a posterior.
+    # scipy.special.log_softmax is avoided: its overhead exceeds the cost of the posterior of a task.
     logits = gates[:, 0] + side @ gates[:, 1:].T
     logits -= logits.max(axis=1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -172,7 +172,7 @@ class Mixture(Record):
         p, (root,), centre = self.components.ranks[0], self.factors, self.proportions @ self.means
         deviations, first = self.means - centre, len(values) - p
         inside = deviations @ (vectors[:, first:] / np.sqrt(values[first:]))
-        # The means may differ in directions in which W is zero; smaller deviations are rounding errors.
+        # The means may also differ in directions in which W is zero; relative lengths below 1e-13 are rounding errors.
         _, lengths, rows = np.linalg.svd(deviations - inside @ root.T, full_matrices=False)
         rows = rows[lengths > 1e-13 * np.linalg.norm(deviations)]
         v = np.hstack([inside, deviations @ rows.T])

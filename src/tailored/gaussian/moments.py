@@ -44,7 +44,7 @@ BLOCK_FLOATS = 1 << 18
 COMPILED_COLUMNS = 64
 #: Number of tasks per chunk of the compiled pass: enough to fill groups of eight even if tasks skip components.
 CHUNK = 128
-#: Columns with smaller sums of squares, relative to the largest, are rounding errors.
+#: Columns whose sums of squares are at most this fraction of the largest consist of rounding errors.
 ROUNDING = 1e-20
 _LOG_2_PI = float(np.log(2.0 * np.pi))
 
@@ -77,7 +77,7 @@ class Totals(_Additive):
 
 
 def used_columns(gram: Array) -> NDArray[np.bool_]:
-    """Return whether each column of XᵀX is not zero, apart from rounding; a constant column is zero if it is centred."""
+    """Return whether each column of X is nonzero, apart from rounding, given XᵀX; a centred constant column is zero."""
     squares = gram.diagonal()
     return np.asarray(squares > ROUNDING * squares.max(initial=0.0))
 
@@ -103,7 +103,7 @@ NO_SUMS = Sums(0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)), 0.0)
 class Summed(NamedTuple):
     """Expected sufficient statistics, and the responsibilities (T, K) if the source returns them.
 
-    EM passes the responsibilities back to the source, which then skips components with negligible responsibilities.
+    EM passes the responsibilities back to the source, which may then skip components with negligible responsibilities.
     """
 
     sums: Sums
@@ -111,7 +111,7 @@ class Summed(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Posterior of T tasks under a mixture.  Parts that were not requested have length 0."""
+    """Posterior of T tasks under a mixture.  Arrays that were not requested have length 0."""
 
     log_evidence: Array  # (T,) log p(y)
     shares: Array  # (T, K) responsibilities r_k
@@ -142,7 +142,7 @@ class TaskStatistics(ABC):
     is_gaussian: ClassVar[bool] = True
     sizes: Any
     side: Array | None
-    log_determinants: Any = 0.0  # of the noise in units of σ², if rows were whitened
+    log_determinants: Any = 0.0  # log determinants of the noise covariances / σ², if rows were whitened
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -158,7 +158,7 @@ class TaskStatistics(ABC):
         return self.totals().gram / self.n_rows
 
     def skewness(self, model: Mixture) -> float:
-        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows; 0 for Gaussian targets."""
+        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows with weights h″; 0 for Gaussian targets."""
         return 0.0
 
     @abstractmethod
@@ -236,7 +236,7 @@ class Moments(TaskStatistics):
         """Return the second moments of the scaled rows; the result for a task depends only on its own rows."""
         T, d = len(tasks), len(units.columns)
         if T * d * d > LARGEST_STATISTICS:
-            size = f"{8e-9 * T * d * d:.1f} GB. Pass fewer tasks or columns."
+            size = f"{8e-9 * T * d * d:.1f} GB, and the limit is 1 GB. Pass fewer tasks or columns."
             raise ValueError(f"X: the second moments of {T} tasks with {d} columns need {size}")
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         cuts, n_rows = [0, T], max(BATCH_FLOATS // d, 1)
@@ -306,7 +306,7 @@ class Moments(TaskStatistics):
         """Return the posterior under components that share one covariance.
 
         The linear systems are those of one Gaussian, restricted to the range of its covariance.  The log evidence is
-        quadratic in the prior mean, so one matrix product gives it for all components; the posterior mean is linear.
+        quadratic in the prior mean, so one matrix product gives it for all components; the posterior mean is linear in it.
         """
         single, centre, B, table = model.atoms
         T, (d, r), p, noise = len(self), B.shape, single.means.shape[1], model.noise
@@ -399,10 +399,10 @@ def normalise(joint: Array) -> Array:
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
     """Return the derivative of the posterior mean with respect to the prior mean, (T, d, d), at fixed responsibilities r.
 
-    It is ``Σ_k r_k (I + W_k G/σ²)⁻¹``.
+    It is ``Σ_k r_k (I + W_k G/σ²)⁻¹`` with G = XᵀX.
 
     ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by cancellation if the rows
-    determine the coefficients.  With one W, it is used only outside the range of W, and C W⁺ inside.
+    determine the coefficients.  With one W, this formula is used only outside the range of W, and C W⁺ inside.
     """
     d = tasks.n_features
     if len(model.covariances) > 1:
@@ -428,7 +428,7 @@ def _sums(
             root = components.roots[c]
             first[k] = first[k] @ root
             second[k] = root.T @ second[k] @ root
-    # ‖y − Xw‖² is the quadratic form minus uᵀPu.
+    # E‖y − Xw‖² is ``quadratics`` minus E(uᵀPu), summed over tasks.
     residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
     return Sums(log_evidence, counts, first, second, residual)
 

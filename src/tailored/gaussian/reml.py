@@ -5,7 +5,7 @@ The fixed effects, b and the parameters z of Γ, are integrated out: b with a fl
 
     Σ log|V| + Σ rᵀV⁻¹r + zᵀz + log|Σ DᵀAD + diag(0, I)| ,    r = y − XD(b, z) ,
 
-with (b, z) at its minimum.  It is minimised over the Cholesky factor of W, in units that make its entries about one, and log σ.
+with (b, z) at its minimum.  It is minimised over the Cholesky factor of W, in units that make its entries about one, and log σ².
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .mixture import Mixture
 from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, prior_precision, roots_of, side_effects
 
-#: Maximum number of evaluations of the criterion, and the gradient norm, per task, at which the search stops.
+#: Maximum number of evaluations of the criterion, and the largest gradient entry, per task, at which the search stops.
 EVALUATIONS, GRADIENT = 200, 1e-7
 #: Minimum standard deviation of a random effect at the start, relative to the standard error of one task's own estimate.
 LEAST_START = 0.03
@@ -34,7 +34,7 @@ LEAST_START = 0.03
 
 @dataclass(frozen=True)
 class Criterion:
-    """−2 log (restricted) likelihood, and its gradient with respect to W (of the varying coefficients) and log σ²."""
+    """−2 log (restricted) likelihood plus a constant, and its gradient in W (of the varying coefficients) and log σ²."""
 
     tasks: Moments
     varying: NDArray[np.intp]
@@ -54,7 +54,7 @@ class Criterion:
         for part in batches_of(self.tasks):
             some = self.tasks.take(part)
             columns = some.gram[:, :, v]
-            # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, also for singular W.
+            # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, in a form that allows a singular W.
             system = np.eye(len(v)) + W @ columns[:, v] / noise
             P = np.linalg.solve(system, np.broadcast_to(W, system.shape))
             log_determinant += float(np.linalg.slogdet(system)[1].sum())
@@ -85,17 +85,17 @@ class Criterion:
                 gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
-            if self.n_collinear:  # the determinant of the other directions only
+            if self.n_collinear:  # keep the determinant of the other directions only
                 value -= self.n_collinear * float(np.log(prior[:d][used_columns(left[:d, :d])][0]))
             used = float(np.sum(covariance * left))
-        # V and the information are homogeneous in (W, σ²), so the derivative along this ray is known.
+        # V and the information are homogeneous in (W, σ²), so the derivative in the direction (W, σ²) is known.
         residual = quadratic - float(prior @ fixed**2)
         along_noise = N - residual - used - float(np.sum(gradient * W))
         return value, gradient, along_noise, fixed
 
 
 def count_collinear(gram: Array) -> int:
-    """Return the number of columns that are linear combinations of others, given the sum of xxᵀ over all rows."""
+    """Return the number of nonzero columns minus their rank, given the sum of xxᵀ over all rows."""
     rank = np.linalg.matrix_rank(gram, tol=1e-10 * np.trace(gram), hermitian=True)
     return int(used_columns(gram).sum() - rank)
 
@@ -117,7 +117,7 @@ def maximise_restricted(
     v = np.flatnonzero(pattern.diagonal() & known)
     d, q = tasks.n_features, len(v)
     criterion = Criterion(tasks, v, terms, is_restricted)
-    # W starts at its present diagonal, but not below a fraction of the error variance of one task's own estimate.
+    # Variances start at their present values, but not below a fraction of the error variance of one task's own estimate.
     visible = start.noise * len(tasks) / squares[v]
     present = start.covariances[0].diagonal()[v]
     unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))
@@ -156,6 +156,6 @@ def maximise_restricted(
         model = replace(model, side=side_effects(tasks, terms, fixed[d:]))
     if terms and not is_restricted:
         return model, None
-    # The priors of z and of columns of zeros have their own factors of 2π.
+    # Only a flat prior changes the power of 2π: the priors of z and of columns of zeros are normalised.
     n_fixed = int(known.sum()) if is_restricted else 0
     return model, float(-0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi)))

@@ -1,8 +1,8 @@
 """Responses: the distribution of a target given its linear predictor ``f = <x, w>``.
 
-A response is one object from the constructor of a learner to the kernels: it scales the targets, returns the statistics of
-tasks, and converts linear predictors to predictions.  Numbers have the response `Gaussian`, whatever the loss.  `RESPONSES`
-maps the names of the other responses to their classes, which are losses too: they evaluate predicted means.
+A response determines how targets are scaled, which statistics of tasks are computed, and how targets are drawn.  `Gaussian`
+is the response of all losses of `tailored.losses`.  `RESPONSES` maps the names of the other responses, for classes and
+counts, to their classes.  These are also losses, which evaluate predicted means.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .sites import BERNOULLI, DISPERSIONS, NEGATIVE_BINOMIAL, POISSON, ResponseR
 
 #: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean information, and its tolerance.
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
-#: Linear predictors are clipped to this value, so that the square of the mean is finite.
+#: Linear predictors of counts are clipped to this value, so that the square of the mean is finite.
 LARGEST = 150.0
 #: Largest count accepted as a target.
 MOST_EVENTS = 1e9
@@ -64,7 +64,7 @@ class Response(Stored, ABC):
 
     @abstractmethod
     def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
-        """Remove a part (n,) of the linear predictors from tasks.
+        """Return the tasks without a known part (n,) of their linear predictors.
 
         ``variances`` (n,) are those of its errors, and ``skewness`` is that of `TaskStatistics`.
         """
@@ -112,7 +112,7 @@ def response_of(loss: Loss) -> Response:
 class Likelihood(Loss, Response):
     """Base class of the responses of classes and counts, whose log-likelihood is ``y f − h(f)`` plus a constant.
 
-    The defaults are those of counts with the log link.  Functions of linear predictors f are elementwise.
+    The defaults are those of Poisson counts with the log link.  Functions of linear predictors f are elementwise.
     """
 
     code: ClassVar[int]
@@ -136,11 +136,11 @@ class Likelihood(Loss, Response):
         if len(bad):
             raise ValueError(
                 f"{name}: the {self.name} loss needs counts 0, 1, 2, .. up to {MOST_EVENTS:,.0f}, but {name} contains {bad[0]:g}. "
-                "For rates, pass the counts as targets and exposure=. Use loss='squared' for other targets."
+                "For rates, pass the counts as targets and the exposures as exposure=. Use loss='squared' for other targets."
             )
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Never:
-        raise NotImplementedError(f"loss: within-task solvers do not support {self.name!r}")
+        raise NotImplementedError(f"loss: only empirical Bayes learners support {self.name!r}")
 
     dual_box = subgradient  # type: ignore[assignment]
 
@@ -164,7 +164,7 @@ class Likelihood(Loss, Response):
         return np.ones(len(f))
 
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
-        """Return log p(y | f); −inf where the mean overflows, because y f alone would grow without limit."""
+        """Return log p(y | f); −inf for f above `LARGEST`, where `mean` is clipped and y f would grow without limit."""
         return np.where(f > LARGEST, -np.inf, y * f - self.mean(f) + self.constants(y, noise))
 
     def mean(self, f: Array, variance: Array | float = 0.0) -> Array:
@@ -195,7 +195,7 @@ class Likelihood(Loss, Response):
             step = int(np.ceil(end / MOST_COUNTS))
             counts = np.arange(step - 1.0, end + step, step)
             below = np.append(0.0, weights @ self._distribution(counts, rate[:, None], noise))
-            # Find the shortest interval for each first count.  Take the shortest of these, and of ties the most probable.
+            # Find the shortest interval for each first count.  Take the shortest of these; among ties, take the most probable.
             upper = np.minimum(np.searchsorted(below, below + coverage - 1e-12), len(counts))
             short = np.flatnonzero(below[upper] - below >= min(coverage, below[-1]) - 1e-9)
             lengths = upper[short] - short
@@ -310,7 +310,7 @@ class Poisson(Likelihood):
     code = POISSON
 
     def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
-        # For Poisson counts, h‴/h″ is exactly 1; the argument may have been estimated with a dispersion.
+        # For Poisson counts, h‴/h″ is exactly 1; the argument may have been estimated under a model with a dispersion.
         return super().without_part(tasks, part, variances, 1.0)
 
 
@@ -338,7 +338,7 @@ class NegativeBinomial(Likelihood):
         return np.asarray(y * f - (y + r) * np.logaddexp(0.0, f - np.log(r)) + self.constants(y, noise))
 
     def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
-        # Given a gamma variable, a negative binomial count is Poisson; the gamma variables of several rows add up to another.
+        # Given a gamma variable, a negative binomial count is Poisson; the sum of the gamma variables of several rows is gamma, too.
         super().draw(rng, f, noise, noise * rng.gamma(units / noise, size=f.shape))
 
     def _distribution(self, counts: Array, rates: Array, noise: float) -> Array:

@@ -30,7 +30,7 @@ from .moments import (
 )
 from .sites import ResponseRows
 
-#: n x n systems are used if the mean number of rows per task is below this multiple of the number of columns.
+#: With many columns, n x n systems are used if the mean number of rows per task is below this times the number of columns.
 ROWS_PER_COLUMN = 0.5
 
 
@@ -129,7 +129,7 @@ class TaskRows(RowStatistics):
 
 
 def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments | TaskRows:
-    """Return scaled tasks with Gaussian targets as rows or as second moments, whichever gives the smaller linear systems."""
+    """Return scaled tasks with Gaussian targets as rows, if they have many columns and few rows, otherwise as second moments."""
     d = len(units.columns)
     # Frequency weights are supported by second moments only.
     is_counted = tasks.frequency_weight is None
@@ -138,7 +138,7 @@ def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> 
     return Moments.of(tasks, units, side)
 
 
-#: Statistics of tasks in any layout.
+#: Statistics of tasks in memory, for any response.
 Tasks = Moments | TaskRows | ResponseRows
 
 

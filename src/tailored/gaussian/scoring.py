@@ -1,10 +1,10 @@
-"""Maximum likelihood, or penalised by shrinkage, for one component and non-Gaussian targets, by scoring steps.
+"""Maximum likelihood, optionally penalised by shrinkage, for one component and non-Gaussian targets, by scoring steps.
 
-EM needs hundreds of steps if rows carry little information.  Here a step changes the parameters to ``b + Lβ`` and
-``L (I + Δ)`` with a lower triangular Δ, whose diagonal factors 1 + Δᵢᵢ are replaced by exp(Δᵢᵢ) to keep them positive.  By
-Fisher's identity, the score of a task is then E(u) and E(uuᵀ) − I.  The information matrix is initially the sum of the outer
-products of the scores of tasks.  It is updated from changes of the score (BFGS) and damped as in the Levenberg-Marquardt
-method.
+EM needs hundreds of steps if rows carry little information.  Here, with w = b + Lu, a step changes b to ``b + Lβ`` and L to
+``L (I + Δ)`` with a lower triangular Δ.  The factors 1 + Δᵢᵢ are replaced by exp(Δᵢᵢ) to keep them positive.  By Fisher's
+identity, the score of a task is then E(u) and E(uuᵀ) − I.  If L has fewer columns than rows, b itself is a parameter, not β.
+The information matrix is initially the sum of the outer products of the scores of tasks.  It is updated from changes of the
+score (BFGS) and damped as in the Levenberg-Marquardt method.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..tasks.rows import Array, segment_sums
 from .mixture import Mixture, Shrinkage
 from .sites import DISPERSIONS, ResponseRows
 
-#: If there are more than twice as many tasks, a sample of about this size is fitted first.
+#: If there are more than twice this many tasks, a sample of about this size is fitted first.
 SAMPLE = 8000
-#: Maximum absolute entries of a step: of Δ, and of β (in standard deviations of the coefficients).
+#: Maximum absolute entries of a step: of Δ and the log dispersion, and of β (or of b).
 LARGEST_STEP, LARGEST_MOVE = 0.7, 2.0
 #: Initial damping, its factors after a successful and after a rejected step, and its maximum.
 DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
@@ -36,7 +36,7 @@ LARGEST_SCALE, LARGEST_START = 30.0, 100.0
 
 
 class _Point(NamedTuple):
-    """A model, L, its log evidence, the log evidence plus the log prior of W (``value``), gradient and information."""
+    """A model and its L, the log evidence, the log evidence plus the log prior of W (``value``), gradient and information."""
 
     model: Mixture
     root: Array
@@ -122,9 +122,9 @@ class Scoring:
         at = np.zeros(d + len(i) + self.tasks.response.has_dispersion)
         sizes = np.sqrt((scores_at(at) ** 2).sum(axis=0))
         steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
-        # Scores of separable classes are nearly zero. Without this limit, a step would change linear predictors by much more.
+        # Scores of separable classes are nearly zero, so steps would be huge: limit the change of a linear predictor to 0.25.
         steps[:d] = np.minimum(steps[:d], 0.25 / np.maximum(np.abs(self.tasks.X).max(axis=0), 1e-300))
-        steps[d:] = np.minimum(steps[d:], 1.0)  # exp of a larger step of the log dispersion could be zero
+        steps[d:] = np.minimum(steps[d:], 1.0)  # with a larger step, the dispersion could underflow
         changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
         information = np.stack(changes, axis=1) / (2.0 * steps[:, None])
         return np.asarray(0.5 * (information + information.transpose(0, 2, 1)))
@@ -134,7 +134,7 @@ class Scoring:
         return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
 
     def _step(self, point: _Point, information: Array, damping: float) -> tuple[float, Array, Mixture, Array]:
-        """Return the expected gain of the undamped step, the damped step, and the model after it with its L."""
+        """Return the expected gain of the undamped step, the damped step, and the model and L after it."""
         model, root, p = point.model, point.root, point.root.shape[1]
         sizes = np.diag(information)
         used = sizes > 1e-12 * max(sizes.max(initial=0.0), 1e-300)

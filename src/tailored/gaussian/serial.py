@@ -1,9 +1,9 @@
-"""Rows in time: noise that is correlated in time, ``σ² (I + ρ K)`` with ``K = exp(−|t − t'| / ℓ)``.
+"""Noise that is correlated in time: its covariance is ``σ² (I + ρ K)`` with ``K = exp(−|t − t'| / ℓ)`` at times t, t'.
 
-With R = I + ρK = CCᵀ, the rows ``C⁻¹X`` and targets ``C⁻¹y`` have independent noise, so everything that is computed from the second
-moments of a task also holds for the *whitened* rows.  K is the covariance of an Ornstein-Uhlenbeck process, so C⁻¹ is applied by
-a Kalman filter, in a time proportional to the number of rows.  Query rows are predicted given the residuals of the support rows:
-with ``A = ρ K_qs R_ss⁻¹``,
+With R = I + ρK = CCᵀ, the rows ``C⁻¹X`` and targets ``C⁻¹y`` have independent noise, so the posterior is computed from the
+second moments of these *whitened* rows.  K is the covariance of an Ornstein-Uhlenbeck process, so C⁻¹ is applied by a Kalman
+filter, in time proportional to the number of rows.  Query rows are predicted given the residuals of the support rows: with
+``A = ρ K_qs R_ss⁻¹``,
 
     E(y_q | y_s, w) = X_q w + A (y_s − X_s w) ,    Var(y_q | y_s, w) = σ² diag(1 + ρ − A ρ K_sq) .
 """
@@ -26,10 +26,10 @@ from .moments import Expected, Moments
 from .reml import maximise_restricted
 from .responses import Gaussian
 
-#: Bounds of ρ; ℓ is between a quarter of the median gap and ten times the longest series.
+#: Bounds of ρ; ℓ is between a quarter of the median gap and ten times the duration of the longest series.
 SHARES = (1e-3, 1e3)
 SHORTEST, LONGEST = 0.25, 10.0
-#: Maximum number of evaluations of the likelihood, and of steps that estimate W in each.
+#: Maximum number of evaluations of the likelihood in (ρ, ℓ), and of steps that estimate W and σ² in each of them.
 EVALUATIONS, STEPS = 60, 10
 
 
@@ -59,7 +59,7 @@ class SerialMoments(Moments):
         return self.rows[:, 2:].T @ self.rows[:, 2:] / self.n_rows
 
     def history(self, weights: Array) -> Array:
-        """Return time, residual and scaled row of each row, (N, 2 + d), for the scaled weights (T, d) of the tasks."""
+        """Return the time, residual and scaled inputs of each row, (N, 2 + d), for the scaled weights (T, d) of the tasks."""
         task = np.repeat(np.arange(len(self)), np.diff(self.starts))
         time, y, X = self.rows[:, :1], self.rows[:, 1], self.rows[:, 2:]
         residuals = y - np.einsum("nd,nd->n", X, weights[task])
@@ -68,7 +68,7 @@ class SerialMoments(Moments):
 
 @dataclass(frozen=True)
 class SerialGaussian(Gaussian):
-    """Numbers whose noise is correlated in time; tasks need times."""
+    """Numbers whose noise is correlated in time; one column of X is the time."""
 
     column: int = 0  # position of the time among the columns of X
     share: float = 1.0  # ρ
@@ -126,8 +126,8 @@ class SerialGaussian(Gaussian):
     ) -> tuple[Array, Array, Array]:
         """Return ``X_q − A X_s`` of scaled query rows X (n, d), and the mean ``A (y_s − X_s w)`` and variance / σ² of their noise.
 
-        ``task`` (n,) are the tasks of the rows.  ``history`` of `SerialMoments` has the support rows of all tasks, ``n_rows`` (T,)
-        of each.
+        ``task`` (n,) are the tasks of the rows.  ``history`` is that of `SerialMoments.history` for the support rows of all
+        tasks, and ``n_rows`` (T,) are their numbers.
         """
         X, mean, variance = X.copy(), np.zeros(len(X)), np.zeros(len(X))
         starts, order = np.append(0, np.cumsum(n_rows)), np.argsort(task, kind="stable")

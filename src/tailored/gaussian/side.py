@@ -4,9 +4,9 @@ The features v(s) form groups: each column of the side information has linear fe
 effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without
 side information (or only the variance of the intercept), so units do not matter.  R makes splines smooth.
 
-An effect is kept if, at the best relevance γ, it raises the log evidence by more than the logarithm of the number of effects,
-with b and the other kept effects integrated out.  This score test needs an eigendecomposition of the size of Z.  γ of the
-kept effects is estimated by MacKay's update (Bayesian interpolation, 1992).
+An effect is kept if, at its best relevance γ, it raises the log evidence by more than the logarithm of the number of
+candidates.  b and the other kept effects are integrated out.  This score test needs the eigenvalues of a matrix with a row
+for each entry of Z.  γ of the kept effects is estimated by MacKay's update (Bayesian interpolation, 1992).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ROUNDS, STEPS = 3, 10
 RESPONSE_ROUNDS = 4
 #: Maximum number of parameters of one effect, and of all effects together.
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
-#: Maximum number of tasks used to estimate W and the relevances.
+#: Maximum number of tasks from which effects are selected, and from which `fit_side` estimates W and σ².
 MOST_TASKS = 3000
 #: Maximum number of products of features computed at a time.
 PRODUCTS = 1 << 22
-#: Prior precision of b, relative to the information about it; it only matters for directions without information.
+#: Prior precision of b, relative to the information about b; the prior only matters in directions without information.
 FLAT = 1e-9
 
 
@@ -66,7 +66,7 @@ class Effect:
 class SideStructure:
     """The kept effects.
 
-    ``varying`` are the coefficients that differ between tasks, by default all.  Other coefficients are not affected.
+    ``varying`` are the coefficients that differ between tasks, by default all; the effects on all others are zero.
     """
 
     effects: tuple[Effect, ...]
@@ -107,7 +107,7 @@ class SideFit:
 def select_side(
     tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
 ) -> SideStructure | None:
-    """Select the effects that raise the evidence of the tasks; return None if there are none."""
+    """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return None if there are none."""
     plain = fit_roughly(tasks, varying)
     tasks, model = tasks.gaussian(plain)
     kinds = [True] * has_intercept
@@ -122,7 +122,7 @@ def select_side(
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
-        # In one round, a group affects the intercept or all coefficients.  Both are the same if slopes hardly vary between tasks,
+        # In one round, a group affects the intercept or all coefficients.  Both are nearly the same if slopes hardly vary,
         # so an effect on all coefficients needs a gain that is larger by log 2.
         for _, term in sorted(
             found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
@@ -159,7 +159,7 @@ def fit_side(
         some = replace(some, sites={})
         for _ in range(RESPONSE_ROUNDS):
             fit = _fit(*some.gaussian(model), terms, max_iter=max_iter, tol=tol)
-            # Without a limit, the mean diverges if a few rows have almost all the weight.
+            # Without a limit, the mean can diverge if a few rows have almost all the weight.
             means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
             model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
     else:
@@ -278,7 +278,7 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
     """Return the log Bayes factor of the effects of each column against no effect, and of all columns at key −1.
 
     b and the effects of the other columns are integrated out; W, σ² and the relevances are given.  The factor is the ratio of
-    the prior and the posterior density of the column's parameters at zero (Savage and Dickey).
+    the prior to the posterior density of the column's parameters at zero (Savage and Dickey).
     """
     mean, covariance = _solve(tasks, model, terms)
     of_parameter = np.repeat([term.effect.column for term in terms], [term.size for term in terms])
@@ -300,7 +300,7 @@ def prior_precision(left: Array, d: int) -> Array:
 def _gains(
     tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
 ) -> list[tuple[float, Term]]:
-    """Return the gain in log evidence of each candidate at its best relevance, with b and the kept terms integrated out."""
+    """Return the gain in log evidence of each candidate at its best γ, with b and ``kept`` integrated out, and the term."""
     d, u, (mean, covariance) = tasks.n_features, design(tasks, kept), _solve(tasks, model, kept)
     parts = list(precisions(tasks, model))
     A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
@@ -317,7 +317,7 @@ def _gains(
 
 
 def best_gain(e: Array, q: Array) -> tuple[float, float]:
-    """Return the largest gain in log evidence from parameters with prior variance γ, and the γ that attains it.
+    """Return the largest gain in log evidence from parameters with prior variance γ in `RELEVANCES`, and this γ.
 
     e are the eigenvalues of the information about the parameters, and q is the score at zero along the eigenvectors.  The
     gain is ½ Σ [γq²/(1 + γe) − log(1 + γe)].

@@ -7,11 +7,11 @@ Under a component, w = b + Lu with standard normal u.  For every task:
    ``a = <x, Lu>``, so that the posterior is Gaussian.  Sites are updated one at a time, by matching the moments of the exact
    likelihood of the row, multiplied by the prior and the other sites.
 2. If L has at most `MOST_DIRECTIONS` columns, evidence, mean and covariance are computed by Gauss-Hermite quadrature of the
-   exact likelihood and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982): expectation propagation alone
-   underestimates large variances of small tasks by about 10 %.  Otherwise, the results of expectation propagation are used.
+   exact likelihood and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982).  With expectation propagation
+   alone, large variances between tasks with few rows are underestimated by about 10 %.  With more columns, its results are used.
 
-Evidence and moments under the components then have the same meaning as for Gaussian targets, so EM, mixtures and mixing
-weights do not depend on the response.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
+Evidence and moments under the components then have the same meaning as for Gaussian targets, so M-steps and mixing weights
+are computed in the same way.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Grid = tuple[Index, Array, Array, Array]  # see `grid`
 #: Maximum number of columns of L for quadrature, and number of nodes along each; the last has the largest variance.
 MOST_DIRECTIONS = 3
 NODES = ((), (21,), (9, 15), (5, 5, 9))
-#: From this mean number of rows per task on, posteriors are close to Gaussian, and fewer nodes are enough.
+#: If tasks have on average at least this many rows, posteriors are close to Gaussian, and fewer nodes are enough.
 MANY_ROWS, FEWER_NODES = 12, ((), (11,), (5, 7), (3, 3, 5))
 #: Expectation propagation before quadrature (`PLACING`) and without it (`FINAL`): number of nodes for the moments of a row,
 #: tolerance, and maximum number of sweeps.
@@ -60,11 +60,11 @@ FINAL = 9, 0.05, 100
 DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
 #: Exponents are clipped, so that products of a few exponentials, and squares of moments of sites, are finite.
 LARGEST_EXPONENT, LARGEST_FACTOR = 150.0, 170.0
-#: Likelihood ratios are clipped, so that logarithms are only needed every few rows.
+#: Odds are clipped, so that logarithms are only needed every few rows.
 LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
 #: Maximum number of tasks that one thread processes at a time.
 BLOCK = 4096
-#: Rows with a smaller variance of f are linearised.  The precision of a site is at least this multiple of that of its cavity.
+#: With a smaller variance of f, a site is a Taylor expansion.  The precision of a site is at least this times that of its cavity.
 LEAST = 1e-12
 #: Minimum precision of a site that is used as a row with Gaussian noise.
 LEAST_PRECISION = 1e-8
@@ -123,9 +123,7 @@ class ResponseRows(RowStatistics):
         return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side=side)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{name}: not available for classes and counts, which have no sufficient statistics"
-        )
+        raise AttributeError(f"{name}: not available for classes and counts, whose likelihood needs all rows")
 
     def take(self, index: NDArray[np.intp] | slice) -> Self:
         return replace(super().take(index), sites=None)
@@ -256,7 +254,7 @@ class ResponseRows(RowStatistics):
     def directions(
         self, b: Array, L: Array, noise: float, used: Mask | None = None, *, k: int = 0, slopes: bool = False
     ) -> Directions:
-        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``."""
+        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``, by default all."""
         if self.response.code not in CODES:
             raise ValueError(
                 f"response: the compiled code has no response with the code {self.response.code}"
@@ -302,7 +300,7 @@ def one_direction(n_nodes: int) -> Pair:
 
 @cache
 def grid(numbers: tuple[int, ...]) -> Grid:
-    """Return the numbers of nodes per axis (p,), node positions on each axis (p, m), all nodes (J, p), log weights (J,)."""
+    """Return the numbers of nodes per axis (p,), node positions on each axis (p, m), all nodes (J, p), and log weights (J,)."""
     p, most = len(numbers), max(numbers, default=1)
     axes, nodes, weights = np.zeros((p, most)), np.zeros((1, 0)), np.zeros(1)
     for k, n in enumerate(numbers):
@@ -341,7 +339,7 @@ def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
 def _tilted(
     kind: Kind, y: float, v: float, mean: float, variance: float, quadrature: Pair
 ) -> tuple[float, float, float]:
-    """Return log ∫ p(y | f)ᵛ N(f; mean, variance) df, and the mean and variance of the normalised integrand.
+    """Return log ∫ exp(v (y f − h(f))) N(f; mean, variance) df, and the mean and variance of the normalised integrand.
 
     Nodes are centred at the mode and scaled by the curvature there.  The mode is between the mean and the end of a steepest
     ascent step from it, because the likelihood is log-concave.
@@ -393,7 +391,7 @@ def _tilted(
 
 @njit(**_PART)
 def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array) -> float:
-    """Write the mean and covariance S of the prior times the sites, and an upper triangular C, S = CCᵀ; return log |S|."""
+    """Write the mean and covariance S of the prior times the sites, and an upper triangular C with S = CCᵀ; return log |S|."""
     (tau, linear), p = sites, len(mean)
     for a in range(p):
         work[p, a] = 0.0
@@ -438,7 +436,7 @@ def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Arr
 def _propagate(
     kind: Kind, data: Data, own: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
 ) -> tuple[float, float]:
-    """Update the sites, mean and S of a task, one row at a time; return the largest change and the sum of log constants."""
+    """Update the sites, mean and S of a task, unless ``tol`` is 0; return the largest change and the sum of log constants."""
     (code, shape), (rows, f, y, v), (tau, linear), p = kind, data, sites, len(mean)
     largest, constants = 0.0, 0.0
     for i in range(own[0], own[1]):
@@ -479,7 +477,7 @@ def _propagate(
 def _exponentials(
     sign: float, x: Array, f: float, mean: Array, numbers: Index, axes: Array, C: Array, E: Array
 ) -> None:
-    """Write exp(± f) of a row at all nodes; f is a sum over the axes, so only few exponentials are computed."""
+    """Write exp(± f) of a row at all nodes; f is a sum over the axes, so one exponential per node of each axis is enough."""
     keep_separate()
     for a in range(len(mean)):
         f += x[a] * mean[a]

@@ -52,7 +52,7 @@ GATE_PENALTY, GATE_STEPS = 1.0, 20
 REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
-#: The exponent α of stepwise EM.  With 1/2 the noise would not vanish; with 1 the initial model would keep too much weight.
+#: The exponent α of stepwise EM.  With 1/2 the steps would stay too noisy; with 1 the initial model would keep too much weight.
 RATE = 0.6
 
 
@@ -106,10 +106,10 @@ class Independent(Structure):
     ridge: float
 
     def fit(self, fitter: StructureFitter) -> Mixture:
-        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), for Gaussian targets."""
+        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), or the dispersion of a pooled fit."""
         tasks, d = fitter.tasks, fitter.tasks.n_features
         if fitter.side is not None:
-            # The model of independent tasks has no Γ: add its effects back to the targets.
+            # The model of independent tasks has no Γ: add the effects of Γ back to the targets.
             assert tasks.side is not None
             tasks = tasks.shifted(-tasks.side @ fitter.side.T)
         unit = Mixture(np.ones(1), np.zeros((1, d)), self.ridge * np.eye(d)[None], 1.0)
@@ -146,7 +146,7 @@ class MixedModel(Structure):
         return covariances if self.covariance == "full" else keep_diagonal(covariances)
 
     def pattern(self, d: int) -> NDArray[np.bool_]:
-        """Return which entries of W (d, d) may be non-zero."""
+        """Return a mask of the entries of W (d, d) that may be non-zero."""
         inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
         if self.covariance == "intercept":
             inside = np.arange(d) == d - 1
@@ -204,7 +204,7 @@ class MixtureModel(Structure):
 
     kind = "mixture"
 
-    gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: constant
+    gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: they do not
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
 
     @property
@@ -232,7 +232,7 @@ class LowRank(Structure):
 
     kind = "low rank"
 
-    n_factors: int  # of one component
+    n_factors: int  # number of factors of the fit with one component
     rank: int  # number of factors per component, if there are several
     calibration: Calibration  # c, δ and σ² from held-out tasks
 
@@ -270,9 +270,9 @@ class Atoms(Structure):
 def covariance_structures(
     n_features: int, has_intercept: bool, varying: tuple[int, ...] | None = None, *, full: bool = True
 ) -> list[list[MixedModel]]:
-    """Return one Gaussian with each covariance, simplest first.  Within a list, each fit starts from the previous one.
+    """Return mixed models with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
-    "none" is pooled regression.  If the user sets ``varying``, only these coefficients differ between tasks.
+    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
@@ -295,7 +295,7 @@ def ridge_structures() -> list[Independent]:
 class StructureFitter:
     """Fit several structures to the same tasks; a fit may start from the fit of a simpler structure."""
 
-    tasks: Tasks  # scaled to mean square one; effects of side information are subtracted from the targets
+    tasks: Tasks  # scaled, without the effects of side information
     seed: list[int]  # for the random starts of mixtures
     side_fit: SideFit | None = None  # effects of side information, for all structures except "independent"
     groups: Sequence[Group] = ()  # groups of side features
@@ -330,10 +330,10 @@ class StructureFitter:
         return None if self.side_fit is None else self.side_fit.Gamma
 
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
-        """Return the REML (or maximum likelihood) fit and its log likelihood, which is None if `fit` is used instead.
+        """Return the REML (or maximum likelihood) fit and its log likelihood, or None if the likelihood is not available.
 
-        The search of `reml` is used for one Gaussian whose covariance is not shrunk, if there are more tasks than random
-        effects of a task, and more rows than columns.
+        The search of `reml` is used for `Moments` and one Gaussian whose covariance is not shrunk, if there are more tasks than
+        random effects of a task, and more rows than columns.  Otherwise, the result is that of `fit`.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
         if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not isinstance(tasks, Moments):
@@ -359,12 +359,12 @@ class StructureFitter:
         return self.fitted[structure]
 
     def start_of(self, structure: Structure) -> Mixture | None:
-        """Return the initial values for a structure, if there are any."""
+        """Return the initial values for a structure, or None if there are none."""
         known = self.starts.get(structure)
         return None if known is None else replace(known, side=None)
 
     def with_gates(self, start: Mixture, penalty: float, **options: Any) -> Mixture:
-        """Estimate mixing weights that depend on the relevant side information, if any."""
+        """Estimate mixing weights that depend on the relevant side information; return ``start`` if there is none."""
         assert self.tasks.side is not None
         shares = self.tasks.posterior(start).shares
         penalties = gate_penalties(self.tasks.side, self.groups, shares, penalty)
@@ -374,7 +374,7 @@ class StructureFitter:
 
     @property
     def has_few_tasks(self) -> bool:
-        """Whether there are few tasks; EM then takes more steps, because the likelihood is flat."""
+        """Whether there are few tasks, but more than columns; EM then takes more steps, because the likelihood is flat."""
         return self.tasks.n_features < len(self.tasks) <= FEW
 
     def steps(self, *, few: int, many: int) -> int:
@@ -388,8 +388,8 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
-    Γ, mixing weights and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are
-    not changed.
+    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are not
+    changed.
     """
     if not structure.is_refined:
         return model
@@ -414,9 +414,9 @@ class Stepwise:
     """Stepwise EM on a stream of tasks: each batch updates the model once and is discarded.
 
     The model moves part of the way to an EM step on the batch alone, ``θ ← (1 − γ) θ + γ M(batch; θ)``, where θ are the
-    moments of the model and γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps reduce the weight of the
-    initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, mixing weights,
-    atoms and the means of coefficients without variance stay fixed.
+    moments of the model and γ = n^−α at the n-th batch of equal size (Cappé and Moulines, 2009).  Large steps reduce the weight
+    of the initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, gates and the
+    means of coefficients without variance stay fixed, and so do the models of independent tasks and of atoms.
     """
 
     structure: Structure

@@ -60,7 +60,7 @@ from .totals import joint_rows, table_of_totals
 
 #: Number, fraction or range of support rows; None for the setting of the learner.
 SupportLike = float | Sequence[float] | NDArray[Any] | None
-#: Maximum number of entries in the stored posterior covariances of the training tasks.
+#: Maximum number of entries in the posterior covariances of the training tasks, if they are stored for intervals only.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
 ROUTED = {"groups": True, "side_info": True}
@@ -80,11 +80,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     n_features_in_: int
     n_side_info_in_: int
     feature_names_in_: NDArray[Any]
-    #: Column names for "task", "target" and "side_info", if the tasks were read from a table.
+    #: Column names for "task", "target" and "side_info", each None if there are no names.
     columns_in_: dict[str, Any]
-    #: Encoding of the table in `TaskSet.from_frame`; all methods use it to read tables of rows.
+    #: Encoding of the table that the training tasks were read from; all methods use it to read tables of rows.
     encoding_: Encoding | None = None
-    #: (2,) class labels for a classification loss, if they are not -1 and +1.  The second has positive decision values.
+    #: (2,) class labels for a classification loss, if they are not -1 and +1.  Positive decision values are for the second.
     classes_: NDArray[Any]
     task_labels_: NDArray[Any]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
     #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions of quantiles,
@@ -214,7 +214,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         tasks = reading.read(self, validation)
         if not len(tasks.y):
             raise ValueError(f"{name}: none of its tasks has a row; pass tasks with rows, or leave it out")
-        # Validation tasks are joined with the training tasks, so they need the same names.
+        # Validation tasks are joined with the training tasks, so they need the same names of side information.
         return tasks.replace(side_names=self.columns_in_["side_info"])
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
@@ -229,7 +229,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
         The bounds are rounded outwards by up to 1/32 of the range, so that model files do not contain the exact extremes of
-        training rows.  Bounds that are multiples of the step, and constant columns, are stored as they are.
+        training rows.  Bounds that are already round, and constant columns, are stored as they are.
         """
         low, high = column_range(X)
         before = self.prior_.feature_range if hasattr(self, "prior_") else None
@@ -256,7 +256,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Store the posterior of the tasks for `predict`; ``folds`` are their folds in training, see `Posterior`."""
         prior = self.prior_
         fits = len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
-        # Predictions of quantiles, classes and counts depend on the covariances; of numbers, only intervals do.
+        # Predictions of quantiles, classes and counts depend on the covariances; otherwise, only intervals do.
         keep = needs_covariances(prior, None) or (needs_covariances(prior, 0.9) and fits)
         self.task_labels_ = tasks.labels
         self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)
@@ -340,13 +340,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         ----------
         side_info : array or dataframe with a row per task, or mapping from label to row
         return_std : bool, default=False
-            Also return standard errors: of the estimated mean of the coefficients, not of the differences between tasks with the
-            same side information.  The covariances and the relevance of the side information are treated as known.
+            Also return standard errors of these expected coefficients.  Differences between tasks with the same side information
+            are not included.  The covariances and the relevance of the side information are treated as known.
 
         Returns
         -------
         array (T, d), or (T, d + 1) with an intercept, which is last; with ``return_std`` a pair of such arrays
-            In the user's units.  Effects that all tasks share are not included; see `TaskRegressor.shared_effect`.
+            In the user's units.  Curves, products and other parts of `TaskRegressor.shared_effect` are not included.
         """
         check_is_fitted(self, "prior_")
         tasks = reading.read_contexts(self, side_info)
@@ -482,8 +482,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         dataframe of the query's library, or structured array
             One row per query row, in the same order (with the same pandas index): the label of the task (``"task"`` in an
             array), ``"prediction"`` (a mean of the target if the loss is "squared", a median if it is "absolute"),
-            ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and
-            for numbers without calibration (`calibrate_intervals`).
+            ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and,
+            unless targets are counts, without calibration (`calibrate_intervals`).
         """
         if coverage is not None:
             check_fraction("coverage", coverage)
@@ -526,7 +526,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         observed = None
         if support is not None:
             if target is None and not isinstance(support, TaskSet):
-                raise ValueError("target: fit did not get a frame; name the target column of support")
+                raise ValueError("target: the learner was not fitted to a frame; name the column of support")
             observed = reading.read_table(self, support, "support", **options)[0]
             observed = reading.read(self, observed) if len(observed) else None
         return tasks, order, observed, labels
@@ -541,7 +541,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return positions
 
     def _warn_same_numbers(self, tasks: TaskSet, positions: NDArray[np.intp]) -> None:
-        """Warn if tasks are predicted as training tasks because both are numbered from 0."""
+        """Warn if tasks are predicted as training tasks because the labels of both are 0, 1, 2, .."""
         if not (positions >= 0).any() or len(tasks) == len(self.task_labels_):
             return
         numbered = all(
@@ -550,7 +550,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         )
         if numbered:
             found = "label 0 also occurs" if len(tasks) == 1 else f"labels 0 to {len(tasks) - 1} also occur"
-            advice = "so known tasks are predicted. Relabel tasks that are new."
+            advice = "so these tasks are predicted as training tasks. Relabel tasks that are new."
             warn(f"query: {found} in the training data, {advice}")
 
     def sample(
@@ -633,7 +633,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         dataframe of the query's library, or structured array
-            One row per value of ``by``, in the order of their first row: the value (without ``by``, none), ``"prediction"``,
+            One row per value of ``by``, in the order of their first row: the value (omitted without ``by``), ``"prediction"``,
             ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.
             Intervals and standard deviations are exact for a single Gaussian prior without ``clip``, and those of draws otherwise.
         """
@@ -694,7 +694,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         order: str | None = None,
         loss: str | Loss | None = None,
     ) -> Array:
-        """Return the error of each task on rows that were not used to adapt its model.
+        """Return the error (T,) of each task on rows that were not used to adapt its model; NaN if there are none.
 
         Parameters
         ----------
@@ -807,7 +807,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         side_info: SideInfoLike = None,
         coverage: float = 0.9,
     ) -> Any:
-        """Adapt to tasks and return their coefficients with 90 % intervals, or intervals of another ``coverage``.
+        """Adapt to tasks, and return their coefficients with intervals.
 
         Parameters
         ----------
@@ -845,6 +845,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return self.named_summary(type(self).__name__, "a target of 1")
 
     def named_summary(self, name: str, event: str) -> Summary:
-        """Return `summary` with a name of the learner, and of the ``event`` that a binary target of 1 stands for."""
+        """Return `summary` with this name of the learner; ``event`` is what a binary target of 1 stands for."""
         check_is_fitted(self, "prior_")
         return summarise(self, name, event, self._support_sampling())

@@ -1,4 +1,4 @@
-"""Classification by empirical Bayes with binary responses; with more than two classes, one against the rest."""
+"""Classification by empirical Bayes with binary responses; with more than two classes, each class against the rest."""
 
 from __future__ import annotations
 
@@ -159,13 +159,13 @@ class EmpiricalBayesClassifier(_Classifier):
 
     The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
     coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out tasks.  It is one
-    Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With more than two classes, each is
-    fitted against the rest, and probabilities are divided by their sum.
+    Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With more than two classes, a model is
+    fitted for each class against the rest, and the probabilities of a row are divided by their sum.
 
     Parameters
     ----------
     feature_map, common, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
-        See `EmpiricalBayesLearner`.  ``common`` is None or "linear": shared regressors are for numbers.
+        See `EmpiricalBayesLearner`.  ``common`` is None or "linear": shared regressors need numeric targets.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class EmpiricalBayesClassifier(_Classifier):
         rest = {"groups": groups, "side_info": side_info}
         rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
         if isinstance(X, TaskSet):
-            refuse_other_arguments("a TaskSet has its own {name}; pass arrays or a TaskSet", y=y, **rest)
+            refuse_other_arguments("a TaskSet has its own {name}; leave it out, or pass arrays", y=y, **rest)
             labels = class_labels(X)
         else:
             if isinstance(X, TaskScan):
@@ -243,14 +243,14 @@ class EmpiricalBayesClassifier(_Classifier):
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
             try:
-                with np.errstate(over="ignore", invalid="ignore"):  # it adds the labels
+                with np.errstate(over="ignore", invalid="ignore"):  # the check adds the labels
                     assert_all_finite(labels, input_name="y")
-            except ValueError as error:  # which does not name y if the labels are objects
+            except ValueError as error:  # it does not name y if the labels are objects
                 raise ValueError(str(error).replace("Input contains", "Input y contains")) from None
         if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:
             classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
         else:
-            # scikit-learn casts any number to an integer, and warns of many classes, which can be an error below.
+            # scikit-learn casts any number to an integer, and warns about many classes, which can be an error below.
             with np.errstate(invalid="ignore"), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
                 if type_of_target(labels) == "continuous":
@@ -265,7 +265,7 @@ class EmpiricalBayesClassifier(_Classifier):
         if len(classes) > 2 and 2 * n_single > len(classes):
             found = f"{n_single} of its {len(classes)} classes have a single row"
             raise ValueError(
-                f"y: {found}. For numbers use EmpiricalBayesLearner; otherwise join rare classes."
+                f"y: {found}. For numbers, use EmpiricalBayesLearner; otherwise join rare classes."
             )
         is_set, learners = isinstance(X, TaskSet), []
         for target in _targets(codes, len(classes)):
@@ -289,7 +289,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return TaskClassifier.of(self.classes_, models)
 
     def predict_proba(self, X: RowsLike, groups: ValuesLike = None, side_info: SideInfoLike = None) -> Array:
-        """Return the probability of each class (n, K) for rows of training tasks, or of other tasks from the prior.
+        """Return the probability of each class (n, K); rows of tasks that were not in `fit` are predicted from the prior.
 
         Probabilities are averages over a Gaussian with the mean and covariance of the coefficients' posterior.  Parameters
         are those of `EmpiricalBayesLearner.predict`.
@@ -308,7 +308,7 @@ class EmpiricalBayesClassifier(_Classifier):
     ) -> Any:
         """Predict probabilities for rows of many tasks, and return one table.
 
-        Parameters are those of `EmpiricalBayesLearner.predict_tasks`.  The columns are the task label and
+        For the parameters, see `EmpiricalBayesLearner.predict_tasks`.  The columns are the task label and
         "probability" (of ``classes_[1]``), or "probability_<class>" for each class if there are more than two.
         """
         check_is_fitted(self, "learners_")
@@ -325,11 +325,11 @@ class EmpiricalBayesClassifier(_Classifier):
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
 
     def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
-        """Draw 1 for ``classes_[1]`` and 0 for ``classes_[0]``, for two classes; see `EmpiricalBayesLearner.sample`."""
+        """Draw targets, 1 for ``classes_[1]`` and 0 for ``classes_[0]``, if there are two; see `EmpiricalBayesLearner.sample`."""
         return self._of_two_classes("sample").sample(query, self._coded_rows(support, options), **options)
 
     def predict_totals(self, query: Any, support: Any = None, **options: Any) -> Any:
-        """Predict how many units are of ``classes_[1]``, or their share; see `EmpiricalBayesLearner.predict_totals`."""
+        """Predict how many units are of ``classes_[1]`` of two classes, or their fraction; see `EmpiricalBayesLearner.predict_totals`."""
         learner = self._of_two_classes("predict_totals")
         return learner.predict_totals(query, self._coded_rows(support, options), **options)
 
@@ -365,7 +365,7 @@ class EmpiricalBayesClassifier(_Classifier):
         sampling = SupportSampling.of(given, self.order if order is None else order)
         support, query = tasks.support_query(sampling.typical, self.random_state, not sampling.in_order)
         if not len(query.y):
-            raise ValueError("X: there are no query rows to score; pass tasks with more rows")
+            raise ValueError("X: there are no query rows to score; pass tasks with rows")
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
         return float(np.average(is_right, weights=query.frequency_weight))
 

@@ -61,7 +61,7 @@ class EmpiricalBayesLearner(MetaLearner):
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
     Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.  Its
     total error (given support rows plus without) must not be higher than that of the simplest covariance.  More components, and
-    atoms (narrow Gaussians at the coefficients of training tasks), have to raise the density by two paired standard errors.
+    atoms (narrow Gaussians at the coefficients of training tasks) must raise the density by two paired standard errors.
     Neither their error given support rows nor their total error may be higher than that of the selected Gaussian.  Effects of
     side information, shared curves and shared products are proposed if they raise the evidence.  Each proposal is accepted
     as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard errors.  `summary`
@@ -76,20 +76,20 @@ class EmpiricalBayesLearner(MetaLearner):
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
         learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
-        standard errors, with at least as many coefficients as tasks, or with more than 41 coefficients.  "poisson" gives
-        means of counts, with the log link.  A dispersion parameter is added if it raises the density of held-out tasks by
-        two standard errors and no error rises by as much; "negative_binomial" always has one.
+        standard errors, or if there are at least as many coefficients as tasks, or more than 41.  "poisson" gives
+        means of counts, with the log link.  A dispersion parameter is added if, on held-out tasks, it raises the density by
+        two standard errors and no error by two standard errors; "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
-        raise the evidence and held-out tasks accept them, with at least seven tasks, at most 12 columns and without a
-        ``device``; "linear" and a formula do not.  Each category of a column with more than 20 categories always has a shared
-        effect, shrunken with one variance per column.
+        raise the evidence and held-out tasks accept them.  This needs at least seven tasks, at most 12 columns and no
+        ``device``.  "linear" and a formula add none.  Each category of a column with more than 20 categories always has a
+        shared effect, shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
         Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
         on query rows.  The model of the residuals of the weighted regressor is then selected and fitted like any other.
         Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto" combines gradient
         boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it does not lower the
-        error of query rows by two standard errors.  A regressor that is passed is always used; its weight may be zero.
+        error of query rows by two standard errors.  A regressor that is passed is never dropped, but its weight may be zero.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
@@ -97,8 +97,8 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML unless ``reml`` is False, whose means are not shifted.  None selects it on held-out tasks, and may shrink
-        correlations or use several components.
+        by REML unless ``reml`` is False, whose means are not shifted.  None selects the covariance on held-out tasks unless
+        a formula gives it, and may shrink correlations or use several components.
     reml : bool, default=True
         Estimate the variances of one Gaussian without shrinkage by restricted maximum likelihood, as lme4 does.  False uses
         maximum likelihood, whose log likelihoods can be compared between models with different fixed effects.
@@ -108,7 +108,7 @@ class EmpiricalBayesLearner(MetaLearner):
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
         is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
         formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
-        Only for numbers in memory without weights, with at most 12 columns and 5,000 tasks.
+        Only for numeric targets in memory without weights, with at most 12 columns and 5,000 tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -123,13 +123,13 @@ class EmpiricalBayesLearner(MetaLearner):
         Number of parallel jobs (joblib); results do not depend on it.
     device : None or "cuda", default=None
         Device for EM over many tasks and for `adapt_many`, in double precision.  Torch tensors are then accepted as
-        input.  The model structure is selected on the CPU, on at most 5,000 tasks; with more tasks, the posterior of the tasks
+        input.  The model structure is selected on the CPU, on at most 5,000 tasks.  With more tasks, the posterior of the tasks
         is not stored.  Sparse tables with many columns are fitted on the CPU only.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
-        Seed of the folds, of the support rows and of the initial values of EM.  Results do not depend on the labels and the
-        order of the tasks, except that with more than 5,000 tasks the sample is drawn by label.
+        Seed of the folds, of the support rows and of the initial values of EM.  Results do not depend on the order of the tasks,
+        nor, with at most 5,000 tasks, on their labels; with more tasks, the sample is drawn by label.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class EmpiricalBayesLearner(MetaLearner):
     scale_ : float
         Multiple of the low-rank covariance that was selected on held-out tasks; 1 unless there are many columns.
     side_structure_ : dict or None
-        The columns of the side information that affect b(s), those with a nonlinear effect, and whether only the
+        The columns of the side information that affect b(s), the columns with a nonlinear effect, and whether only the
         intercept depends on them; None if no column has an effect.
     bias_penalty_ : float or None
         Penalty on the shift of the prior mean that was learned on query rows; None without a shift.
@@ -231,14 +231,14 @@ class EmpiricalBayesLearner(MetaLearner):
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks on which models are compared.  With at most 5,000 tasks, the selected model is fitted to them, too.  By default,
-            cross-validation over the training tasks is used; from 500 tasks on, it is a single split.
+            Tasks on which models are compared.  With at most 5,000 training tasks, the selected model is fitted to them, too.  By
+            default, the training tasks are cross-validated, or split once if there are 500 or more (2,000 with many columns).
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
             Folder for the partitioned rows and the statistics of a scan, about as large as the numbers in the table.  The
             same call with the same folder resumes an interrupted fit, with a bitwise identical result.  Other data or
-            settings raise ValueError.  The default is a temporary folder.
+            settings in the same folder raise ValueError.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
@@ -304,7 +304,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return self
 
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks in memory; select the model on a sample if there are more tasks than in a sample and few columns."""
+        """Learn from tasks in memory; the model is selected on a sample if there are more than 5,000 tasks and few columns."""
         d = tasks.n_features + bool(self.fit_intercept)
         source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
         sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
@@ -396,7 +396,7 @@ class EmpiricalBayesLearner(MetaLearner):
         continues: bool = False,
         source: TaskSource | None = None,
     ) -> tuple[Learned, TaskSet]:
-        """Learn a prior and set the fitted attributes; return what was learned, and the tasks in the order of `in_content_order`.
+        """Learn a prior and set the fitted attributes; return the result, and the tasks in the order of `in_content_order`.
 
         ``continues`` keeps the scaling and features of the running model.  The selected model is fitted to all tasks of the
         ``source``, if there is one.
@@ -574,7 +574,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 raise ValueError(f"{argument}: there is no column {column}; positions are 0 to {d - 1}")
             return [int(column)]
         if names is None:
-            advice = f"give the position of {column!r}, or pass a frame (set_output(transform='pandas'))"
+            advice = f"pass the position of {column!r}, or fit to a frame (set_output(transform='pandas') in a pipeline)"
             raise ValueError(f"{argument}: columns have no names here; {advice}")
         by_name = [j for j, name in enumerate(names) if name == column]
         found = by_name if self.encoding_ is None else self.encoding_.positions(column)

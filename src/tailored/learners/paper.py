@@ -53,7 +53,7 @@ Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
 HeldOut = TaskSet | tuple[TaskSet, TaskSet]
 #: Second entry of the seed for the rows of test tasks.
 TEST_ROWS = 3
-#: Settings of the paper that its three learners share, and those of the two that learn.
+#: Settings of the paper that its three learners share, and settings of the two that learn a representation.
 _PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
 _PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
 
@@ -148,7 +148,7 @@ class IndependentLearner(PaperLearner):
     Parameters
     ----------
     tau : float, array (d, d) or callable, optional
-        The representation: a number is a multiple of the identity, the default is 1.  A callable gets the side
+        The representation: a number is a multiple of the identity; the default is 1.  A callable gets the side
         information s of a task, as for `feature_maps.CallableMap`, and returns τ(s), a positive semidefinite (d, d) array.
         Use it to evaluate an oracle (`tailored.theory.oracle_representation`) or a representation of your own.
     loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
@@ -175,7 +175,7 @@ class IndependentLearner(PaperLearner):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
     ) -> Self:
-        """Solve the given tasks independently; nothing is shared between tasks."""
+        """Fit a model to each of the tasks, independently of the other tasks."""
         return self._learn((X, y, groups, side_info), reset=True)
 
     def partial_fit(
@@ -186,7 +186,7 @@ class IndependentLearner(PaperLearner):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
     ) -> Self:
-        """Solve the given tasks as `fit` does; only the ranges of features, and of ``clip="train"``, include earlier calls."""
+        """Fit a model to each of the tasks, as `fit` does; only the ranges of features and of ``clip="train"`` include earlier calls."""
         return self._learn((X, y, groups, side_info), reset=not hasattr(self, "prior_"))
 
     def _learn(self, data: Data, *, reset: bool) -> Self:
@@ -214,7 +214,7 @@ class Stream:
     state: tuple[Trajectory, ...] | None = None  # state of the solver
     n_tasks: int = 0
     n_train: int = 0
-    squared_phi: float = 0.0  # running sum for the scale of φ
+    squared_phi: float = 0.0  # running sum of ‖φ‖²
     phi_products: Array | float = 0.0  # running sum of φφᵀ, (k, k)
 
 
@@ -389,7 +389,7 @@ class SurrogateLearner(PaperLearner):
         """Return the held-out tasks of the stream with those of this call, and the training tasks."""
         pool = stream.pool
         if pool is None and validation is not None:
-            advice = "Omit validation, or search the step on them: solver=ProjectedSGD(step='search')"
+            advice = "Omit validation, or select the step on these tasks: solver=ProjectedSGD(step='search')"
             raise ValueError(f"validation: with a given step, validation tasks are not used. {advice}")
         if pool is None:
             return None, tasks
@@ -516,8 +516,8 @@ class ConditionalLearner(SurrogateLearner):
         Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an upper bound on the
         risk, and the scale of τ that minimises it is too small.
     validation_fraction : float, default=0.2
-        Fraction of the tasks that is held out, at most 300 tasks.  H, C and φ are learned from the other tasks only.
-        With a given step no task is held out.
+        Fraction of the tasks that is held out, at most 300 tasks.  H, C and Φ are learned from the other tasks only.
+        With a given step, no task is held out.
     support : float, default=0.5
         Fraction of the rows of a held-out task that are support rows.
     tol, max_iter
@@ -546,7 +546,7 @@ class ConditionalLearner(SurrogateLearner):
         Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best step) and, for this
         class, "conditional" learning; empty if the step was given.
     learning_curve_ : array (T,)
-        Error on the ``test`` tasks of `fit` after every training task, with the selected step, as in the paper's figures.
+        Error on the ``test`` tasks of `fit`, if any, after every training task, with the selected step, as in the paper's figures.
     """
 
     feature_map: object = "auto"

@@ -102,7 +102,7 @@ class Learner(Model, Protocol):
 
 
 def feature_names(model: Model) -> NDArray[Any] | None:
-    """Return the names of the columns of `fit`, if they had names."""
+    """Return the names of the columns of `fit`, or None if they had no names."""
     return getattr(model, "feature_names_in_", None)
 
 
@@ -124,14 +124,14 @@ def read(
     may_lack_names: bool = False,
     **row_values: ValuesLike,
 ) -> TaskSet:
-    """Return rows, or a task set, as tasks; check them against the columns of `fit`, or store these if ``reset``.
+    """Return rows, or a task set, as tasks; check their columns against those of `fit`, or store them if ``reset``.
 
     scikit-learn warns if the rows are an array and those of `fit` had names, unless they ``may_lack_names``.
     """
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
-        reason = "a TaskSet has its own {name}; pass arrays or a TaskSet"
+        reason = "a TaskSet has its own {name}; leave it out, or pass arrays"
         refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info, **row_values)
         if len(X) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
@@ -159,14 +159,14 @@ def _check_names_of_rows(
 ) -> None:
     """Compare the column names of rows with those of `fit`, as scikit-learn does, unless an encoding finds the columns.
 
-    Rows of a `TaskSet` have no names, so arrays are accepted without a warning if `fit` got one that was read from a table.
+    Rows of a `TaskSet` have no names, so arrays are accepted without a warning if `fit` got a `TaskSet` of a table.
     """
     if encoding is None or (encoding.task is None and not is_frame(X)):
         validate_data(model, X, reset=reset, skip_check_array=True)
 
 
 def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
-    """Return a task without rows for each row of side information: of an array, of a frame, or of a mapping by label."""
+    """Return a task without rows for each row of side information, which is an array, a frame, or a mapping by label."""
     refuse_side_info(learner, side_info)
     values, labels = side_info, []
     if isinstance(side_info, Mapping):
@@ -187,9 +187,9 @@ def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
 def check_tasks(
     learner: Learner, tasks: TaskSet, *, reset: bool = False, has_targets: bool = True
 ) -> TaskSet:
-    """Check tasks against the learner and the columns of `fit`, or store these columns if ``reset``.
+    """Check tasks against the learner and the columns of `fit`, or store their columns if ``reset``.
 
-    Return the tasks with side information in the order of `fit`.
+    Return the tasks with the columns of side information in the order of `fit`.
     """
     accepts = learner.accepts
     tasks = tasks if accepts.category_codes else tasks.with_indicators()
@@ -208,7 +208,7 @@ def check_tasks(
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
             raise ValueError(
-                f"y: all targets are below {SMALLEST_TARGET:g}, so their squares may underflow to zero; rescale y"
+                f"y: all absolute targets are below {SMALLEST_TARGET:g}, so their squares may underflow; rescale y"
             )
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not feature_names(learner):
@@ -289,7 +289,7 @@ def read_rows(
 
 
 def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
-    """Return whether a task has no rows, for example after filtering a table."""
+    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y or X contradicts this."""
     shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
         return False
@@ -335,7 +335,7 @@ def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
     """Raise ValueError if tasks lack the side information of `fit`.  A {} in ``advice`` becomes an example of a mapping."""
     if learner.n_side_info_in_ and tasks.side_info is None:
         names = learner.columns_in_["side_info"]
-        columns = f" with the columns {name_some(names, 12)}" if names else ""
+        columns = f" (columns {name_some(names, 12)})" if names else ""
         fitted = f"the learner was fitted with side information{columns}"
         raise ValueError(f"side_info: {fitted}; {advice.format(f'{{{names[0]!r}: ...}}' if names else '')}")
 
@@ -351,7 +351,7 @@ def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
     if known is None or names is None or names == known or tasks.side_info is None:
         return tasks
     if missing := [name for name in known if name not in names]:
-        found = f"it has no column {name_some(missing)}, but {name_some(names, 12)}"
+        found = f"it has the columns {name_some(names, 12)}, but not {name_some(missing)}"
         raise ValueError(f"side_info: {found}; in fit it had {name_some(known, 12)}")
     order = [names.index(name) for name in known]
     return tasks.replace(side_info=tasks.side_info[:, order], side_names=known)
@@ -423,7 +423,7 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:
-    """Return the tasks with the sample weights as targets.  If ``groups`` is given, the weights are in its order."""
+    """Return the tasks with the sample weights as targets; the weights are in the order of ``groups``, or of the tasks for None."""
     refuse_masked("sample_weight", sample_weight)
     values = _check_sample_weight(sample_weight, tasks.y, dtype=np.float64)
     return tasks.replace(y=values[np.argsort(group_rows(groups, len(values)).codes, kind="stable")])
@@ -456,7 +456,7 @@ def read_one_task(
     side_info: SideInfoLike,
     **row_values: ValuesLike,
 ) -> TaskSet:
-    """Return a set of one task, which may have no rows."""
+    """Return the arguments of `adapt` as a set of one task, which may have no rows."""
     refuse_side_info(learner, side_info)
     if not row_values and (task := _valid_task(learner, X, y, side_info)) is not None:
         return task
@@ -478,7 +478,7 @@ def read_tensors(
     *,
     reset: bool = False,
 ) -> TensorTasks:
-    """Check tensors of rows; unless ``reset``, they must have the columns of `fit`."""
+    """Return tensors of rows as tasks; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
         advice = "Pass an array, or use EmpiricalBayesLearner(device='cuda')."
         raise ValueError(f"X: got a tensor, but {type(learner).__name__} computes on the CPU. {advice}")
@@ -507,14 +507,14 @@ def read_table(
 ) -> tuple[TaskSet, NDArray[np.intp]]:
     """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row ``order[i]`` of the frame.
 
-    ``name`` is "query" (a frame without targets) or "support".
+    ``name`` is the argument: "query", whose targets are not read, or "support".
     """
     if isinstance(data, TaskSet):
         reason = "a TaskSet has its own {name}; leave it out, or pass a frame"
         refuse_other_arguments(reason, side_info=side_info, exposure=exposure)
         return data, np.arange(len(data.y))
     if task is None:
-        raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
+        raise ValueError(f"task: the learner was not fitted to a frame; name the label column of {name}")
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
     side = learner.columns_in_["side_info"]
     if side is None or encoding is not None or side_info is not None or not set(side) <= set(frame.columns):

@@ -1,4 +1,4 @@
-"""Models of new tasks: `TaskRegressor` of one task, a scikit-learn regressor, and `AdaptedTasks` of many."""
+"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and `AdaptedTasks` for many tasks."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     coef_ : array (d,)
     intercept_ : float
         Coefficients and intercept.  Predictions also contain `shared_effect`.
-    representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
+    representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from the minimum, computed on access; NaN for classes and counts.
+        Upper bound on the distance of the model's objective from its minimum, computed on access; NaN for classes and counts.
     n_iter_ : int
     """
 
@@ -119,9 +119,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments; an adapted model includes θ and b, unless θ is too large, so that a clone has the same prior."""
+        """Return the arguments; those of an adapted model include θ and b, so that a clone has the same prior, unless θ is too large."""
         params: dict[str, Any] = super().get_params(deep)
-        # For a factor prior, θ is too large to be formed.
+        # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
             params.update(representation=self.representation_, bias=self.bias_)
         return params
@@ -255,13 +255,13 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from the minimum; NaN for classes and counts."""
+        """Upper bound on the distance of the model's objective from its minimum; NaN for classes and counts."""
         # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
         return self._certified()[0] * self._prior.scaling.target**2
 
     @property
     def n_iter_(self) -> int:
-        """Iterations of the within-task solver."""
+        """Number of iterations of the within-task solver."""
         return self._certified()[1]
 
     def _certified(self) -> tuple[float, int]:
@@ -273,7 +273,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self._certificate
 
     def _evaluated_at(self) -> TaskSet:
-        """Return the rows that τ(s) and b(s) depend on; after `fit` both are constant, so the task has no rows."""
+        """Return the task at which τ(s) and b(s) are evaluated; after `fit` both are constant, so the task has no rows."""
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support
@@ -300,7 +300,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """Return the part of the linear predictor that all tasks share, (n,): curves, products, categories and regressors.
 
         With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless predictions are clipped or
-        noise is correlated in time.  It is zero if there is no such part.
+        noise is correlated in time.  The shared effect is zero if there is no such part.
         """
         X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
         task = np.zeros(X.shape[0], dtype=np.intp)
@@ -340,7 +340,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the task and the uncertainty of its weights.  For numbers, it is calibrated on held-out tasks.
+        It combines the noise of the task and the uncertainty of its weights.  It is calibrated on held-out tasks, except for counts.
         """
         inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_std")
@@ -440,7 +440,7 @@ class AdaptedTasks:
         return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
 
     def predict(self, query: TaskSet) -> Array:
-        """Predict each row of ``query`` with the model of the task that has the same label; its targets are ignored."""
+        """Predict each row of ``query`` with the model of the task that has the same label; targets of ``query`` are ignored."""
         return self._predicted(query, None).prediction
 
     def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
@@ -478,5 +478,5 @@ class AdaptedTasks:
 
     def _support(self) -> TaskSet:
         if self._tasks is None:
-            raise TypeError("query: tasks on a device have coef_ and intercept_ only; adapt to a TaskSet")
+            raise TypeError("query: models of tensors have coef_ and intercept_ only; adapt to a TaskSet")
         return self._tasks

@@ -38,7 +38,7 @@ def joint_rows(
     adapted = tasks.without_rows() if support is None else support.support_of(tasks)
     missing = (positions_of(tasks.labels, known, same_kind=True) >= 0) & (adapted.sizes == 0)
     if missing.any():
-        found = f"there are none of {name_some(native(tasks.labels[missing]))}"
+        found = f"there are none for {name_some(native(tasks.labels[missing]))}"
         advice = "Pass the rows of fit, or relabel new tasks."
         raise ValueError(f"support: {method} needs the rows of training tasks, but {found}. {advice}")
     require_side_info(learner, adapted, "pass it, or tables that have it")
@@ -85,7 +85,7 @@ def table_of_totals(
     if not scale.all():
         empty = name_some(native(grouping.labels[scale == 0]))
         raise ValueError(
-            f"weights: all are zero where {name} is {empty}, so there is no mean; drop these rows"
+            f"weights: all are zero{'' if by is None else f' where {name} is {empty}'}, so there is no mean; pass positive weights"
         )
     prediction, tail = add @ (units * rows.mean), 0.5 - 0.5 * coverage
     if rows.is_gaussian:
@@ -94,7 +94,7 @@ def table_of_totals(
         lower, upper = prediction - half_width, prediction + half_width
     else:
         draws = rows.draw(n_draws, rng, units, add)
-        # Totals of counts have bounds that are counts.
+        # With this method, the bounds of totals of counts are counts.
         lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0, method="inverted_cdf")
         std = draws.std(axis=0)
     table = {} if by is None else {name: grouping.labels}

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 #: Number of blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
-#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times for at most ENOUGH_TASKS draws in total.
+#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
@@ -96,7 +96,7 @@ class Posterior(Record):
 
     @property
     def has_covariances(self) -> bool:
-        """Whether covariances are stored, which intervals need."""
+        """Whether covariances are stored, which are needed for intervals."""
         return len(self.covariances) == len(self.weights)
 
 
@@ -111,11 +111,11 @@ class Prior(Record, ABC):
     response: Response = field(default_factory=Gaussian)  # the distribution of the targets
     clip: tuple[float, float] | None = None  # range to which predictions are clipped
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
-    #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None for none.
+    #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean; None to predict the mean.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) rounded training range; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
-    #: Parts that all tasks share.  The prior is for the residuals after these parts are subtracted.
+    #: Parts that all tasks share.  The prior is for the tasks without these parts.
     regressor: SharedRegressor | None = None
     shared: SharedEffects | None = None
 
@@ -128,11 +128,11 @@ class Prior(Record, ABC):
 
     def restore(self) -> None:
         if self.clip is not None and self.clip[0] > self.clip[1]:
-            raise ValueError("clip: the lower end is above the upper end")
+            raise ValueError(f"clip: the lower end is above the upper end, got {self.clip}")
         if self.quantile is not None:
             check_fraction("quantile", self.quantile)
             if self.calibration is None:
-                raise ValueError("quantile: needs a calibration")
+                raise ValueError("quantile: cannot be predicted if calibration is None")
         if self.feature_range is not None:
             check_shape("feature_range", self.feature_range, 2, self.n_weights - self.fit_intercept)
             if (self.feature_range[0] > self.feature_range[1]).any():
@@ -151,11 +151,11 @@ class Prior(Record, ABC):
             raise ValueError("covariances: missing, but needed to predict a quantile")
         n_folds = 0 if self.regressor is None else len(self.regressor.folds)
         if not ((posterior.folds >= -1) & (posterior.folds < n_folds)).all():
-            raise ValueError(f"folds: must be -1, or numbers below {n_folds}")
+            raise ValueError(f"folds: must be from -1 to {n_folds - 1}")
 
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
-        """Lower and upper limits of features: the training range, extended on both sides by its width."""
+        """Lower and upper limits of features: the training range, extended on both sides by its width; None if it is unknown."""
         if self.feature_range is None:
             return None
         low, high = self.feature_range
@@ -182,7 +182,7 @@ class Prior(Record, ABC):
         name, value = j if names is None else repr(str(names[j])), smallest[j] if is_low[j] else largest[j]
         assert self.feature_range is not None
         first, last = self.feature_range[:, j]
-        others = f" Columns that are far outside: {len(far)}." if len(far) > 1 else ""
+        others = f" In total, {len(far)} columns are far outside." if len(far) > 1 else ""
         found = f"X: column {name} has the value {value:.6g}, more than one training range outside"
         advice = "The prediction extrapolates linearly: check the unit of the column, or clip it."
         warn(f"{found} of the training range (about {first:.6g} to {last:.6g}).{others} {advice}")
@@ -191,11 +191,12 @@ class Prior(Record, ABC):
         """Raise ValueError if rows of one task from a file do not match this prior."""
         d = self.n_weights - self.fit_intercept
         if (len(support), support.n_features) != (1, d):
-            raise ValueError(f"support: must be one task with {d} columns")
+            found = f"got {len(support)} with {support.n_features}"
+            raise ValueError(f"support: must be one task with {d} columns, {found}")
 
     @property
     def n_weights(self) -> int:
-        """Number d of weights of a task, including an intercept."""
+        """Number d of weights of a task, including the intercept if there is one."""
         return len(self.scaling.columns)
 
     @property
@@ -210,7 +211,7 @@ class Prior(Record, ABC):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether prediction intervals can be computed; those of numbers need a calibration."""
+        """Whether prediction intervals can be computed; those of numeric targets need a calibration."""
         return self.response.has_intervals and (not self.response.is_gaussian or self.calibration is not None)
 
     @property
@@ -257,7 +258,7 @@ class Prior(Record, ABC):
     def posterior(
         self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
     ) -> Posterior:
-        """Adapt to the tasks of one block (see also `adapt_tasks`); ``folds`` of training tasks are as in `Posterior`."""
+        """Return the posterior of one block of tasks (see `adapt_tasks`); ``folds`` of training tasks are as in `Posterior`."""
         folds = np.full(len(tasks), -1, dtype=np.intp) if folds is None else folds
         residual = self.residual_tasks(tasks, folds)
         weights, covariance = self._solve(residual, covariances, n_jobs)
@@ -279,11 +280,11 @@ class Prior(Record, ABC):
     def representation(
         self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
     ) -> Array:
-        """Return τ(s) of each task for some of the weights, (T, c, c); in the user's units if ``raw``."""
+        """Return τ(s) of each task for the weights ``columns``, by default all, (T, c, c); in the user's units if ``raw``."""
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
 
     def _change(self, columns: Index | slice | list[int] | None, raw: bool) -> Array:
-        """Return A (c, d) such that ``A τ Aᵀ`` is τ for some of the weights, in the user's units if ``raw``."""
+        """Return A (c, d) such that ``A τ Aᵀ`` is τ for the weights ``columns``, in the user's units if ``raw``."""
         every = np.arange(self.n_weights)
         at = every if columns is None else every[columns]
         return self.scaling.back(at) if raw else (at[:, None] == every).astype(float)
@@ -304,7 +305,7 @@ class Prior(Record, ABC):
         return np.maximum(sizes, 1).astype(float)
 
     def residual_tasks(self, tasks: TaskSet, folds: Index | None = None) -> TaskSet:
-        """Subtract shared effects and regressors from tasks."""
+        """Remove shared effects and regressors from tasks; ``folds`` of training tasks are as in `Posterior`."""
         if self.regressor is not None:
             tasks = self.regressor.residual_tasks(tasks, folds)
         if self.shared is not None:
@@ -339,7 +340,7 @@ class Prior(Record, ABC):
     ) -> tuple[Array, Array, Array | float]:
         """Return the linear predictors of rows (n,), and the variances of their two parts: <x, w> and the shared effects.
 
-        The first is in units of the noise variance, and zero unless ``variances`` is set.
+        The first variance is in units of the noise variance, and zero unless ``variances`` is set.
         """
         part: Array | None = None
         of_shared: Array | float = 0.0
@@ -369,7 +370,7 @@ class Prior(Record, ABC):
 
 
 def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None) -> list[T]:
-    """Return the results of ``work(start, stop)`` for blocks of tasks, which do not depend on the number of threads."""
+    """Return the results of ``work(start, stop)`` for blocks of tasks; the blocks do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
     n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
@@ -493,7 +494,8 @@ def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None)
 def _warn_uncalibrated(coverage: float | None) -> None:
     percent = f"{100.0 * (coverage or 0.0):g} %"
     message = f"coverage: too few tasks were held out to calibrate {percent} intervals. "
-    message += "They follow the model, or extend beyond the largest held-out errors where this is wider."
+    message += "Bounds are those of the model, or beyond the largest held-out errors where this is wider. "
+    message += "Fit more tasks, or use a smaller coverage."
     warn(message)
 
 
@@ -559,7 +561,7 @@ def calibrate(
         found = prior.query_errors(episodes.support, episodes.query, n_jobs)
         if noise is None:
             return found
-        # With few rows per task the noise of the folds differs by orders of magnitude; the sum with W hardly differs.
+        # With few rows per task, noise variances of folds can differ by orders of magnitude; their sums with W hardly differ.
         assert prior.mixture is not None
         return found._replace(variances=prior.mixture.noise / noise * (1.0 + found.variances) - 1.0)
 

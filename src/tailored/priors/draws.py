@@ -1,4 +1,4 @@
-"""The joint distribution of predicted rows of many tasks: draws, and exact variances of their sums.
+"""The joint distribution of predicted rows of many tasks: draws, and exact variances of sums that are Gaussian.
 
 The rows of a task share its coefficients, and all tasks share the errors of the fixed effects, so predicted rows are
 correlated.  In the scaling of the prior, the coefficients of a task under one component are
@@ -61,7 +61,7 @@ def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: 
 
 @dataclass(frozen=True)
 class JointRows:
-    """The joint distribution of N predicted rows of T tasks, under K components with J distinct covariances, 1 or K."""
+    """The joint distribution of N predicted rows of T tasks, under K components with J distinct covariances; J is 1 or K."""
 
     prior: MixturePrior
     errors: MeanCovariance | None  # of (b, Γ); None if they are treated as known
@@ -124,7 +124,7 @@ class JointRows:
         return prior.response.is_gaussian and prior.clip is None and prior.model.n_components == 1
 
     def variances(self, group: Index, n_groups: int, units: Array) -> Array:
-        """Return the variances of the sums of ``units`` (N,) targets of each row by group, (G,), if they are Gaussian."""
+        """Return the variances (G,) of the sums of ``units`` (N,) targets of each row by group, if `is_gaussian`."""
         pair, at = np.unique(self.task * n_groups + group, return_inverse=True)
         task, of = pair // n_groups, pair % n_groups
         # Sums of the feature rows, for each task and group.

@@ -22,8 +22,8 @@ MAX_COLUMNS = 1000
 class FactorPrior(Prior):
     """``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, in units of the noise variance.
 
-    In the variance of a prediction, the deviation of a column has its prior variance D, even if the task has observed the
-    column.
+    In the variance of a prediction, the part of a coefficient outside the factors keeps its prior variance D, even if the task
+    has rows with this column.
     """
 
     model: Factors  # F, D, b₀ and Γ in units of the noise variance
@@ -63,8 +63,8 @@ class FactorPrior(Prior):
 
     def _change(self, columns: Any, raw: bool) -> Array:
         if columns is None and self.n_weights > MAX_COLUMNS:
-            found = f"columns: the matrix of all {self.n_weights} columns is too large"
-            raise ValueError(f"{found}. Pass some of them, representation(columns=[..]).")
+            found = f"columns: the matrix τ of all {self.n_weights} columns is too large"
+            raise ValueError(f"{found}. Pass the positions of some of them, as in columns=[0, 1].")
         return super()._change(columns, raw)
 
     def _mean(self, tasks: TaskSet) -> Array:

@@ -58,7 +58,7 @@ class Calibration(Record):
             check_shape("scores", scores, None)
             check_shape("weights", weights, len(scores))
             if not len(scores) or (np.diff(scores) < 0).any():
-                raise ValueError("scores: must be sorted")
+                raise ValueError("scores: must be sorted, and must not be empty")
             if (weights < 0).any() or not 0.0 < weights.sum() <= 1.0 + 1e-6:
                 raise ValueError("weights: must be non-negative and add up to at most one")
 

@@ -32,11 +32,11 @@ NOISE_ROWS = 5.0
 
 @dataclass(frozen=True)
 class TaskSummary(Record):
-    """The summary ψ(s) of a task's rows: its weights, two log noise variances and optional features v(s).
+    """The summary ψ(s) of a task: its weights, two log noise variances and optional features v(s).
 
     Weights are given in the principal directions of their covariance.  ψ is centred over the training tasks and scaled such
-    that the root mean square of ‖ψ‖ is one.  All weights have the scale of the first direction.  Directions in which tasks
-    hardly differ therefore stay small, and a penalty on a linear map of ψ suppresses them.
+    that the root mean square of ‖ψ‖ is one.  All directions have the divisor of the first.  Directions in which tasks hardly
+    differ therefore stay small, and a penalty on a linear map of ψ suppresses them.
     """
 
     centre: Array  # (d,) mean of the weights over tasks
@@ -176,12 +176,12 @@ class MixturePrior(Prior):
         return self.model.noise if self.response.is_gaussian else 1.0
 
     def side_features(self, tasks: TaskSet) -> Array | None:
-        """Return v(s) of every task, (T, q)."""
+        """Return v(s) of every task, (T, q); None without side features."""
         # Computed even if the model does not use them: required inputs must not depend on the fit.
         return None if self.side is None else check_features(self.side(tasks), tasks)
 
     def statistics(self, tasks: TaskSet) -> Tasks:
-        """Return the sufficient statistics of residual tasks."""
+        """Return the statistics of residual tasks: moments for numeric targets, rows for classes and counts."""
         return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
 
     def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:

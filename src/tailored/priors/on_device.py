@@ -23,7 +23,7 @@ BLOCK_TASKS = 1 << 20
 
 
 def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
-    """Return the weights (T, d) in the user's units, for a `MixturePrior`; an intercept is last."""
+    """Return the weights (T, d) of tasks with a `MixturePrior`, in the user's units; an intercept is last."""
     if not isinstance(prior, MixturePrior):
         raise ValueError(f"device: {type(prior).__name__} is only supported on the CPU; use device=None")
     refused = {
@@ -33,9 +33,7 @@ def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
     }
     for what, is_refused in refused.items():
         if is_refused:
-            raise ValueError(
-                f"device: {what} are computed on the CPU; use device=None, or fit with the device"
-            )
+            raise ValueError(f"device: {what} are computed on the CPU; set device=None and pass arrays")
     import torch
 
     starts = range(0, len(tasks), BLOCK_TASKS)

@@ -50,7 +50,7 @@ class RepresentationPrior(Prior):
         super().restore()
         d, k = self.n_weights, self.conditioning.n_side
         if not self.scaling.is_raw:
-            raise ValueError("scaling: must be that of the user's units")
+            raise ValueError("scaling: must not change the user's units")
         if self.conditioning.n_features != d:
             raise ValueError(f"conditioning: has {self.conditioning.n_features} columns, the scaling has {d}")
         check_shape("bias.constant", self.bias.constant, d)
@@ -141,11 +141,11 @@ class RepresentationPrior(Prior):
 
 
 def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> Array:
-    """Return g with ``w = θ g``, which determines the weights of columns that the task does not use."""
+    """Return g with ``w = θ g``, which also gives the weights of columns that are zero in all rows of the task."""
     n = len(solution.alpha)
     if inner == "exact":
         return -X.T @ solution.alpha / n
-    # The one-pass estimate is a mean of iterates: average their dual variables in the same way.
+    # The one-pass estimate is a mean of iterates, in which the dual variable of row i has the weight 1/i + .. + 1/n.
     tail = np.cumsum((1.0 / np.arange(1, n + 1))[::-1])[::-1]
     return -X.T @ (solution.alpha * tail) / n
 

@@ -1,9 +1,9 @@
 """Parts of predictions that all tasks share: effects of columns, and regressors that are fitted out of fold.
 
-They are subtracted from the targets, and the prior is learned for the linear model of the residuals.  Effects are curves,
-products of columns, and categories with many values.  Residuals of rows that a regressor was fitted to are too small.  The
-training tasks are therefore split into folds, and each fold is predicted by a clone that was fitted to the other folds.  Folds
-consist of whole tasks, because the regressors have not been fitted to any rows of a new task either.
+They are subtracted from the targets (for classes and counts, from the linear predictors), and the prior is learned for the
+residuals.  Effects are curves and products of columns, and those of categories.  On the rows to which a regressor was fitted, its
+residuals are too small.  The training tasks are therefore split into folds, and each fold is predicted by a clone that was
+fitted to the other folds.  Folds consist of whole tasks, because no rows of a new task are used to fit the regressors either.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_DENSE = 100_000_000
 
 @dataclass(frozen=True)
 class SharedPart(Record):
-    """Base of the parts that may use side information."""
+    """Base class of the shared parts, which may use side information."""
 
     encoder: SideVector | None = field(default=None, kw_only=True)  # None if side information is not used
 
@@ -59,7 +59,7 @@ class SharedPart(Record):
 
 @dataclass(frozen=True)
 class SharedCurve(Record):
-    """A smooth nonlinear function of one column, or a smooth function multiplied by a feature of the side information."""
+    """A smooth function of one column: nonlinear, or multiplied by a feature of the side information."""
 
     curve: Curve
     coef: Array  # (k,) coefficients of the basis functions
@@ -130,7 +130,7 @@ class SharedLevels(Record):
         return np.append(self.effects, 0.0)[self._positions(X)]
 
     def errors_of(self, X: Array) -> tuple[NDArray[np.intp], Array]:
-        """Return the category of each row (n,), and the error variance of each category; unknown ones are the last."""
+        """Return the category of each row (n,), and the error variance of each category; unknown categories are last."""
         category = self._positions(X)
         codes, other = np.unique(X[category < 0, self.column], return_inverse=True)
         category[category < 0] = len(self.effects) + other
@@ -209,7 +209,7 @@ class SharedRegressor(SharedPart):
     folds: tuple[tuple[Any, ...], ...] = ()  # the same regressors, fitted without the tasks of each fold
 
     def predict(self, X: Matrix, inputs: Array, folds: Index | None = None) -> Array:
-        """Predict rows X (n, ..) with encoded side information (n, k), using the regressors of each row's fold."""
+        """Predict rows X (n, ..) with encoded side information (n, k), by the regressors of ``folds`` (n,), as in `Posterior`."""
         return self.predict_parts(X, inputs, folds) @ np.array(self.weights)
 
     def predict_parts(self, X: Matrix, inputs: Array, folds: Index | None = None) -> Array:
@@ -298,7 +298,7 @@ def check_regressor(common: Any) -> None:
     missing = [name for name in ("fit", "predict", "get_params") if not hasattr(common, name)]
     if missing:
         absent = ", ".join(missing)
-        raise TypeError(f"common: expected None, a name or a regressor, got {common!r} without {absent}")
+        raise TypeError(f"common: {common!r} is not a regressor, because it does not have {absent}")
 
 
 def _fitted(regressor: Any, tasks: TaskSet, inputs: Array) -> Any:
@@ -332,7 +332,7 @@ def _columns(regressor: Any, X: Matrix, inputs: Array) -> Matrix:
         return sparse.hstack([X, sparse.csr_array(inputs)], format="csr") if inputs.shape[1] else X
     if X.shape[0] * X.shape[1] > MAX_DENSE:
         found = f"common: {type(regressor).__name__} does not take sparse rows, and X is too large to be made dense"
-        raise ValueError(f"{found}. Pass a regressor that does, such as Ridge().")
+        raise ValueError(f"{found}. Pass a regressor that accepts sparse rows, such as Ridge().")
     return np.hstack([dense(X), inputs])
 
 

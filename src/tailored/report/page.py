@@ -109,7 +109,7 @@ def write_report(
     content["Accuracy by number of support rows"] = sections.accuracy()
     content["Model"] = "".join(_model(summary, csv_format) for summary in summaries)
     data = tasks.describe()
-    if evaluation.loss not in ("squared", "absolute"):  # the model is the one of the hint
+    if evaluation.loss not in ("squared", "absolute"):  # the loss is already the one that the hint recommends
         data = replace(data, notes=[note for note in data.notes if note != hint_about_target(tasks.y)])
     content["Data"] = f"<pre>{escape(str(data))}</pre>"
     opening = sections.opening(note, getattr(learner, "common", "") is None)
@@ -118,7 +118,7 @@ def write_report(
 
 
 def _evaluate(learner: Any, tasks: TaskSet, random_state: int, **options: Any) -> tuple[Evaluation, str]:
-    """Evaluate all tasks, or a random sample of them, so that a page takes minutes and not hours; return a note."""
+    """Return the evaluation of all tasks, or of a random sample (a page should take minutes, not hours), and a note about it."""
     order = np.random.default_rng(random_state).permutation(len(tasks))[:MAX_EVALUATED_TASKS]
     n = int(np.searchsorted(np.cumsum(tasks.sizes[order]), MAX_EVALUATED_ROWS, "right"))
     n = max(n, min(10, len(order)))
@@ -295,7 +295,7 @@ class ModelSections:
         n_shown = np.clip((differences.std(axis=0) / scale > 1e-9).sum(), 1, MAX_EFFECTS)
 
         def panels() -> Iterator[tuple[str, str]]:
-            if n_shown > 1:  # else it is the same as the only coefficient
+            if n_shown > 1:  # else it varies only with this coefficient
                 name, (level, prior) = "level at the feature means", self.levels
                 unknown = np.full(len(level), np.nan)
                 arrays = self.tasks.labels, level, unknown, unknown
@@ -314,7 +314,7 @@ class ModelSections:
         )
         return (
             "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from the lowest to the highest. "
-            "If side information changes the prior mean of a coefficient, the figure shows differences to the prior mean of each "
+            "If side information changes the prior mean of a coefficient, the figure shows differences from the prior mean of each "
             f"task. Bars are {100 * self.coverage:g} % intervals.{level_note * bool(n_shown > 1)}</p>"
         ) + choice("coefficient", panels())
 

@@ -1,11 +1,11 @@
 """Conditioning functions τ(s) and prior means b(s), and the steps of Algorithm 1 on them.
 
-Every class except `Given` stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
+Every conditioning function except `Given` stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
 
     τ(s) = (I_d ⊗ φᵀ) H (I_d ⊗ φ) + C ,    H ⪰ 0 (dk, dk),  C ⪰ 0 (d, d),
 
-in its own way: `Constant` has H = 0, `Dense` stores H, and `factored.Factored` a basis of its range.  The package contains
-linear algebra only.
+in its own way: `Constant` has H = 0, `Dense` stores H, and `factored.Factored` stores H in a basis of its range.  The package
+contains linear algebra only.
 
 The prior mean of a task's weights is b(s) = B φ(s) + b₀.  `"none"` keeps it at zero (the paper), `"shared"` learns b₀,
 `"conditional"` learns both (the companion method of biased regularisation).  It is unconstrained, so its gradient
@@ -101,7 +101,7 @@ class Conditioning(Stored, ABC):
         return True
 
     def mean(self, moment: Array) -> Array:
-        """Return the mean of τ over tasks with mean φφᵀ = ``moment`` (k, k)."""
+        """Return the mean of τ over tasks with mean φφᵀ = ``moment`` (k, k); not valid for `Given`."""
         values, vectors = np.linalg.eigh(moment)
         # τ − C is a quadratic form in φ, so it is enough to know it at the scaled eigenvectors.
         taus = self.evaluate((vectors * np.sqrt(np.maximum(values, 0.0))).T)
@@ -178,7 +178,7 @@ class Given(Conditioning):
         return phis.reshape(-1, *self.C.shape)
 
     def scale(self, factor: float) -> Given:
-        raise TypeError("a given τ cannot be scaled; scale the values of the function")
+        raise TypeError("tau: a given function cannot be scaled; multiply the values that it returns")
 
     def dense_H(self) -> Array:
         raise AttributeError("H_: a given function τ has no H; representation() returns its values")

@@ -1,7 +1,7 @@
 """H of Algorithm 1 as ``E P Eᵀ``, with an orthonormal basis E (dk, r) of its range.
 
 The gradient of one task lies in the d-dimensional range of ``I_d ⊗ φ``, so the projection onto the cone is an eigenproblem
-of size r + d instead of dk.  G has at most one negative eigenvalue, so a step adds at most one direction.
+of size r + d instead of dk.  The gradient G in θ has at most one negative eigenvalue, so a step adds at most one direction.
 
 With a limited rank, a step diagonalises P and keeps the leading directions.  Otherwise only the eigenvectors with
 negative eigenvalues are needed, at most d of them: a step reflects the basis so that they come last, and drops them.
@@ -70,7 +70,7 @@ class _Range:
         return cached[1:]
 
     def step(self, moved: Array, phi: Array, used: Index, rank: int | None) -> _Range:
-        """Return the projection of ``E P Eᵀ + (I ⊗ φ) moved (I ⊗ φᵀ)`` onto the matrices of this rank in the cone."""
+        """Return the projection of ``E P Eᵀ + (I ⊗ φ) moved (I ⊗ φᵀ)`` onto the matrices of at most this rank in the cone."""
         squared = float(phi @ phi)
         K, E, P, new = self._extended(phi, squared, used)
         r, n = len(P), len(K)
@@ -96,7 +96,7 @@ class _Range:
         return _Range(E, P, self.n_steps + 1, change)
 
     def _extended(self, phi: Array, squared: float, used: Index) -> tuple[Array, Array, Array, Array]:
-        """Return K, E, P and new orthonormal directions; with E they span the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
+        """Return K, E, P and new orthonormal directions, which together with E span the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
 
         K (r + m, m) has the coordinates of these columns in E and the new directions.
         """
@@ -131,7 +131,7 @@ class _Range:
 
 @cache
 def _zero(size: int) -> _Range:
-    """Return H = 0.  All iterates use the same object, so that they share its cache of steps."""
+    """Return H = 0.  All iterates of this size use the same object, so that they share its cache of steps."""
     return _Range(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
 
 
@@ -294,7 +294,7 @@ def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     values, vectors = eigh_tridiagonal(
         diagonal, beside, select="v", select_range=(-np.inf, bound), lapack_driver="stemr", check_finite=False
     )
-    # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
+    # Move the vectors towards the nearest orthonormal ones, because errors accumulate over a run.
     vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(values)) - 0.5 * vectors.T @ vectors))
     vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=32 * len(values) + 4160)[0]
     return values, vectors

@@ -1,4 +1,4 @@
-"""How the paper's surrogate is minimised: Algorithm 1, with its step sizes given or selected on held-out tasks."""
+"""Algorithm 1, which minimises the paper's surrogate, with step sizes that are given or selected on held-out tasks."""
 
 from .algorithm_1 import StepSizes
 from .search import PAPER_STEP_SIZES, DivergenceError, ProjectedSGD

@@ -42,8 +42,9 @@ class StepSizes(Record):
 class StreamBatch:
     """The training tasks in the form that solvers use, in stream order.
 
-    ``squared_scale`` is c², the mean of ‖φ‖².  Dividing φ by c is the same as multiplying the step of H by c⁻⁴ and the
-    step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the running mean up to and including each task.
+    ``squared_scale`` is c², the mean of ‖φ‖², or 1 without scaling.  Dividing φ by c is the same as multiplying the step of
+    H by c⁻⁴ and the step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the running mean up to and
+    including each task.
     """
 
     rows: Rows
@@ -54,13 +55,13 @@ class StreamBatch:
         return len(self.phis)
 
     def slice(self, start: int, stop: int) -> StreamBatch:
-        """Return the tasks from ``start`` to ``stop``."""
+        """Return the tasks from ``start`` to ``stop - 1``."""
         rows = self.rows.tasks(start, stop)
         return StreamBatch(rows, self.phis[start:stop], self.squared_scale[start:stop])
 
 
 class RunningMean:
-    """The mean of the iterates, stored like ``average``: constant, or factored with its rank limit."""
+    """The mean of the iterates, stored in the form of ``average``: constant, or factored with a limited rank."""
 
     def __init__(self, average: Iterate) -> None:
         self.average, self.count = average, 0
@@ -74,15 +75,15 @@ class RunningMean:
         """Do nothing after a step, because the next iterate is read in `add`."""
 
     def conditioning(self, iterate: Iterate) -> Conditioning:
-        """Return the mean of all added iterates; ``iterate`` is the result of the last step."""
+        """Return the mean of all added iterates; ``iterate`` is only used by `ExactMean`."""
         return self.average.copy()
 
 
 class ExactMean:
-    """The mean of iterates with every direction of H, computed from their changes and stored as a dense (dk, dk) matrix.
+    """The mean of iterates without a rank limit, computed from their changes and stored as a dense (dk, dk) matrix.
 
     Adding every H_t would dominate the cost of a run.  A step changes H only by ``−γ (I ⊗ φ) G (I ⊗ φᵀ)`` and the part that
-    the projection removes: at most d directions, although H itself may have hundreds.  Because of
+    the projection removes.  Each has at most d directions, although H itself may have hundreds.  Because of
 
         1/t Σ_i H_i = H_{t+1} − 1/t Σ_s s · (change of step s) ,
 
@@ -160,7 +161,7 @@ class MeanAtTasks:
         self.count = 0
         self.total_C: Array | float = 0.0
         self.total: Array | None = None  # sum of τ − C
-        self.current: Array | None = None  # τ − C of the last iterate with every direction
+        self.current: Array | None = None  # τ − C of the last iterate without a rank limit
         self._product: Array | None = None
 
     def add(self, iterate: Iterate) -> None:
@@ -177,7 +178,7 @@ class MeanAtTasks:
         return np.asarray(total / self.count)
 
     def follow(self, iterate: Factored) -> Array:
-        """Return τ − C at the tasks (T, d, d), updated by the last change of an iterate with every direction."""
+        """Return τ − C at the tasks (T, d, d), updated by the last change of an iterate without a rank limit."""
         d, T = iterate.n_features, len(self.phis)
         if self.current is None:
             self.current, self._product = np.zeros((T, d, d)), np.empty((T, d, d))
@@ -185,7 +186,7 @@ class MeanAtTasks:
         if change is not None:
             moved = np.zeros((d, d))
             moved[np.ix_(change.used, change.used)] = change.moved
-            # In place, because new arrays of this size take longer than the products.
+            # Update in place, because allocating arrays of this size takes longer than the products.
             flat = self.current.reshape(T, d * d).T
             flat = dger(1.0, moved.ravel(), np.square(self.phis @ change.phi), a=flat, overwrite_a=True)
             self.current = flat.T.reshape(T, d, d)
@@ -216,7 +217,7 @@ class Trajectory:
         size = len(C0) * n_side
         if rank is None and size > LARGEST_DENSE:
             raise ValueError(
-                f"rank=None stores a dense ({size}, {size}) matrix H; give a rank, for instance rank=32"
+                f"rank=None would store a dense ({size}, {size}) matrix H; give a rank, for instance rank=32"
             )
         iterate = Factored(C0, n_side, rank)
         mean = ExactMean(len(C0), n_side) if rank is None else RunningMean(iterate.copy())
@@ -229,7 +230,7 @@ class Trajectory:
     def advance(
         self, batch: StreamBatch, surrogate: Surrogate, callback: Callback | None = None
     ) -> Trajectory:
-        """Take one projected step per task of ``batch``, in place, and return self."""
+        """Take one projected step per task of ``batch``, in place, and return self; an overflow stops the run (``failure``)."""
         if self.failure is None:
             try:
                 with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -292,7 +293,7 @@ def run(
     bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)
     size = -(-len(trajectories) // joblib.effective_n_jobs(n_jobs))
     groups = [trajectories[i : i + size] for i in range(0, len(trajectories), size)]
-    # The outer limit applies to all threads; each worker also sets a limit in `Trajectory.advance`.
+    # This limit of BLAS threads applies to all workers; each worker also sets it in `Trajectory.advance`.
     with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
         for start, stop in pairwise(bounds):
             parallel(joblib.delayed(advance)(group, batch.slice(start, stop)) for group in groups)

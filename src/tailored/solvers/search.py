@@ -37,7 +37,7 @@ class DivergenceError(ValueError):
 
 @dataclass(frozen=True)
 class HeldOutTasks:
-    """Tasks on which errors are computed: support rows, query rows, and the features of the support rows."""
+    """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of the tasks."""
 
     support: Rows
     query: Rows
@@ -91,8 +91,8 @@ class HeldOutPool:
     """Support and query rows of the tasks that are held out of a stream.
 
     One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of the block, up to
-    ``limit`` tasks.  All later tasks are used for training.  Until the first task is held out, the pool uses the
-    first training tasks instead.  The draws depend only on ``seed`` and the position in the stream.
+    ``limit`` tasks.  All later tasks are used for training.  Until a task with query rows is held out, the pool uses
+    the first training tasks instead.  The draws depend only on ``seed`` and the position in the stream.
     """
 
     fraction: float
@@ -131,7 +131,7 @@ class HeldOutPool:
         return replace(self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks))))
 
     def tasks(self) -> tuple[TaskSet, TaskSet]:
-        """Return all held-out tasks as one (support, query) pair.
+        """Return the held-out tasks, or else the first training tasks, as one (support, query) pair.
 
         Joining them makes the result bitwise independent of how the stream was split.
         """
@@ -250,7 +250,7 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
         for i in chosen
         for scale, error in zip(scales, table[i], strict=True)
     ]
-    # The first minimum among the runs that did not overflow, even if all errors are infinite.
+    # Take the first minimum among the runs that did not overflow, even if all errors are infinite.
     i = min((i for i in chosen if i in averages), key=lambda i: float(table[i].min()))
     j = int(table[i].argmin())
     best, error = runs[i], float(table[i, j])

@@ -13,7 +13,7 @@ from ..within import solving
 
 
 class SurrogateGradient(NamedTuple):
-    """Values and gradients of T tasks: value and gram are (T,), and bias, the gradient in b, is (T, d)."""
+    """Values (T,), factors ``gram`` (T,) of XᵀX in the gradients in θ, and gradients ``bias`` (T, d) in b, of T tasks."""
 
     value: Array
     gram: Array

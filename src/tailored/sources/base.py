@@ -37,7 +37,7 @@ BLOCK_FLOATS = 8_000_000
 
 @dataclass(frozen=True)
 class Reader:
-    """Convert tasks to their sufficient statistics.
+    """Convert tasks to the statistics that EM uses.
 
     ``side`` computes features (T, q) of the side information.  ``residuals`` subtracts shared effects and
     predictions of the shared regressor from the targets.
@@ -133,7 +133,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class MemorySource:
-    """All tasks of a `TaskSet`.  Statistics that do not fit into memory are recomputed at each EM step."""
+    """All tasks of a `TaskSet`.  Statistics larger than `LARGEST_STATISTICS` are recomputed at each EM step."""
 
     tasks: TaskSet
     seed: int  # determines the sample, together with the labels
@@ -156,7 +156,7 @@ class MemorySource:
             return replace(read(self.tasks[order]), n_threads=self.n_threads)
         index = [order[start : start + size] for start in range(0, len(order), size)]
 
-        # Each block copies its rows when it is summed: sorting all rows at once would need twice their memory.
+        # Each block copies its rows when it is loaded: sorting all rows at once would need twice their memory.
         def load(block: NDArray[np.intp]) -> Tasks:
             return read(self.tasks[block])
 

@@ -38,7 +38,7 @@ def _address(client: Any) -> str:
 
 
 def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
-    """Return the results of all futures in order, or raise `ShardError` if one failed."""
+    """Return the results of all futures in order; raise `ShardError` if one failed, ConnectionError without a scheduler."""
     from distributed import KilledWorker, wait
 
     try:
@@ -55,8 +55,8 @@ def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
     reason = f"a partition failed ({type(error).__name__}: {error})"
     if isinstance(error, KilledWorker):
         reason = (
-            f"a partition ended every worker that processed it (the last was {error.last_worker.address}). See the logs of "
-            "the workers. Most often a partition is larger than a worker's memory; use more partitions."
+            f"all workers that processed one partition died (the last was {error.last_worker.address}). See the logs of "
+            "the workers. Most often, a partition is larger than a worker's memory; use more partitions."
         )
     raise ShardError(reason) from error
 
@@ -196,7 +196,7 @@ def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
     tasks = roles.read(part)
     assert tasks.encoding is not None
     tasks.encoding.require_numbers(
-        "partitions of a Dask dataframe are read separately; encode it as numbers first"
+        "partitions of a Dask dataframe are read separately; encode such columns as numbers first"
     )
     return tasks
 

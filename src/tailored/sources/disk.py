@@ -66,7 +66,7 @@ class PartitionedRows:
                     pickle.dump((part.labels, part.sizes, part.X, part.y, part.side_info), file)
 
     def tasks(self, partition: int, like: TaskSet) -> Iterator[TaskSet]:
-        """Return the whole tasks of a partition in sets that fit into memory, with the column names of ``like``."""
+        """Yield the whole tasks of a partition in sets of bounded size (or one larger task), with the columns of ``like``."""
         path = self.path(partition)
         if not path.exists() or not path.stat().st_size:
             return
@@ -87,7 +87,7 @@ class PartitionedRows:
 
     @staticmethod
     def _batches(path: Path, like: TaskSet) -> Iterator[TaskSet]:
-        """Return the batches of a file, with the column names and the encoding of ``like``."""
+        """Yield the batches of a file, with the column names and the encoding of ``like``."""
         with open(path, "rb") as file:
             end = path.stat().st_size
             while file.tell() < end:
@@ -95,7 +95,7 @@ class PartitionedRows:
                 yield like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side)
 
     def clear(self) -> None:
-        """Delete the files."""
+        """Delete the files, and the folder if it is then empty."""
         for partition in range(N_PARTITIONS):
             self.path(partition).unlink(missing_ok=True)
         if self.folder.exists() and not any(self.folder.iterdir()):
@@ -116,7 +116,7 @@ def write_block(path: Path, statistics: Tasks) -> None:
 
 
 def read_block(path: Path) -> Moments:
-    """Read the statistics that `write_block` wrote."""
+    """Read the statistics that `write_block` wrote; raise ValueError if this is not possible."""
     try:
         with open(path, "rb") as file:
             triangle, cross, square, sizes, side = (np.load(file) for _ in range(5))
@@ -188,7 +188,7 @@ class DiskSource:
                 )
 
     def statistics(self, read: Reader) -> Statistics:
-        """Write the statistics of all tasks, except for blocks that an interrupted fit has already written."""
+        """Return the statistics of all tasks, written to disk; partitions that an interrupted fit has completed are reused."""
         kind = "targets" if read.residuals is None else "residuals"
         scaling = read.scaling
         values = [scaling.columns, scaling.shift, scaling.target, scaling.target_shift, scaling.fit_intercept]
@@ -215,7 +215,7 @@ class DiskSource:
 
 
 def digest_tasks(tasks: TaskSet | None) -> str:
-    """Return a hash of the rows, labels and side information of tasks."""
+    """Return a hash of the rows, labels and side information of tasks; the empty string for None."""
     if tasks is None:
         return ""
     return str(joblib.hash([tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info]))

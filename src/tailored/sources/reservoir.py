@@ -14,7 +14,7 @@ from ..tasks.task_set import TaskSet, check_same_columns
 
 #: Maximum number of tasks in a sample, and maximum number of values in their rows (64 MB).
 SAMPLE_TASKS, SAMPLE_NUMBERS = 5_000, 8_000_000
-#: Value of `Reservoir.limit` while all tasks are in the sample.  One label in 2⁶⁴ has this key and is never drawn.
+#: Value of `Reservoir.limit` while all tasks are in the sample.  One in 2⁶⁴ labels has this key and is never drawn.
 NO_LIMIT = np.iinfo(np.uint64).max
 #: Maximum number of batches that are stored separately before they are merged.
 MAX_BATCHES = 32
@@ -36,11 +36,11 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True)
 class Reservoir(Record):
-    """The tasks with the smallest keys (`label_keys`), a random sample that depends only on labels and seed.
+    """A random sample: the tasks with the smallest keys (`label_keys`), which depend only on labels and seed.
 
     A task in the sample has been in it since its first row, so its rows are complete.  `take` returns a new reservoir.
     Batches are merged, and rows of dropped tasks removed, only when enough rows have been added.  The time to add a batch
-    therefore does not grow with the rows of the sample.
+    therefore does not grow with the rows of the sample, on average.
     """
 
     size: int = SAMPLE_TASKS  # maximum number of tasks

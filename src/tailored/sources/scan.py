@@ -25,7 +25,7 @@ class ColumnRoles(NamedTuple):
     side: tuple[str, ...] = ()
 
     def resolve(self, table: Any) -> ColumnRoles:
-        """Return the roles with ``features`` filled in, after checking the columns; task and target have no other role."""
+        """Return the roles with ``features`` filled in; raise ValueError if a column is missing or its roles conflict."""
         reserved = check_columns(table, "task", [self.task])
         reserved += check_columns(table, "target", [self.target], reserved)
         side = check_columns(table, "side_columns", self.side, reserved)
@@ -99,7 +99,7 @@ class TaskScan:
         return encoding
 
     def _columns_to_read(self) -> tuple[list[str] | None, int]:
-        """Return the columns to read (None if only the first batch defines them), and the number of rows per batch."""
+        """Return the columns to read, None if only the first batch shows them, and the maximum number of rows per batch."""
         if self.table.columns is None:
             return None, batch_rows(16)
         names = self.roles.resolve(self.table).names
@@ -125,7 +125,7 @@ class TaskScan:
             if kind != first_kind and not {kind, first_kind} <= set("biuf"):
                 raise ValueError(
                     f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) than in earlier batches; "
-                    "labels match by value and type, so 7 is not '7'"
+                    "labels match by value and type, so 7 is not '7'. Convert them to one type."
                 )
             yield TaskBatch(tasks, batch.position, frame.select(roles.names))
 
@@ -162,7 +162,7 @@ def scan(
 ) -> TaskScan:
     """Describe tasks in a long table, one row per observation, for a learner that reads it in batches.
 
-    The rows of a task may be anywhere in the table.  Memory does not grow with the size of the table.
+    The rows of a task may be anywhere in the table.  The memory that a fit needs does not grow with the table.
 
     Parameters
     ----------
@@ -190,7 +190,9 @@ def scan(
         if features is not None:
             raise ValueError("features: the encoding determines the features; leave out features or encoding")
         if table.dask_frame is not None:
-            encoding.require_numbers("the partitions of a Dask dataframe must be numeric; encode it first")
+            encoding.require_numbers(
+                "the partitions of a Dask dataframe must be numeric; encode such columns first"
+            )
         features = [column.name for column in encoding.features]
     names = None if features is None else tuple(list_names("features", features))
     roles = ColumnRoles(task, target, names, tuple(list_names("side_columns", side_columns or ())))

@@ -15,10 +15,10 @@ from .._utils.frames import is_dask, is_frame, read_frame
 BATCH_NUMBERS, MIN_ROWS, MAX_ROWS = 2_000_000, 4_096, 262_144
 
 ACCEPTED = (
-    "a parquet file or a folder of them, Arrow batches (a table, reader or dataset), a polars LazyFrame, a DuckDB "
-    "relation, a dataframe, a Dask dataframe, or an iterable of dataframes"
+    "a parquet file, a folder or list of parquet files, Arrow batches (a table, reader or dataset), a polars LazyFrame, "
+    "a DuckDB relation, a dataframe, a Dask dataframe, or an iterable of dataframes"
 )
-#: Methods that return the batches of a DuckDB relation, for the newest versions of DuckDB first.
+#: Methods that return the batches of a DuckDB relation; the one of newer versions of DuckDB is first.
 RELATION_METHODS = ("to_arrow_reader", "fetch_record_batch")
 
 
@@ -48,7 +48,7 @@ def batch_rows(n_columns: int) -> int:
 
 
 def open_table(data: Any) -> Table:
-    """Return the table for any of the accepted kinds of data."""
+    """Return the table for any of the accepted kinds of data; raise TypeError for others."""
     kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
     if isinstance(data, str | Path):
         return _parquet(_files(Path(data)))

@@ -55,7 +55,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A fitted prior with the names of its coefficients and of its side information.  Arrays have one entry per coefficient."""
+    """A fitted prior with the names of its coefficients and side information.  Units are the user's, unless stated otherwise."""
 
     prior: Prior
     training: TrainingSummary | None
@@ -75,7 +75,7 @@ class FittedModel:
 
     @cached_property
     def categories(self) -> list[int]:
-        """Positions of categorical columns with an effect for each value, which have no coefficient."""
+        """Positions of categorical columns that have an effect for each value instead of a coefficient."""
         return [] if self.prior.shared is None else [one.column for one in self.prior.shared.levels]
 
     @property

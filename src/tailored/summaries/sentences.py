@@ -17,7 +17,7 @@ from ..tasks.encoding import list_some
 from .model import INTERCEPT, FittedModel
 from .tables import MAX_NAMED
 
-#: Maximum number of columns in a formula.
+#: Maximum number of terms in each part of a formula.
 MAX_TERMS = 6
 
 
@@ -38,7 +38,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         yield formula
     if model.constant:
         names = list_some((model.columns[j] for j in model.constant), MAX_NAMED)
-        yield f"Left out of the model, because constant (or below 1e-70) in all rows: {names}."
+        yield f"Columns left out of the model (constant, or below 1e-70, in all rows): {names}."
     if training is not None and training.log_likelihood is not None:
         how, what = "maximum likelihood", "log likelihood"
         if learner.reml:
@@ -46,7 +46,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         given = " given the correlation of the noise" * isinstance(prior.response, SerialGaussian)
         yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
     if training is not None and prior.response.is_gaussian and learner.structure_["kind"] == "mixed model":
-        # With one row per task, noise and random intercept are the same.  For given effects, the limit is that of lme4.
+        # With one row per task, noise and random intercept are confounded.  Effects set by the user have the limit of lme4.
         n_effects = training.n_tasks * min(len(model.varying), 1 if len(training.compared) > 1 else np.inf)
         if training.n_rows <= n_effects:
             counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"
@@ -59,7 +59,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
         yield f"Noise is correlated in time: {share:.0f} % of its variance has the correlation {kernel}."
     elif learner.time is not None or (learner.encoding_ is not None and learner.encoding_.time is not None):
-        yield "Noise that is correlated in time was a candidate. Held-out tasks did not confirm it."
+        yield "Noise that is correlated in time was a candidate. It was not accepted on held-out tasks."
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
@@ -82,8 +82,8 @@ def describe_structure(
 ) -> str:
     """Describe ``structure_`` of `EmpiricalBayesLearner` in one sentence.
 
-    ``names`` are the names of the coefficients, and ``regression`` is that of the response.  ``centre`` are the values of the
-    features at which effects are uncorrelated, or have shrunk correlations, if not at zero.
+    ``names`` are the names of the coefficients, and ``regression`` is that of the response.  ``centre`` names the values of the
+    features at which effects are uncorrelated, or have shrunk correlations; it is empty if these are zero.
     """
     kind, n = structure["kind"], structure.get("n_components", 1)
     several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
@@ -219,8 +219,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return (
-            "Side information is not used: no effect had enough evidence to be proposed, or held-out tasks rejected the "
-            "proposed effects."
+            "Side information is not used: no effect had enough evidence to be proposed, or the proposed effects were rejected "
+            "on held-out tasks."
         )
     effects = model.prior.mixture.side if model.prior.mixture is not None else None
     shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]

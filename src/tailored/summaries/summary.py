@@ -29,8 +29,8 @@ class Summary:
     ``tables`` contains, where available: "effects" (fixed effects with standard errors, random-effect standard deviations,
     and the R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise",
     "levels" (effects of the values of categorical columns with more than 20 values), "components", "component_effects",
-    "side_information", "side_effects", "selection" (the best structure of each kind) and "errors".  The caption of a
-    table defines its numbers.
+    "side_information", "side_effects", "selection" (the best structure of each kind) and "errors"; for learners of the
+    paper, "spectrum" and "errors".  The caption of a table defines its numbers.
     """
 
     title: str  # the learner, and the number of tasks, rows and features it was fitted to
@@ -100,7 +100,7 @@ def summarise_paper_learner(learner: Any) -> Summary:
     conditioning, name = learner.prior_.conditioning, type(learner).__name__
     sentences, tables = [], dict[str, Table]()
     if isinstance(conditioning, Given):
-        sentences.append("τ(s) is a function of the user.")
+        sentences.append("τ(s) is the function that the user passed.")
     else:
         moment = getattr(learner, "feature_moment_", np.zeros((0, 0)))
         mean = conditioning.mean(moment) if conditioning.n_side else np.array(conditioning.C)

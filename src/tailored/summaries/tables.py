@@ -173,7 +173,7 @@ def noise_table(model: FittedModel) -> Table:
     if model.std_between_tasks is not None:
         values["between tasks"] = model.std_between_tasks
         captions.append(
-            "between tasks: difference of the tasks' models to the prior mean, root mean square over rows"
+            "between tasks: difference of the tasks' models from the prior mean, root mean square over rows"
         )
     name = "value" if "dispersion" in values else "standard deviation"
     title = "Noise and differences between tasks" if response.is_gaussian else "Differences between tasks"
@@ -245,7 +245,7 @@ def side_table(model: FittedModel) -> Table:
     if model.mixture.gates is not None:
         columns["entropy reduction"] = side.entropy_reduction.tolist()
         captions.append(
-            "entropy reduction: fraction of the uncertainty about a task's component that it removes before any row is observed."
+            "entropy reduction: fraction of the uncertainty about a task's component that is removed before any row is observed."
         )
     order = [0, *(1 + np.argsort(-np.maximum(r2, side.entropy_reduction)[1:], kind="stable")).tolist()]
     percent = "R²", "entropy reduction"

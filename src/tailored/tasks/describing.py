@@ -17,18 +17,18 @@ from .encoding import ColumnEncoding, Encoding, list_some
 
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
-#: Minimum fraction of zeros for a hint that integer targets are binary or counts.
+#: Minimum fraction of zeros for a hint that integer targets are binary or counts; counts need fewer rows with the maximum.
 MANY_ZEROS = 0.1
-#: Number of rows that are searched first for columns that vary within tasks.
+#: Number of rows that are searched first for columns that vary within tasks, or are not tiny.
 FIRST_ROWS = 1_000
-#: A column whose absolute values are all smaller is left out of the model.
+#: A column whose absolute values are all below this limit is left out of the model.
 LEAST_SCALE = 1e-70
 
 _HEADER = ("column", "role", "kind", "read as")
 
 
 class Tasks(Protocol):
-    """The described attributes of a `TaskSet`, whose module imports this one."""
+    """Attributes of a `TaskSet` that are described here; a protocol, because the module of `TaskSet` imports this one."""
 
     X: Any
     y: NDArray[np.float64]
@@ -48,7 +48,7 @@ class Tasks(Protocol):
 
 @dataclass(frozen=True)
 class Description:
-    """Content of a `TaskSet` and how it was read; prints as a table."""
+    """Content of a `TaskSet` and how it was read; prints as text with a table."""
 
     numbers: list[str]  # sentences about the numbers of tasks, rows, columns and dropped rows
     table: Table  # a row for each column: its name, "feature" or "side info", its kind, and how it was read
@@ -73,7 +73,7 @@ class Description:
         return cls(numbers, table, [*data_notes(tasks), *_notes(tasks)])
 
     def to_frame(self) -> Any:
-        """Return the columns as a pandas DataFrame, or as a structured array without pandas."""
+        """Return the table of columns as a pandas DataFrame, or as a structured array if pandas is not installed."""
         return self.table.frame
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ def _names(tasks: Tasks) -> list[str]:
 
 
 def _features(tasks: Tasks) -> Iterator[tuple[str, ...]]:
-    """Yield an entry for each feature of the table that the tasks were read from."""
+    """Yield a row of the description for each feature of the table; with a formula or an array, for each column of X."""
     encoding = tasks.encoding
     if encoding is None or encoding.formula is not None:
         columns: Iterable[ColumnEncoding] = map(ColumnEncoding, _names(tasks))
@@ -140,7 +140,7 @@ def data_notes(
     if len(tasks.y) > 1 and not sp.issparse(tasks.X):
         titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
         in_task = np.diff(tasks.task_of_row) == 0
-        # Most columns vary within the first tasks.
+        # Most columns vary within the first tasks, so few of them are compared in all rows.
         first = slice(FIRST_ROWS)
         varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)
         fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
@@ -148,11 +148,11 @@ def data_notes(
         if constant:
             found = "constant in all rows, so without effect if there is an intercept"
             notes.append(f"{found}: {list_some(titles[j] for j in constant)}")
-        # Most columns are larger in the first rows.
+        # Most columns exceed LEAST_SCALE in the first rows.
         small = np.flatnonzero((np.abs(X[first]) < LEAST_SCALE).all(axis=0))
         tiny = [j for j in small if j not in constant and (np.abs(X[:, j]) < LEAST_SCALE).all()]
         if tiny:
-            found = f"below {LEAST_SCALE:g} in all rows, so left out unless multiplied by a constant"
+            found = f"absolute values below {LEAST_SCALE:g} in all rows, so left out unless multiplied by a constant"
             notes.append(f"{found}: {list_some(titles[j] for j in tiny)}")
         read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
         parts = () if encoding is None else encoding.task_columns

@@ -1,6 +1,6 @@
 """Encode the columns of a table as numbers.
 
-`Encoding` is built from the training table and stored by learners, so that later tables are read the same way.
+`Encoding` is built from the training table and stored by learners, so that later tables are read in the same way.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from .formula import Formula
 LEAST_MISSING = 10
 #: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
-#: A feature with more categories is stored as one column of category codes instead of indicators.  If most of its
-#: strings are distinct, they are taken for row identifiers, which raises an error.
+#: A feature with more categories is stored as one column of category codes instead of indicators.  If it has more than half
+#: as many categories as rows, they are taken for row identifiers, which raises an error.
 MANY_CATEGORIES = 20
-#: A column of strings raises an error if it has at least this many distinct values, not all integers, and this fraction are numbers.
+#: Strings raise an error if there are at least this many distinct ones, not all integers, of which at least this fraction are numbers.
 MIN_NUMBERS, SHARE_OF_NUMBERS = 10, 0.8
 
 #: Kinds of columns; "levels" is a categorical feature stored as category codes.
@@ -75,7 +75,7 @@ _SPREADSHEET_DATE = re.compile(r"\d{1,2}([./])\d{1,2}\1(\d{2}|\d{4})( \d{1,2}:\d
 
 
 class SideInfo(NamedTuple):
-    """Side information with a row per task; float64, or object if a column is not numeric.
+    """Side information with a row per task (in `side_by_rows`, per row of X); float64, or object if a column is not numeric.
 
     Missing values are NaN in numeric columns and None in others.
     """
@@ -91,13 +91,12 @@ class ColumnEncoding(Record):
     Booleans become 0 and 1. A categorical feature becomes one indicator for each category except the first. With more than
     20 categories (kind "levels") it becomes one column of category codes; unknown categories are −2, −3, …, imputed ones −1.
     Categorical side information is not encoded here but by the feature map. Ordered categories become their positions,
-    from 0, or their values if they are numbers. Dates become days, with fractions; times are converted to UTC, if they
-    have a time zone.
+    from 0, or their values if all are numbers. Dates become days, with fractions; times with a time zone are converted to UTC.
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
-    replace unknown categories, and missing values if these are imputed. `has_missing` is whether `LEAST_MISSING` values were
-    missing in training and imputed; the last column then indicates missing values.
+    replace unknown categories, and missing values if these are imputed. `has_missing` is whether at least `LEAST_MISSING` values
+    were missing in training and imputed; the last column then indicates missing values.
     """
 
     name: str
@@ -111,10 +110,10 @@ class ColumnEncoding(Record):
         check_choice("kind", self.kind, KINDS)
         has_categories = self.kind in ("categorical", "levels", "ordered")
         if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
-            raise ValueError(f"categories: must be distinct, and suit the kind {self.kind!r}")
+            raise ValueError(f"categories: missing, repeated or not allowed for the kind {self.kind!r}")
         n = len(self.categories) - 1 if self.kind in ("categorical", "levels") else 1
         if len(self.means) not in (0, n):
-            raise ValueError(f"means: must have {n} numbers")
+            raise ValueError(f"means: must have {n} numbers, or none")
         check_real("origin", self.origin, -1e7, 1e7)
 
     @property
@@ -127,7 +126,7 @@ class ColumnEncoding(Record):
 
     @property
     def scores(self) -> list[float]:
-        """The numbers that encode ordered categories."""
+        """The numbers that encode ordered categories: their values if all are numbers, otherwise their positions."""
         try:
             return [float(category) for category in self.categories]
         except ValueError:
@@ -175,7 +174,7 @@ class ColumnEncoding(Record):
             if self.kind == "boolean":
                 other = values[(values != 0) & (values != 1) & ~np.isnan(values)]
                 if other.size:
-                    raise ValueError(f"{title} held booleans in the training table and has {other[0]:g} now.")
+                    raise ValueError(f"{title} held booleans in training: use 0 and 1, not {other[0]:g}.")
             return values, []
         if self.kind == "date":
             days = _days(column, declared_kind(column)[0])
@@ -187,7 +186,7 @@ class ColumnEncoding(Record):
         expected = set(self.categories)
         if column.dtype.is_numeric() and not expected & set(distinct):
             categories = f"categories ({name_some(self.categories, 3)})"
-            raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
+            raise ValueError(f"{title} held {categories} in the training table and has none of them now.")
         # One row per category, then one for each unknown category and one for missing values.
         unknown = [category for category in distinct if category not in expected]
         n, m, k = len(self.categories), len(unknown), max(len(self.names) - self.has_missing, 1)
@@ -212,7 +211,7 @@ class ColumnEncoding(Record):
         """Impute missing encoded values, and append their indicator if enough values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
-        # `values` has no columns now if there is a single category, because it has no means.
+        # With a single category, there are no means, so `values` has no columns now.
         return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: object) -> tuple[float, bool]:
@@ -242,7 +241,7 @@ class ColumnEncoding(Record):
         named = kinds <= {"categorical", "levels"}
         if (len(kinds) > 1 and not named) or (self.kind == "ordered" and self.categories != other.categories):
             texts = f"{self.text()} in one part of the table and {other.text()} in another"
-            raise ValueError(f"column {self.name!r} is {texts}.")
+            raise ValueError(f"column {self.name!r} is {texts}. Use the same type in all parts.")
         if self.kind == "date":
             return replace(self, origin=min(self.origin, other.origin))
         share = m / max(n + m, 1)
@@ -278,7 +277,7 @@ class ColumnEncoding(Record):
         return "0 and 1" if self.kind == "boolean" else "a number"
 
     def meaning(self, role: str) -> tuple[Any, ...]:
-        """Return the fields that determine the encoded values; the feature map encodes categories of side information."""
+        """Return the fields that determine the encoded values; for side information, only ordered categories are included."""
         kind = "number" if self.kind == "boolean" else self.kind
         categories = self.categories if role == "features" or kind == "ordered" else ()
         return kind, categories, self.origin, self.has_missing
@@ -286,10 +285,10 @@ class ColumnEncoding(Record):
 
 @dataclass(frozen=True)
 class Encoding(Record):
-    """How a table was read, so that other tables can be read the same way; see `TaskSet.from_frame`.
+    """How a table was read, so that other tables can be read in the same way; see `TaskSet.from_frame`.
 
     Columns are found by their names, in any order. A category that was not in the training table is replaced by the means
-    of the encoded columns, or by an average category of the kind "levels", with an `UnknownCategoryWarning`.
+    of the encoded columns, or for the kind "levels" by an average category, with an `UnknownCategoryWarning`.
     """
 
     task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels
@@ -313,7 +312,7 @@ class Encoding(Record):
                 raise ValueError("means: must be given for every feature that is imputed")
         for columns in (self.features, self.side_info):
             if len({column.name for column in columns}) != len(columns):
-                raise ValueError("features: two columns have the same name")
+                raise ValueError("features, side_info: two columns have the same name")
         if self.formula is not None:
             self.design(np.full((1, sum(len(c.names) for c in self.features)), np.nan))
 
@@ -337,7 +336,7 @@ class Encoding(Record):
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
         if repeated:
             name = f"the name {repeated[0]!r} of an indicator"
-            raise ValueError(f"features: {name} is also the name of another column. Rename it.")
+            raise ValueError(f"features: {name} is also the name of another column. Rename that column.")
         advice = "Encode it as numbers, or list the columns to use in `features`."
         return encoding, encoding.encode_features(frame, advice=advice)
 
@@ -354,7 +353,7 @@ class Encoding(Record):
                 check_finite(values[:, 0], f"{name}, column {column.name!r},")
             X[:, j : j + k] = column.impute(values) if self.imputes else values[:, :k]
             other = "an average category" if column.kind == "levels" else "the mean of the training table"
-            warn_unknown(unknown, column, f"it is replaced by {other}")
+            warn_unknown(unknown, column, f"replaced by {other}")
             j += k
         return self.design(X)
 
@@ -383,14 +382,14 @@ class Encoding(Record):
             self = replace(self, classes=tuple(sorted(set(values))))
         elif column.dtype.is_integer() and isinstance(self.classes[0], str):
             values = [str(value) for value in values]  # a file in which all classes look like numbers
-        y = np.full(len(column), np.nan)  # NaN is an error of `TaskSet`
+        y = np.full(len(column), np.nan)  # `TaskSet` raises ValueError for NaN
         y[~np.asarray(column.is_null().to_numpy(), dtype=bool)] = class_positions(self.classes, values, title)
         return self, y
 
     def read_columns(
         self, X: RowsLike, side_info: SideInfoLike, **values: ValuesLike
     ) -> tuple[SideInfoLike, dict[str, ValuesLike]]:
-        """Return side information and values per row; those that are None are read from the columns of a frame."""
+        """Return side information and values per row; those that are None are read from the columns of the frame X, if it has them."""
         frame, names = read_frame(X, "X"), [column.name for column in self.side_info]
         if side_info is None and names and len(frame) and set(names) <= set(frame.columns):
             side_info = SideInfo(np.column_stack([side_column(frame[name]) for name in names]), names)
@@ -421,7 +420,7 @@ class Encoding(Record):
 
     @property
     def levels(self) -> dict[int, int]:
-        """Number of categories of each encoded column that contains category codes."""
+        """Number of categories of each encoded column that contains category codes, by position of the column."""
         columns = [column for column in self.features if column.kind == "levels"]
         return {self.positions(column.name)[0]: len(column.categories) for column in columns}
 
@@ -441,12 +440,12 @@ class Encoding(Record):
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
     def positions(self, name: object) -> list[int]:
-        """Return the positions of the encoded columns for a table column, or of the encoded column with that name."""
+        """Return the positions of the encoded columns of the table column with this name, or else of the encoded column."""
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
 
     def with_side_info(self, side: SideInfo, types: Declared) -> Encoding:
-        """Add the encoding of side information; `types` is the result of `declared_types` for its table."""
+        """Return this encoding with that of side information; `types` is the result of `declared_types` for its table."""
         if side.values is None:
             return self
         names = side.names or [str(j) for j in range(side.values.shape[1])]
@@ -465,7 +464,7 @@ class Encoding(Record):
                 for t, value in enumerate(values[:, j]):
                     table[t, j], is_known = column.side_value(value)
                     unknown |= {} if is_known else {_text(value): None}
-                warn_unknown(unknown, column, "it is replaced by the mean of the training tasks")
+                warn_unknown(unknown, column, "replaced by the mean of the training tasks")
         numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
         return SideInfo(table.astype(np.float64) if numeric else table, names)
 
@@ -479,12 +478,12 @@ class Encoding(Record):
 
     @property
     def encoded(self) -> list[str]:
-        """Columns that are not numeric, whose encoding depends on the whole table."""
+        """Columns whose encoding depends on the whole table: categories and dates, except unordered categories of side information."""
         features = [column.name for column in self.features if column.kind not in ("number", "boolean")]
         return features + [column.name for column in self.side_info if column.kind in ("ordered", "date")]
 
     def require_numbers(self, why: str) -> None:
-        """Raise ValueError if there are ``encoded`` columns, which contain categories or dates."""
+        """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain categories or dates."""
         if self.encoded:
             raise ValueError(f"data: column {name_some(self.encoded)} holds categories or dates, and {why}")
 
@@ -502,23 +501,23 @@ class Encoding(Record):
 def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the task columns as a tuple."""
     if not isinstance(task, Sequence):
-        raise TypeError(f"task must be the name of a column (a string), or a list of them; got {task!r}.")
+        raise TypeError(f"task must be the name of a column (a string), or a list of names; got {task!r}.")
     return (task,) if isinstance(task, str) else tuple(task)
 
 
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
-    """Return the positions of labels among the classes."""
+    """Return the positions of labels among the classes; raise ValueError for other labels."""
     labels, known = list(labels), {label: float(k) for k, label in enumerate(classes)}
     with suppress(KeyError, TypeError):
         return np.array([known[label] for label in labels])
     if any(isinstance(label, list) for label in labels):
         raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
     unknown = name_some(sorted({label for label in labels if label not in known}, key=str))
-    raise ValueError(f"{title}: class {unknown} was not in fit, which had {name_some(list(classes), 12)}")
+    raise ValueError(f"{title}: fit had the classes {name_some(list(classes), 12)}, but not {unknown}")
 
 
 def missing_exposure(encoding: Encoding | None) -> ValueError:
-    """Return the error for rows without exposures, if the training tasks had them."""
+    """Return the error for rows without exposures, which the training tasks had."""
     name = None if encoding is None else encoding.exposure
     column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
     advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
@@ -537,7 +536,7 @@ def side_column(column: Column) -> np.ndarray:
 
 
 def declared_types(frame: Frame, names: Iterable[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the kinds of the columns of side information whose dtypes are ordered or boolean."""
+    """Return the kinds and categories of the columns of side information whose dtypes are ordered or boolean."""
     kinds = {name: declared_kind(frame[name]) for name in names}
     return {name: kind for name, kind in kinds.items() if kind[0] in ("ordered", "boolean")}
 
@@ -585,7 +584,7 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
 def refuse_misread_text(column: Column, title: str) -> None:
     """Raise ValueError if most values of a column of strings are numbers, or all are dates, which would become categories.
 
-    If all are integers, they are accepted as categories, because a file reader would have read them as numbers.
+    Integers are accepted as categories: a file reader reads them as numbers, so they were made strings on purpose.
     """
     if column.dtype not in (nw.String, nw.Object) or declared_kind(column)[0] != "categorical":
         return
@@ -611,7 +610,7 @@ def refuse_misread_text(column: Column, title: str) -> None:
         if PLAIN_NUMBER.fullmatch(reason)
         else f"{found} is not read as one"
     )
-    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove signs of percent and currency, and separators of thousands."
+    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs, currency signs and thousands separators."
     if texts:
         advice = (
             "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
@@ -649,7 +648,7 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     """Return the category code of each row, −1 if it is missing, and the categories."""
     if column.dtype in (nw.Categorical, nw.Enum):
         categories = column.cat.get_categories().to_list()
-        # Libraries write the category 1.0 as "1" or "1.0".
+        # Other categories are written by `_text`, because libraries write 1.0 as "1" or as "1.0".
         column = column.cast(nw.String) if all(isinstance(c, str) for c in categories) else column
     strings = factorize(column)
     if strings is not None:
@@ -669,7 +668,7 @@ def _text(value: object) -> str:
 def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str) -> None:
     """Warn about categories that the training table did not have."""
     if categories := list(unknown):
-        known = f"where it held {name_some(column.categories, 3)}"
+        known = f"where the column held {name_some(column.categories, 3)}"
         message = f"{name_some(categories, 3)} did not appear in training, {known}; {treatment}"
         warn(f"column {column.name!r}: {message}", UnknownCategoryWarning)
 

@@ -1,4 +1,4 @@
-"""Episodes: tasks split into support rows to adapt on and query rows to predict."""
+"""Episodes: tasks split into support rows to adapt to and query rows to predict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Episodes(NamedTuple):
 
     @property
     def together(self) -> TaskSet:
-        """The support and query rows of each episode."""
+        """The support and query rows of each episode, as one task."""
         return TaskSet.merge([self.support, self.query])
 
 
@@ -41,7 +41,7 @@ class SupportSampling:
     """Which rows of a new task are observed before others are predicted, and how many.
 
     ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). By
-    default, all rows except one of `ROTATIONS` random parts are support rows, or the first quarter to three quarters.
+    default, all rows except one of `ROTATIONS` random parts are support rows; ``in_order``, the first 1/4 to 3/4 of the rows.
     """
 
     support: tuple[Share, Share] | None = None
@@ -49,7 +49,7 @@ class SupportSampling:
 
     @classmethod
     def of(cls, support: Any = None, order: str = "random") -> SupportSampling:
-        """Check the arguments `n_support` and `order` of a learner."""
+        """Check the arguments `n_support` and `order` of a learner, and return their sampling."""
         in_order = check_choice("order", order, ORDERS) == "first"
         if support is None or (isinstance(support, str) and support == "auto"):
             return cls(None, in_order)
@@ -65,7 +65,7 @@ class SupportSampling:
 
     @property
     def typical(self) -> Share:
-        """A number or fraction of rows in the middle of the range; one half by default, or if its ends are of both kinds."""
+        """The middle of the range; one half by default, or if one end is a number and the other one a fraction of rows."""
         if self.support is None:
             return 0.5
         low, high = self.support
@@ -74,7 +74,7 @@ class SupportSampling:
         return 0.5 if is_integer(low) or is_integer(high) else 0.5 * (low + high)
 
     def rows(self, sizes: NDArray[np.int64]) -> tuple[float, float]:
-        """Return the smallest and the largest number of support rows in a task of median size."""
+        """Return the smallest and the largest number of support rows in a task of median size; the default range starts at 0."""
         size = float(np.median(sizes)) if len(sizes) else 0.0
         if self.support is None:
             return 0.0, size * (1.0 - 1.0 / ROTATIONS)
@@ -101,8 +101,8 @@ class SupportSampling:
     ) -> Episodes:
         """Draw `n_support` support rows of every task (at most all but one), and query rows from the other rows.
 
-        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise there are as many query rows as in
-        `rotate`, and at least `LEAST_QUERY` if the task has enough rows.  Rows with frequencies must be `single_rows`.
+        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise, one `ROTATIONS`-th of the rows are query
+        rows, but at least `LEAST_QUERY` if the task has enough.  Rows with frequencies must be repeated by `single_rows` before.
         """
         counts = row_counts(n_support, tasks.sizes)
         if self.in_order:
@@ -112,9 +112,9 @@ class SupportSampling:
 
 
 def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-    """Divide the rows of every task into `ROTATIONS` parts; each part is the query of one episode.
+    """Divide the rows of every task into `ROTATIONS` random parts, ``n_repeats`` times; each part is the query of one episode.
 
-    A task with fewer rows gives an episode per row. A task with one row gives an episode without support.
+    A task with fewer rows than parts gives an episode per row. A task with one row gives an episode without support.
     """
     rng = np.random.default_rng(seed)
     episodes = []
@@ -129,9 +129,9 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
 def split_rows(
     tasks: TaskSet, positions: Iterable[int], support: float, key: Sequence[int]
 ) -> tuple[TaskSet, TaskSet]:
-    """Split each task into support and query rows; a draw depends on `key`, the task's size and its position in the stream.
+    """Split each task into support and query rows; the draw depends on `key`, the task's size and its position in the stream.
 
-    It does not depend on the call that passes the task, so a stream can be divided anywhere.
+    The draw does not depend on the call that passes the task, so a stream can be split into calls anywhere.
     """
     mask = np.zeros(len(tasks.y), dtype=bool)
     for start, n, position in zip(tasks.offsets[:-1], tasks.sizes, positions, strict=True):

@@ -1,7 +1,7 @@
 """The columns of a formula such as "score ~ hours * kind + (hours | school)", see `tailored.tasks.parsing`.
 
-Only products of factors are stored.  A new table is therefore encoded without formulaic, and a factor in a model file cannot
-execute code, because `evaluate` reads it.
+Only products of factors are stored.  A new table is therefore encoded without formulaic.  A factor in a model file cannot
+execute code, because `evaluate` accepts only the operators and functions below.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .._utils.validation import check_choice
 
 Array = NDArray[np.float64]
 
-#: Functions and operators in factors.  Python evaluates ^ after +, unlike R, so it is not among them.
+#: Functions and operators in factors.  Python evaluates ^ after +, unlike R, so ^ is not among them.
 _NAMES = ("log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "abs", "sin", "cos", "tanh")
 FUNCTIONS: dict[str, Any] = {"I": np.positive, **{name: getattr(np, name) for name in _NAMES}}
 OPERATORS: dict[type, Any] = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 OPERATORS |= {ast.Div: operator.truediv, ast.Pow: operator.pow}
-#: Advice about an expression that contains a part of R's formulas.
+#: Advice for expressions that contain this syntax of R.
 ADVICE = {"offset": "For an exposure, pass exposure= instead", "^": "Write powers as I(x**2)"}
 ADVICE |= {"factor(": "Write C(x) for categories"}
 
@@ -47,14 +47,14 @@ class Formula(Record):
     def restore(self) -> None:
         check_choice("covariance", self.covariance, ("full", "diagonal"))
         if not set(self.varying) <= set(self.names):
-            raise ValueError("varying: must be names of columns")
+            raise ValueError("varying: must be names of columns of the formula")
 
     @property
     def names(self) -> list[str]:
         return [":".join(factors) for factors in self.columns]
 
     def design(self, X: Array, names: Sequence[str]) -> Array:
-        """Return the columns of the formula (n, k) from these columns of a table."""
+        """Return the columns of the formula (n, k), given encoded columns X of a table and their names."""
         values, out = dict(zip(names, X.T, strict=True)), np.ones((len(X), len(self.columns)))
         for j, factors in enumerate(self.columns):
             for factor in factors:
@@ -68,12 +68,12 @@ class Formula(Record):
 
 
 def evaluate(factor: str, values: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of columns and numbers with `OPERATORS` and `FUNCTIONS`."""
+    """Return the value of an expression of columns and numbers; only `OPERATORS` and `FUNCTIONS` are allowed."""
 
     def value(node: Any) -> Any:
         match node:
             case ast.Constant(value=int() | float() as number):
-                return np.float64(number)  # powers of Python's integers may be too large to compute
+                return np.float64(number)  # powers of Python integers may be too large to compute
             case ast.Name(name) if name in values:
                 return values[name]
             case ast.UnaryOp(ast.USub(), a):
@@ -84,7 +84,7 @@ def evaluate(factor: str, values: Mapping[str, Any]) -> Any:
                 return FUNCTIONS[name](value(a))
         allowed = f"numeric columns, numbers, + - * / ** and {', '.join(FUNCTIONS)}"
         advice = next((text for part, text in ADVICE.items() if part in factor), "Make it a column")
-        raise ValueError(f"formula: {ast.unparse(node)!r} is not one of {allowed}. {advice}.")
+        raise ValueError(f"formula: {ast.unparse(node)!r} is not supported. Allowed are {allowed}. {advice}.")
 
     with np.errstate(all="ignore"):
         return value(ast.parse(factor.replace("np.", ""), mode="eval").body)

@@ -1,6 +1,6 @@
 """Parse formulas such as "score ~ hours * kind + (hours | school)".
 
-formulaic parses the terms and decides which indicators of categories are redundant. It evaluates nothing.
+formulaic parses the terms and decides which indicators of categories are redundant. It does not evaluate expressions.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .._utils.validation import name_some
 from .encoding import ColumnEncoding, Encoding, TaskColumns
 from .formula import FUNCTIONS, Array, Formula, evaluate
 
-#: Matches (columns | task) and (columns || task); the columns may have two levels of parentheses.
+#: Matches (columns | task) and (columns || task); the columns may contain parentheses, nested at most twice.
 _BAR = re.compile(r"\(((?:[^()|]|\((?:[^()]|\([^()]*\))*\))*)\|(\|?)([^()|]*)\)")
-#: The placeholder of these terms among the fixed effects.
+#: Placeholder for such a term among the fixed effects.
 _PLACE = "_random_effects"
 
 
@@ -66,14 +66,15 @@ def parse(text: str) -> ParsedFormula:
     left, right = text.split("~")
     target, bars = left.strip().strip("`"), _BAR.findall(right)
     if not target or re.search(r"[(+*/]", target):
-        advice = "Make the target a column; for successes and failures, make two rows, with frequency_weight"
-        _refuse(text, f"{target!r} is not a column. {advice}")
+        advice = "Add the target to the table; for successes and failures, use two rows with frequency_weight"
+        _refuse(text, f"the target {target!r} is not a column. {advice}")
     if not bars or "|" in _BAR.sub("", right):
         _refuse(text, "the task and the columns that vary must be in parentheses, as in (1 | g) or (x | g)")
     group, *others = dict.fromkeys(group.strip() for *_, group in bars)
     if others:
         crossed = f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
-        _refuse(text, f"there are two groups, {group!r} and {others[0]!r}. For crossed groups, use {crossed}")
+        found = f"there is more than one group: {group!r} and {others[0]!r}"
+        _refuse(text, f"{found}. For crossed groups, use {crossed}")
     if "/" in group:
         outer, pair = group.split("/")[0].strip(), group.replace("/", ":")
         _refuse(text, f"{group!r} is nested. Write {outer} + (1 | {pair}); effects of {outer} are then fixed")
@@ -86,7 +87,7 @@ def parse(text: str) -> ParsedFormula:
         _refuse(text, "a random intercept needs a fixed one. Remove '0 +' or '- 1', or write (0 + x | g)")
     plain, categorical = _used(text, [term for terms in (fixed, *random) for term in terms])
     if both := plain & categorical:
-        _refuse(text, f"{name_some(sorted(both))} is also in C(). Make it another column there")
+        _refuse(text, f"with and without C(): {name_some(sorted(both))}. Use a copy of the column in C()")
     names = tuple(name.strip().strip("`") for name in group.split(":"))
     return ParsedFormula(
         text,
@@ -122,7 +123,7 @@ def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
     for term, factor in used:
         kind, name = factor.eval_method.value, _column(factor.expr)
         if kind == "literal":
-            _refuse(text, f"{str(term)!r} has a number. Leave it out, or write I() for arithmetic")
+            _refuse(text, f"{str(term)!r} contains a number. Leave it out, or write I() for arithmetic")
         elif kind == "lookup":
             plain.add(name)
         elif name != factor.expr:

@@ -47,7 +47,7 @@ from .parsing import ParsedFormula
 
 Keys = NDArray[np.uint64]
 
-# narwhals has 128-bit integers, NumPy does not.
+# Without 128-bit integers, which narwhals has but NumPy does not.
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
 #: Names of the types of labels, by the kind of their NumPy dtype.
 _KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
@@ -68,7 +68,7 @@ class Grouping(NamedTuple):
 
 
 def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
-    """Return labels as a 1-D array: integers, floats, strings or dates, else Python objects."""
+    """Return labels as a 1-D array of booleans, numbers, strings or dates, or else of Python objects."""
     refuse_masked(name, labels)
     if is_series(labels):
         column = nw.from_native(labels, series_only=True)
@@ -91,7 +91,7 @@ def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
     if len(keys) != n_tasks:
         raise ValueError(f"labels has {len(keys)} entries for {n_tasks} tasks.")
     if any(_is_incomplete(key) for key in keys):
-        raise ValueError("labels has a missing label (None or NaN). Name every task.")
+        raise ValueError("labels has a missing label (None or NaN). Label every task.")
     repeated = [key for key, count in Counter(keys).items() if count > 1]
     if repeated:
         verb = "appears" if len(repeated) == 1 else "appear"
@@ -114,7 +114,7 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
 
 
 def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
-    """Number the tasks of an array of labels by first appearance; missing labels are an error."""
+    """Number the tasks of an array of labels by first appearance; raise ValueError for missing labels."""
     if labels.dtype.kind in "biufmM":
         unique, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         order = np.argsort(first)
@@ -132,20 +132,20 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
                 missing = f"{name} has a missing label ({label!r}) in row {row}"
-                advice = "Name each task. TaskSet.from_frame(..., missing='drop') drops such rows."
+                advice = "Label each row. TaskSet.from_frame(..., missing='drop') drops rows without a label."
                 raise ValueError(f"{missing}. {advice}")
     return grouping
 
 
 def _first_rows(codes: np.ndarray, n_tasks: int) -> np.ndarray:
     first = np.empty(n_tasks, np.int64)
-    # With repeated positions NumPy keeps the last assignment.
+    # NumPy keeps the last of several assignments to the same position.
     first[codes[::-1]] = np.arange(len(codes))[::-1]
     return first
 
 
 def _is_incomplete(label: object) -> bool:
-    """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself."""
+    """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself; None in a tuple is valid."""
     if isinstance(label, tuple):
         return any(value is not None and _is_incomplete(value) for value in label)
     return is_missing(label)
@@ -154,9 +154,9 @@ def _is_incomplete(label: object) -> bool:
 def first_difference(
     values: np.ndarray, codes: np.ndarray, first: np.ndarray
 ) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Return the row of each task's first value, and two rows of one task with different values.
+    """Return the row (T,) of each task's first value that is not missing, and two rows of one task with different values.
 
-    The second result is None if the `values` (n,) are constant within tasks. Missing values are ignored.
+    The second result is None if the `values` (n,) are constant within tasks, apart from missing values.
     """
     is_float = values.dtype.kind == "f"
     missing = np.isnan(values) if is_float else np.array([is_missing(v) for v in values], dtype=bool)
@@ -173,8 +173,8 @@ def first_difference(
 def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" is an error. With `same_kind`,
-    labels of another type are errors too, except strings, because "new" may be the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises ValueError. With `same_kind`,
+    labels of another type do so too, except strings, because "new" may be the name of a new task.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -187,7 +187,7 @@ def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = Fal
     refuse_other_spelling(native(labels[positions < 0]), list(position))
     kinds = [_KINDS.get(array.dtype.kind) for array in (labels, known)]
     if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
-        raise ValueError(f"labels: they are {kinds[0]} here and {kinds[1]} in fit. Use the same type.")
+        raise ValueError(f"labels: they are {kinds[0]} here and were {kinds[1]} in fit. Use the same type.")
     return positions
 
 
@@ -211,7 +211,7 @@ def mix(numbers: Keys) -> Keys:
 
 
 def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
-    """Return a pseudorandom number for each label, which is the same in every process and task set.
+    """Return a pseudorandom number for each label that is the same in every process and task set.
 
     Equal labels, such as 7 and 7.0 or (7, 'a') and (7.0, 'a'), have equal keys. Different labels nearly always have different keys.
     """
@@ -221,7 +221,7 @@ def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
 
 
 def row_keys(seed: np.ndarray, task: np.ndarray, row: np.ndarray) -> Keys:
-    """Return pseudorandom numbers that depend only on the seed, the task's position and the row within it.
+    """Return pseudorandom numbers that depend only on the seed, the task's position and the row's position within the task.
 
     One random stream for all rows would make the draw of a task depend on the sizes of the tasks before it.
     """
@@ -255,7 +255,7 @@ def _canonical(label: object) -> object:
 
 
 BY_LABEL = (
-    "Side information is aligned by task label, never by position: pass a mapping {label: row}, "
+    "Side information is aligned by task label, not by the order of tasks: pass a mapping {label: row}, "
     "a pandas DataFrame indexed by label, or (to TaskSet) a 2-D array with a row for every row of X."
 )
 
@@ -289,7 +289,7 @@ def read_side_info(
         frame = read_frame(side_info, "side_info")
         if len(frame) not in (1, n_rows):
             found = f"side_info has {len(frame)} rows for one task without a label"
-            raise ValueError(f"{found}. Pass its own row.")
+            raise ValueError(f"{found}. Pass one row.")
         side_info = _side_of_rows(frame)
     elif is_series(side_info) or (isinstance(side_info, Mapping) and 0 not in side_info):
         side_info = {0: side_info}
@@ -320,8 +320,8 @@ def side_by_rows(
 ) -> Any:
     """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
 
-    Such a frame has no index, the default index, or that of ``like`` (groups, X or y), and not the columns ``task``. Another
-    index of integers that lacks a label counts as well, because the rows of a cross-validation fold keep their numbers.
+    Such a frame has no index, the default index, or that of ``like`` (groups, X or y), and not the columns ``task``. If it is
+    constant within tasks, it may have another index of integers, as in a cross-validation fold; ValueError if that has all labels.
     """
     is_column = is_series(side_info)
     if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):
@@ -367,7 +367,7 @@ def _find_rows(frame: Frame, task: Sequence[str], labels: np.ndarray) -> SideInf
     counts = np.bincount(positions[rows], minlength=len(labels))
     if (counts > 1).any():
         repeated = native(labels[counts > 1])
-        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one each.")
+        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one row per task.")
     if (counts == 0).any():
         raise _no_row(native(labels[counts == 0]), native(keys), hint)
     rows = rows[np.argsort(positions[rows])]
@@ -401,7 +401,7 @@ def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.nd
     here, there = native(values[list(rows)])
     label = native(grouping.labels)[grouping.codes[rows[0]]]
     found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
-    advice = "Pass one row per task in `side_info`."
+    advice = "Give each task one value, or leave the column out."
     raise ValueError(f"side information must be constant within a task, but {found}. {advice}")
 
 
@@ -416,7 +416,7 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
         names = list(rows[0])
         for label, row in zip(labels, rows, strict=True):
             if set(row) != set(names):
-                expected = f"and of task {labels[0]!r} the keys {names}. Give every task the same keys."
+                expected = f"and that of task {labels[0]!r} has {names}. Give every task the same keys."
                 raise ValueError(f"side information of task {label!r} has the keys {list(row)}, {expected}")
         cells = [[row[name] for name in names] for row in rows]
     else:
@@ -429,7 +429,7 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
 def _no_row(missing: list[Any], known: list[Any], hint: str = "") -> ValueError:
     return ValueError(
         f"side_info has no row for task {name_some(missing)} (it has labels such as {name_some(known, 3)}). "
-        f"Add the rows, or leave these tasks out; labels match by value and type, so 7 is not '7'.{hint}"
+        f"Add the rows, or leave these tasks out. Numbers do not match strings: 7 is not '7'.{hint}"
     )
 
 
@@ -447,12 +447,12 @@ def _cells(row: Any, label: Any) -> list[Any]:
 def _check_widths(widths: list[int], labels: list[Any]) -> None:
     for label, width in zip(labels, widths, strict=True):
         if width != widths[0]:
-            expected = f"and of task {labels[0]!r} {widths[0]}. Give every task the same number."
+            expected = f"and that of task {labels[0]!r} has {widths[0]}. Give every task the same number."
             raise ValueError(f"side information of task {label!r} has {width} values, {expected}")
 
 
 def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]) -> SideInfo:
-    """Join columns with a value per task; numeric ones become floats, others stay objects."""
+    """Join columns with a value per task; numbers become floats, other values stay objects."""
     if not columns:
         raise ValueError("side_info has no columns. Leave it out, or give every task at least one value.")
     columns = [_as_column(column, _title(j, names)) for j, column in enumerate(columns)]
@@ -460,19 +460,19 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
         if column.dtype == np.float64 and (too_large := np.abs(column) > MAX_VALUE).any():
             t = int(np.argmax(too_large))
             value = f"({column.tolist()[t]!r}) for task {labels[t]!r}, column {_title(j, names)}"
-            advice = "Use a smaller unit, or NaN for a missing value."
+            advice = "Use a larger unit, or NaN for a missing value."
             raise ValueError(f"side_info has an infinite or very large value {value}. {advice}")
     return SideInfo(np.column_stack(columns), names)
 
 
 def _as_column(column: np.ndarray, title: str) -> np.ndarray:
-    """Return numbers as float64 and other values as objects; every missing object becomes None."""
+    """Return numbers as float64, with NaN for missing values, and other values as objects, with None for missing values."""
     kind = column.dtype.kind
     if kind == "O":
         # None is equal to itself, unlike NaN, NaT and pandas' NA.
         column = np.fromiter((None if is_missing(v) else v for v in column), dtype=object, count=len(column))
         if not all(isinstance(value, Hashable) for value in column):
-            raise TypeError(f"column {title} of side_info holds lists or other containers; give it numbers.")
+            raise TypeError(f"column {title} of side_info holds lists or other containers; use numbers.")
         present = [value for value in column if value is not None]
         # A column without any value is numeric: a column of NaN.
         kind = np.asarray(present).dtype.kind if present else "f"
@@ -503,7 +503,7 @@ def _by_index(series: Column) -> dict[Any, Any]:
     index = _index(series)
     values = dict(zip(index, series.to_list(), strict=True))
     if len(values) < len(index):
-        raise ValueError("side_info is a Series with several entries for one label. Keep one each.")
+        raise ValueError("side_info is a Series with several entries for one label. Keep only one.")
     return values
 
 
@@ -511,10 +511,10 @@ def _by_index(series: Column) -> dict[Any, Any]:
 MISSING = ("error", "drop", "impute")
 #: Number of rows that are searched for a second grouping, and number of rows searched first for constant columns.
 GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
-#: Number of rows above which integers look like row numbers, if this fraction of them is distinct and most integers of their
-#: range occur.  Integers of a wide range, such as incomes, are also distinct in almost all rows.
+#: Number of rows above which integers look like row numbers, if more than this fraction is distinct and most integers of their
+#: range occur.  Integers of a wide range, such as incomes, may also be distinct in almost all rows.
 MANY_ROWS, ALMOST_ALL = 100, 0.9
-#: If at least this many tasks have two or more rows, columns that are constant within every task are side information.
+#: If this many tasks have two or more rows, columns that are constant within every task become side information by default.
 MIN_TASKS = 10
 
 
@@ -635,7 +635,7 @@ class LongTable:
 
     @property
     def _row_columns(self) -> dict[str, Any]:
-        """Columns with optional values per row, by default those of the encoding; without targets there are no weights."""
+        """Columns with optional values per row, by default those of the encoding (without targets, only its exposure)."""
         roles = ROW_VALUES if self.target is not None else ("exposure",)
         named = {role: getattr(self.encoding, role, None) for role in roles}
         named |= {role: name for role, name in self.row_columns.items() if name is not None}
@@ -650,7 +650,7 @@ class LongTable:
         return check_columns(data, "features", others if self.features is None else self.features, taken)
 
     def _side_columns(self, data: Frame) -> Sequence[str]:
-        """Return the columns of side information; by default those of the encoding that `side_info` lacks."""
+        """Return the columns of side information; by default those of the encoding that `side_info` lacks, if all are there."""
         if self.side_columns is not None or self.encoding is None:
             return self.side_columns or ()
         features = {column.name for column in self.encoding.features}
@@ -664,9 +664,9 @@ class LongTable:
         return read_frame(self.side_info, "side_info").columns if is_frame(self.side_info) else []
 
     def _constant_columns(self, data: Frame, task: list[str], names: list[str]) -> list[str]:
-        """Return the columns that are constant within every task and vary between tasks, with a warning.
+        """Return the columns that become side information, with a warning: those that vary between tasks, but not within.
 
-        They become side information. Tasks with one row are ignored.
+        Tasks with one row are ignored; if fewer than `MIN_TASKS` others are left, the result is empty.
         """
         if not (self.side_info is None or is_frame(self.side_info)):
             return []
@@ -739,7 +739,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
     """Warn about features that look like a second grouping: many values, each of which occurs in one task only.
 
     Each category has an effect, but identifiers within tasks are not predictive for new tasks. Integers are read as numbers,
-    so also warn if they are almost row numbers, or if the column has the name of an identifier.
+    so also warn if they look like row numbers, or if the column has the name of an identifier.
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:
@@ -755,7 +755,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             continue
         n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
         is_nested = n_values == n_pairs > n_tasks and len(grouping.labels) > 1
-        # Rounded measurements that are equal by chance are equal in other tasks, too.
+        # Rounded measurements that are equal by chance also occur in other tasks.
         if is_nested and len(data) - n_values >= n_tasks:
             message = (
                 f"looks like a second grouping, nested in {task}: each of its {n_values} values appears in one task only. You can "
@@ -766,9 +766,9 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             and len(data) > MANY_ROWS
             and n_values > max(ALMOST_ALL * len(data), np.ptp(labels) / 2)
         ):
-            message = f"holds {n_values} different integers in {len(data)} rows. If they are identifiers, leave it out of `features`."
+            message = f"holds {n_values} different integers in {len(data)} rows. If they are identifiers, leave the column out of `features`."
         elif is_integer and _IDENTIFIER.search(column.name):
-            advice = "If they are identifiers, make them strings, so that each has an effect, or leave it out of `features`."
+            advice = "If they are identifiers, make them strings, so that each has an effect, or leave the column out of `features`."
             message = f"holds {n_values} different integers and is read as numbers. {advice}"
         else:
             continue

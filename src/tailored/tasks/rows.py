@@ -56,12 +56,12 @@ class Rows(NamedTuple):
         return Rows(self.X[span], self.y[span], offsets - offsets[0])
 
     def columns(self) -> list[Index]:
-        """Return the positions of the columns with non-zero values in each task, for sparse rows."""
+        """Return the positions of the columns with stored values in each task, for sparse rows."""
         pointers = self.X.indptr[self.offsets]
         return [np.unique(self.X.indices[a:b]).astype(np.intp) for a, b in pairwise(pointers)]
 
     def compressed(self, columns: Index) -> Rows:
-        """Return these columns of sparse rows as a dense array; the other columns must be zero."""
+        """Return sparse rows as dense rows with only these columns; the other columns must be zero."""
         return Rows(np.ascontiguousarray(dense(self.X[:, columns])), self.y, self.offsets)
 
 
@@ -85,7 +85,7 @@ def dense_rows(X: Any, fit_intercept: bool) -> Array:
 
 
 def batches(tasks: TaskSet, width: int | None = None) -> Iterator[TaskSet]:
-    """Yield batches of tasks whose (d + 1, width) matrices fit into `BATCH_FLOATS`; without tasks, yield one empty batch."""
+    """Yield batches of tasks (at least one) whose (d + 1, width) matrices fit into `BATCH_FLOATS`; without tasks, one empty batch."""
     d = tasks.n_features + 1
     size = max(1, BATCH_FLOATS // (d * max(d, width or d)))
     for start in range(0, max(len(tasks), 1), size):
@@ -101,15 +101,15 @@ def segment_sums(values: Array, offsets: NDArray[np.int64]) -> Array:
     return total
 
 
-#: Maximum number of columns whose means determine the order of the tasks.
+#: Maximum number of features whose means determine the order of the tasks.
 SORTED_COLUMNS = 50
 
 
 def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     """Return the tasks in a pseudorandom order that is determined by ``seed`` and by their rows.
 
-    Draws in this order do not depend on the labels, the units, or the order in which the tasks were given.  Labels only
-    break ties between tasks of equal size and means.
+    Draws in this order do not depend on the units, or on the order in which the tasks were given.  Labels only break ties
+    between tasks with the same size and the same distances of their means from the centre.
     """
     tasks = tasks.in_label_order(seed)
     X = tasks.X[:, :SORTED_COLUMNS]
@@ -117,7 +117,7 @@ def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     sizes, frequency = tasks.n_observed, tasks.frequency_weight
     rows = rows if frequency is None else rows * frequency[:, None]
     means = segment_sums(rows, tasks.offsets) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    # Scaled distances from the centre depend neither on the units nor on the sign of the targets.
+    # Scaled distances from the centre do not depend on the unit, the origin or the sign of a column.
     distances = np.abs(means - means.mean(axis=0))
     largest = distances.max(axis=0, initial=0.0)
     distances = np.round(distances / np.where(largest > 0, largest, 1.0), 9)
@@ -147,7 +147,7 @@ def clipped(values: Array, clip: tuple[float, float] | None) -> Array:
 
 
 def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | None = None) -> Array:
-    """Return the mean of each task's values, NaN for a task without rows."""
+    """Return the mean of each task's values, weighted by ``frequency``; NaN for a task without rows."""
     frequency = np.ones(len(values)) if frequency is None else frequency
     sizes = segment_sums(frequency, offsets)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -155,7 +155,7 @@ def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | Non
 
 
 def standard_errors(values: Array) -> Array:
-    """Return the standard errors of means over the last axis, the tasks; 0 for one task."""
+    """Return the standard errors of means over the last axis, the tasks; 0 for fewer than two tasks."""
     n = values.shape[-1]
     return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1]))
 
@@ -175,7 +175,7 @@ def _exposure_and_frequency(tasks: TaskSet) -> list[Array]:
 def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: bool) -> Array:
     """Predict query rows by the mean (or rate) of the support rows of the same task, or ``overall`` if there are none.
 
-    ``smooth`` adds a row with the overall mean, because a predicted probability or rate of zero has an infinite loss.
+    ``smooth`` adds a row with the overall mean to each task, because a predicted probability or rate of zero has infinite loss.
     """
     (observed, frequency), (asked, _) = map(_exposure_and_frequency, (support, query))
     more = float(asked.mean()) if smooth and len(asked) else 0.0
@@ -223,7 +223,7 @@ class Scaling(Record):
 
     def restore(self) -> None:
         check_divisor("columns", self.columns)
-        # The square of the scale must not overflow.
+        # The square of the scale must neither overflow nor underflow.
         check_real("target", self.target, 1e-153, 1e153)
         check_real("limit", self.limit, 1.0, LIMIT)
         if not len(self.columns):
@@ -239,16 +239,16 @@ class Scaling(Record):
 
     @classmethod
     def of(cls, tasks: TaskSet, fit_intercept: bool, *, centre: bool = False) -> Self:
-        """Scale by root mean squares; with `centre` and an intercept, shift by the means first.
+        """Return a scaling by root mean squares; with `centre` and an intercept, columns and targets are shifted by their means.
 
-        Sparse columns are centred implicitly: `dense` subtracts the shift from one batch of rows at a time.
+        Sparse columns stay sparse until `dense` subtracts the shift.
         """
         n, d = max(len(tasks.y), 1), tasks.n_features
         centre = centre and fit_intercept and len(tasks.y) > 0
         shift = np.asarray(tasks.X.sum(axis=0), dtype=float).ravel() / n if centre else np.zeros(d)
         target_shift = float(tasks.y.mean()) if centre else 0.0
         y = tasks.y - target_shift
-        with np.errstate(over="ignore"):  # `_check_limit` names the column
+        with np.errstate(over="ignore"):  # `_check_limit` raises an error that names the column
             squared_target = float(y @ y)
             if tasks.is_sparse:
                 counts = np.bincount(tasks.X.indices, minlength=d)
@@ -267,7 +267,7 @@ class Scaling(Record):
 
     @classmethod
     def of_entries(cls, tasks: TaskSet, fit_intercept: bool) -> Self:
-        """Scale by the root mean square of each column's non-zero entries, which is not small for sparse columns.
+        """Return a scaling by the root mean square of each column's non-zero entries, which is not small for sparse columns.
 
         Columns are not shifted. Targets are centred if there is an intercept.
         """
@@ -289,7 +289,7 @@ class Scaling(Record):
         return X * roots[:, None], y * roots
 
     def at_first_rows(self, tasks: TaskSet) -> Self:
-        """Return the same scales with columns shifted by the mean of the tasks' first rows."""
+        """Return the same scales, with columns shifted by the mean of the tasks' first rows if there is an intercept."""
         first = tasks.offsets[:-1][tasks.sizes > 0]
         if not self.fit_intercept or not len(first):
             return self
@@ -329,7 +329,7 @@ class Scaling(Record):
 
     @cached_property
     def change(self) -> tuple[Array, Array, float, float]:
-        """Shift and inverse scale of the columns and of the targets, in the form for compiled loops."""
+        """Shifts and inverse scales of the features, and shift and inverse scale of the targets, for compiled loops."""
         n_features = len(self.columns) - self.fit_intercept
         columns = frozen(self.shift[:n_features]), frozen(1.0 / self.columns[:n_features])
         return *columns, float(self.target_shift), float(1.0 / self.target)
@@ -354,7 +354,7 @@ class Scaling(Record):
         return self.target / self.columns
 
     def raw_weights(self, weights: Array) -> Array:
-        """Return weights (.., d) of the user's columns; an intercept is last."""
+        """Return weights (.., d) of the user's columns, given those of the scaled columns; an intercept is last."""
         if self.is_raw:
             return weights
         out = weights * self.weights
@@ -367,11 +367,11 @@ class Scaling(Record):
         return weights if self.is_raw else np.asarray(self.target * (self._back @ weights))
 
     def raw_representation(self, theta: Array) -> Array:
-        """Return θ (.., d, d) for the user's columns."""
+        """Return θ (.., d, d) for the user's columns; the scale of the targets is not included."""
         return theta if self.is_raw else self._back @ theta @ self._back.T
 
     def raw_deviations(self, covariance: Array) -> Array:
-        """Return standard deviations (.., d) of weights of the user's columns, from a covariance.
+        """Return standard deviations (.., d) of weights of the user's columns, given a covariance for the scaled columns.
 
         They are NaN for weights that depend on a weight whose variance is NaN.
         """
@@ -381,7 +381,7 @@ class Scaling(Record):
         return np.asarray(self.target * np.sqrt(np.where(unknown, np.nan, variances)))
 
     def log_volume(self, n_rows: int, fixed: NDArray[np.bool_]) -> float:
-        """Return the log of the factor by which the density of ``n_rows`` targets grows with this scaling.
+        """Return the log of the factor by which scaling raises the density of ``n_rows`` targets.
 
         The coefficients ``fixed`` (d,) are integrated out, as in a restricted density.
         """
@@ -406,13 +406,13 @@ class Scaling(Record):
 
 
 def _usable(scale: Array, shift: Array) -> Array:
-    """Replace scales of constant columns, which are only rounding errors, by the constant, and tiny scales by one."""
+    """Replace scales of constant columns, which are only rounding errors, by the absolute constant, and tiny scales by one."""
     scale = np.where(scale > 1e-13 * np.abs(shift), scale, np.abs(shift))
     return np.where(scale > LEAST_SCALE, scale, 1.0)
 
 
 def column_range(X: Any) -> Array:
-    """Return the smallest and the largest value of each column, (2, d); infinite without rows."""
+    """Return the smallest and the largest value of each column, (2, d); without rows, ∞ and −∞."""
     d = X.shape[1]
     if X.shape[0] == 0 or d == 0:
         return np.array([[np.inf], [-np.inf]]) * np.ones(d)
@@ -421,7 +421,7 @@ def column_range(X: Any) -> Array:
 
 
 def _largest(X: Any) -> Array:
-    """Return the largest absolute value of each column, (d,)."""
+    """Return the largest absolute value of each column, (d,); 0 without rows."""
     low, high = column_range(X)
     return np.maximum(np.maximum(high, -low), 0.0)
 

@@ -60,7 +60,7 @@ from .reading import (
     side_types,
 )
 
-#: A row with frequency n is repeated up to n times, but at most MOST_SINGLE_ROWS / (number of rows) times, or
+#: In `single_rows`, a row with frequency n is repeated n times, but at most MOST_SINGLE_ROWS / (number of rows) times, or
 #: FEWEST_REPEATS times if that is more.
 MOST_SINGLE_ROWS, FEWEST_REPEATS = 100_000, 4
 #: A number of rows of a task (int), or a fraction of them (float).
@@ -113,8 +113,8 @@ class TaskSet(Fitted):
         Positive exposures of counts, for example a time or an area: the mean is exposure times rate.
     encoding : Encoding, optional
         How to read the columns if `X` is a dataframe: the encoding of another task set, or ``encoding_`` of a learner. Side
-        information and the values of each row are then also found in its columns. By default, columns are encoded as
-        in `from_frame`.
+        information, weights and exposures that are not passed are then read from its columns. By default, columns are
+        encoded as in `from_frame`.
 
     Attributes
     ----------
@@ -187,14 +187,14 @@ class TaskSet(Fitted):
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
         Categorical features become indicators, one for each category except the first; with more than 20 categories, they
-        become category codes. Ordered categories (pandas, or a polars Enum) become their positions, or numbers if all of them
-        are. Dates become days since the first day, and booleans 0 and 1; see `describe`. Categorical side information is kept.
+        become category codes. Ordered categories (pandas, or a polars Enum) become their positions, or their values if all are
+        numbers. Dates become days since the first day, and booleans 0 and 1; see `describe`. Categorical side information is kept.
 
         Parameters
         ----------
         frame : dataframe
         task : str or sequence of str
-            The column of task labels. Each combination of several columns is a task, labelled by a tuple.
+            The column of task labels. With several columns, each combination of their values is a task, labelled by a tuple.
         target : str or None
             The column to predict. If None, the rows have no targets, and zeros are stored.
         features : sequence of str, optional
@@ -228,7 +228,7 @@ class TaskSet(Fitted):
 
     @classmethod
     def of_table(cls, table: LongTable) -> tuple[Self, np.ndarray]:
-        """Read a table; return also the order of its rows: row i of the tasks is row ``order[i]`` of the table."""
+        """Return the tasks of a table, and the order of its complete rows: row i of the tasks is row ``order[i]`` of these."""
         self = cls.__new__(cls)
         return self, self._collect(*table.read())
 
@@ -255,10 +255,10 @@ class TaskSet(Fitted):
         ----------
         formula : str
             Fixed effects, with the operators of R, and one group: ``(1 | g)``, ``(x | g)``, ``(x || g)`` for uncorrelated
-            effects, ``(x | a:b)`` for combinations of two columns. ``C(x)`` makes numbers categories. Functions are I,
+            effects, ``(x | a:b)`` for combinations of two columns. ``C(x)`` treats numbers as categories. Functions are I,
             log, exp, sqrt and some others, with or without ``np.``.
         frame : dataframe
-            Categories are read as by `from_frame`, but each has an indicator, however many there are.
+            Columns are read as by `from_frame`, but categories become indicators, however many there are.
         missing : {"error", "drop"}, default="error"
         side_info, side_columns, sample_weight, frequency_weight, exposure
             See `from_frame`.
@@ -292,14 +292,15 @@ class TaskSet(Fitted):
         names = None if first is None else first.feature_names
         for key, X, encoding in zip(keys, rows, encodings, strict=True):
             if X.shape[1] != rows[0].shape[1]:
-                expected = f"and of task {keys[0]!r} {rows[0].shape[1]}. All tasks need the same features."
+                expected = f"and that of task {keys[0]!r} has {rows[0].shape[1]}. All need the same features."
                 raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
             columns = None if encoding is None else encoding.feature_names
             if not _equal(columns, names) or (encoding and first and encoding.difference(first)):
-                raise ValueError(f"X of task {key!r} has other columns than X of task {keys[0]!r}.")
+                found = f"X of task {key!r} has other columns or categories than X of task {keys[0]!r}"
+                raise ValueError(f"{found}. Read all tasks from one table, with TaskSet.from_frame.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
-            raise ValueError(f"side_info is missing for task {name_some(without)}: give it to all or none.")
+            raise ValueError(f"side_info is missing for task {name_some(without)}: pass it for all or none.")
         side = SideInfo() if without else side_from_rows(sides, keys)
         side_names = [getattr(entry, "side_names", None) for entry in entries]
         if side.names is None and all(each == side_names[0] for each in side_names):
@@ -318,7 +319,7 @@ class TaskSet(Fitted):
         side_info: SideInfoLike = None,
         **others: Any,
     ) -> Self:
-        """Make a task set from valid arrays without checks; the arrays become read-only.
+        """Return a task set of valid arrays, without checks; the arrays become read-only.
 
         Attributes that are not among the ``others`` are None.
         """
@@ -327,7 +328,7 @@ class TaskSet(Fitted):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values of some attributes, like `dataclasses.replace`, without checks."""
+        """Return a shallow copy with other values of some attributes, like `dataclasses.replace`, without checks."""
         return self.from_arrays(**{**self.state(), **changes})
 
     def with_indicators(self) -> TaskSet:
@@ -369,7 +370,7 @@ class TaskSet(Fitted):
             order = order[frequency[order] > 0]
             if encoding is not None and (count := len(codes) - len(order)):
                 encoding = replace(encoding, dropped=(*encoding.dropped, ("frequency_weight 0", count)))
-        # Copies: the user's arrays must neither become read-only nor be shared. `take` is six times as fast as indexing.
+        # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than indexing.
         rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
         for name in ROW_VALUES:
             value = row_values.get(name)
@@ -405,20 +406,20 @@ class TaskSet(Fitted):
     def restore(self) -> None:
         X, T = self.X, len(self.labels)
         if not sp.issparse(X) and (not isinstance(X, np.ndarray) or X.dtype != float or X.ndim != 2):
-            raise ValueError("X: must be a matrix of numbers")
+            raise ValueError("X: must be a matrix of float64 numbers")
         check_finite(X, "X")
         N, d = X.shape
         check_shape("y", self.y, N)
         check_shape("labels", self.labels, T)
         check_shape("offsets", self.offsets, T + 1)
         if self.offsets[0] != 0 or self.offsets[-1] != N or (np.diff(self.offsets) < 0).any():
-            raise ValueError("offsets: must divide all rows into tasks")
+            raise ValueError("offsets: must not decrease, and must start at 0 and end at the number of rows")
         check_labels("labels", self.labels)
         names, side = self.side_names, self.side_info
         if side is not None:
             check_shape("side_info", side, T, None if names is None else len(names))
             if side.dtype not in (float, object) or (side.dtype == float and np.isinf(side).any()):
-                raise ValueError("side_info: must be numbers or objects, and finite or missing")
+                raise ValueError("side_info: must be float64 without infinite values, or objects")
         if self.feature_names is not None:
             check_shape("feature_names", self.feature_names, d)
         for name in ROW_VALUES:
@@ -456,7 +457,7 @@ class TaskSet(Fitted):
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """Rows per task, (T,)."""
+        """Number of rows per task, (T,)."""
         sizes = self.offsets[1:] - self.offsets[:-1]
         sizes.flags.writeable = False
         return sizes
@@ -472,7 +473,7 @@ class TaskSet(Fitted):
     def single_rows(self) -> Self:
         """Return the tasks with each row repeated according to its frequency, so that a split can divide the copies.
 
-        If there would be too many copies, each copy has a frequency again. Rows with fractional frequencies are not repeated.
+        If these would be too many, there are fewer copies with larger frequencies. Fractional frequencies are not divided.
         """
         if (n := self.frequency_weight) is None:
             return self
@@ -542,7 +543,7 @@ class TaskSet(Fitted):
         repeated = ascending[1:][ascending[1:] == ascending[:-1]]
         if len(repeated):
             label = native(self.labels[repeated])[0]
-            raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
+            raise ValueError(f"task {label!r} is taken twice, but the labels of a TaskSet must be distinct.")
         return self._with(*rows_of_tasks(self.offsets, index), index)
 
     def _with(self, rows: slice | np.ndarray, offsets: np.ndarray, index: slice | np.ndarray) -> Self:
@@ -551,7 +552,7 @@ class TaskSet(Fitted):
         return self.replace(**self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side)
 
     def index_of(self, labels: ValuesLike) -> np.ndarray:
-        """Return the positions of labels (a list, an array, or a single label), always as a 1-D array."""
+        """Return the positions (n,) of labels (a list, an array, or a single label); raise ValueError for unknown labels."""
         single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
         # A tuple or frozenset is one label if there is such a task, else several labels.
         single = single or (isinstance(labels, Hashable) and labels in native(self.labels))
@@ -584,7 +585,8 @@ class TaskSet(Fitted):
     def support_of(self, query: TaskSet) -> Self:
         """Return the tasks of `query`, in the same order, with their rows in this set; a task may have no rows.
 
-        Side information is taken from the query, or else from this set, which must then have all tasks; both must agree.
+        Side information is taken from the query, or else from this set, which must then have all tasks. If both have it, with
+        the same names, the values must agree.
         """
         at = self.positions_of_tasks(query)
         is_new = at < 0
@@ -612,7 +614,7 @@ class TaskSet(Fitted):
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
             found = f"none of its tasks is in query (support has {mine}, query {theirs})"
-            raise ValueError(f"support: {found}. Leave it out to predict without rows.")
+            raise ValueError(f"support: {found}. Leave out support to predict without rows.")
         return at
 
     def split(
@@ -639,7 +641,7 @@ class TaskSet(Fitted):
         """Split the rows of each task into a support and a query set with the same tasks.
 
         Every task with rows has at least one query row. If `support` is a fraction, a task with two or more rows has at least one
-        support row, too. Rows keep their relative order in both sets. A row with frequency 3 is divided as three rows. The
+        support row, too. Rows keep their relative order in both sets. A row with frequency 3 is split like three rows. The
         draw of a task depends on `random_state`, its position and its number of rows, not on the other tasks.
 
         Parameters
@@ -670,7 +672,7 @@ class TaskSet(Fitted):
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def ranks(self, keys: np.ndarray | None = None) -> NDArray[np.int64]:
-        """Return the rank of every row among the rows of its task, in their own order or by these keys (n,)."""
+        """Return the rank (n,) of every row among the rows of its task, in the order of the rows or of these keys (n,)."""
         task = self.task_of_row
         rank = position = np.arange(len(task)) - self.offsets[task]
         if keys is not None:
@@ -756,7 +758,7 @@ def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
         widths = [None if each.side_info is None else each.side_info.shape[1] for each in (first, other)]
         if widths[0] != widths[1]:
             found = f"{widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in sets[0]"
-            raise ValueError(f"side_info has {found}: give it to all or none, with the same columns.")
+            raise ValueError(f"side_info has {found}: pass the same columns for all sets, or none.")
     return first
 
 
@@ -789,7 +791,7 @@ def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoL
 def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tuple[Any, Encoding | None]:
     """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one made from them.
 
-    The second is None for arrays, and for frames whose columns are not named by strings. Columns that the encoding does
+    The encoding is None for arrays, and for frames whose column names are not all strings. Columns that the encoding does
     not have are ignored.
     """
     frame = read_frame(X, "X") if is_frame(X) else None
@@ -804,7 +806,7 @@ def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tu
 
 
 def class_labels(tasks: TaskSet) -> np.ndarray:
-    """Return the targets of a task set; if they are positions among the classes of a table, return these classes."""
+    """Return the classes of the rows if the table had classes, otherwise the targets, as integers if all are integers."""
     classes = () if tasks.encoding is None else tasks.encoding.classes
     with np.errstate(invalid="ignore"):
         integers = tasks.y.astype(np.int64)  # a task set has floats, even if the table had integers
@@ -834,14 +836,14 @@ def rows_of_tasks(
 
 
 def check_share(name: str, value: object) -> Share:
-    """Return a number of rows (0 or more) or a fraction strictly between 0 and 1."""
+    """Check a number of rows (0 or more) or a fraction strictly between 0 and 1, and return it."""
     return check_int(name, value, minimum=0) if is_integer(value) else check_fraction(name, value)
 
 
 def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of support rows of each task.
 
-    At least one row is left. A fraction gives at least one row if there are two; half a row is rounded up.
+    At least one row is left for the query. A fraction gives at least one row if there are two; half a row is rounded up.
     """
     most = np.maximum(sizes - 1, 0)
     if is_integer(share):

@@ -5,9 +5,9 @@ The exact kernels solve, for one task after another,
     min over w in R^r of  1/n sum_i l_i(o_i + <z_i, w>) + 1/2 |w|^2         (Z = X R', theta = R'R, R (r, d))
 
 which is the within-task problem after the change of variables ``v = R'w``: ``v' theta^+ v = |w|^2`` and
-``X theta X' = Z Z'``, so that no pseudo-inverse is formed. For every dual point ``a``
+``X theta X' = Z Z'``, so that no pseudo-inverse is formed. For every dual point ``a``, and ``p_i = o_i + <z_i, w>``,
 
-    primal(w) - dual(a) = 1/n sum_i [l_i(z_i) + l*_i(a_i) - a_i z_i] + 1/2 |w + Z'a/n|^2
+    primal(w) - dual(a) = 1/n sum_i [l_i(p_i) + l*_i(a_i) - a_i p_i] + 1/2 |w + Z'a/n|^2
 
 is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal values would lose
 the digits that a certificate needs. BLAS is only used for products of matrices, because one call costs as much as a
@@ -43,7 +43,7 @@ _LEAF: dict[str, Any] = {**_INNER, "_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
 _PATIENCE = 30  # stop after this many iterations without a smaller gap: only rounding errors are left
-_RIDGE = 1e-10  # proximal term of a free variable that is linearly dependent on the others, relative to its diagonal entry
+_RIDGE = 1e-10  # proximal term of a free variable whose row of Z depends linearly on the others, relative to its diagonal entry
 
 
 class Task(NamedTuple):
@@ -133,7 +133,7 @@ def _eliminate(L: Floats, m: int, pivot: float) -> float:
 
 @njit(**_LEAF)
 def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
-    """Replace x by (LL')^-1 x with the leading m rows of L."""
+    """Replace x by (LL')^-1 x with the leading m rows and columns of L."""
     for i in range(m):
         s = x[i]
         for k in range(i):
@@ -188,7 +188,7 @@ def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
 
 @njit(**_INNER)
 def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
-    """Factor S = RR', positive semidefinite (d, d), by Cholesky with diagonal pivoting; return R (d, r) and the pivots.
+    """Factor S = RR', positive semidefinite (d, d), by Cholesky with diagonal pivoting; return R (d, r) and the pivot order.
 
     R[order[j], k] = 0 for j < k < r. Each pivot is compared with its own diagonal entry, so that the rank r does
     not depend on the units of the features.
@@ -242,7 +242,7 @@ def _mismatch(task: Task, w: Floats, a: Floats, x: Floats) -> tuple[float, float
 def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outcome:
     """Solve a task with a smooth loss, from w = 0, by damped Newton steps on the primal.
 
-    With a = l'(z) the sum over the rows in the gap is zero, and the gap is half the squared gradient.
+    With a = l'(z), the sum over the rows in the gap is zero, and the gap is half the squared norm of the gradient.
     """
     loss, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
@@ -332,7 +332,7 @@ def _sweep(task: Task, w: Floats, a: Floats) -> None:
 
 @njit(**_INNER)
 def _regression_start(task: Task, w: Floats, a: Floats) -> None:
-    """Set a by reweighted least squares, with at most rank(Z) free variables unless residuals are tied; w = -Z'a/n."""
+    """Set a by reweighted least squares, with at most rank(Z) free variables unless residuals are tied; set w = -Z'a/n."""
     box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
     weights, z, sizes = np.zeros(n), offset.copy(), np.zeros(n)
@@ -376,7 +376,7 @@ def _append(task: Task, i: int, free: Integers, m: int, L: Floats) -> bool:
 
 @njit(**_LEAF)
 def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float, float, float]:
-    """Return the fixed variable with the largest inward slope (or -1), this slope, and the sums of losses and gaps."""
+    """Return the fixed variable whose move inwards gains most (or -1), its slope, and the sums of losses and gaps."""
     box, norms = task.loss, task.norms
     entering = -1
     slope = best = value = gap = 0.0
@@ -403,7 +403,7 @@ def _descend(
     """Take active-set steps from the given free variables; return the sums of losses and gaps over the rows.
 
     Newton steps lead to the minimum over the free variables, and a variable that reaches a bound becomes fixed. Then the
-    variable with the largest inward slope becomes free, and so on. w is updated with the unrounded steps: if theta is
+    fixed variable whose move inwards gains most becomes free, and so on. w is updated with the unrounded steps: if theta is
     large, w has digits that a, and hence -Z'a/n, loses by rounding.
     """
     box, Z, norms = task.loss, task.Z, task.norms
@@ -605,19 +605,19 @@ def _exact_tasks(
 
 @njit(**_ENTRY)
 def exact_piecewise(tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output) -> None:
-    """Solve tasks with a piecewise-linear loss exactly."""
+    """Solve tasks with a piecewise-linear loss, up to the tolerance."""
     _exact_tasks(_active_set, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def exact_smooth(tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output) -> None:
-    """Solve tasks with a smooth loss exactly."""
+    """Solve tasks with a smooth loss, up to the tolerance."""
     _exact_tasks(_newton, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def online(parameters: Parameters, problem: Problem, out: Output) -> None:
-    """Make one pass over each task."""
+    """Make one pass over the rows of each task."""
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     for t in range(len(coef)):

@@ -12,7 +12,7 @@ solution ``v = -theta X'a/n``, and ``a_i`` is a subgradient of ``l(., y_i)`` at 
   ``w_1 = 0``, with ``s_i`` a subgradient at the prediction of ``w_i`` and
   ``w_{i+1} = (1 - 1/i) w_i - theta x_i s_i / i``; v is the mean of ``w_2 .. w_{n+1}``, and ``a = s``.
 
-Arguments are not validated: they must be finite, theta symmetric positive semidefinite, and targets in the domain of
+Only shapes are checked: values must be finite, theta symmetric positive semidefinite, and targets in the domain of
 the loss. For sparse rows the caller passes the columns that are not zero in the whole task.
 """
 
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 #: Valid values of ``inner``.
 WITHIN = ("exact", "online")
 
-#: A gap below this fraction of the loss of predicting zero is always accepted, because it is rounding error.
+#: A gap below this fraction of the loss of predicting zero is always accepted, because it is a rounding error.
 ROUNDING = 1e-15
 
 _FAILURE = {
@@ -50,7 +50,7 @@ _FAILURE = {
 
 
 class WithinTaskOverflowError(ValueError, OverflowError):
-    """The weights of a task are beyond the largest float."""
+    """The weights or the duality gap of a task exceed the largest float."""
 
 
 class WithinSolution(NamedTuple):
@@ -99,9 +99,9 @@ def solve_many(
     (d, d) for all tasks, of any rank.  ``offset`` (N,) has the predictions of the prior mean, and ``labels`` are the names
     of the tasks in warnings.
 
-    The exact algorithm stops when ``gap <= tol * P(0)``.  If ``warn`` is True, it issues a `ConvergenceWarning` if
-    max_iter iterations or rounding errors prevent this and the gap is above `ROUNDING` times the loss of predicting zero.
-    Weights beyond the largest float raise `WithinTaskOverflowError`.
+    The exact algorithm stops when ``gap <= tol * P(0)``, after max_iter iterations, or if only rounding errors are left.  With
+    ``warn``, a `ConvergenceWarning` names tasks whose gap exceeds both ``tol * P(0)`` and rounding errors (see `ROUNDING`).
+    Weights or gaps beyond the largest float raise `WithinTaskOverflowError`.
     """
     check_choice("inner", inner, WITHIN)
     starts = frozen(starts, np.int64)
@@ -118,7 +118,7 @@ def solve_many(
     if inner == "exact":
         exact = kernels.exact_piecewise if loss.piecewise_linear else kernels.exact_smooth
         kernel = partial(exact, float(tol), int(max_iter))
-    # Ratios of subnormal numbers overflow, so such targets are set to zero.
+    # Ratios of subnormal numbers can overflow, so subnormal targets are set to zero.
     parameters = tuple(loss.dual_box(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y)))
     value, gap = np.zeros((2, n_tasks))
     n_iter, converged = np.zeros(n_tasks, dtype=np.int64), np.ones(n_tasks, dtype=np.bool_)

@@ -12,7 +12,7 @@ import numpy as np
 KERNELS = ("evidence", "moments", "products_of_rows")
 #: Threads per block of the posterior kernels, and of the kernel that computes products, as in ``kernels.cu``.
 THREADS, ROW_THREADS = 128, 256
-#: Number of blocks per multiprocessor of these kernels.  With the device, they determine the order of summation.
+#: Number of blocks per multiprocessor of these kernels.  Together with the device, it determines the order of summation.
 BLOCKS, ROW_BLOCKS = 4, 8
 #: Number of rows that a warp loads at once, and side length of its tiles of products, as in ``kernels.cu``.
 AHEAD, SIDE = 8, 3
@@ -113,7 +113,7 @@ def _kernel_argument(value: Any) -> Any:
 
 @cache
 def kernels(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
-    """Compile the kernels for ``d`` columns, the last constant if ``fit_intercept``; it takes seconds and is cached."""
+    """Compile the kernels for ``d`` columns, the last constant if ``fit_intercept``; this takes seconds, and is cached."""
     import cupy
 
     with cupy.cuda.Device(device) as current:

@@ -25,12 +25,12 @@ def check_device(device: object) -> Device:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"device={device!r}: a GPU needs torch and CuPy; python -m pip install '.[gpu]' in a checkout, or use device=None"
+            f"device={device!r}: a GPU needs torch and CuPy; run python -m pip install '.[gpu]' in a checkout, or use device=None"
         ) from error
     n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device not in ("cuda", *(f"cuda:{i}" for i in range(n_devices))) or not n_devices:
         raise ValueError(
-            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use 'cuda', or None for the CPU"
+            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use one of them, or None for the CPU"
         )
     return torch.device("cuda", torch.cuda.current_device() if device == "cuda" else int(device[5:]))
 
@@ -67,7 +67,7 @@ class TensorTasks:
                     f"{name}: the tensor is on {value.device}, but the learner computes on {device}; move it there"
                 )
         if X.dtype not in (torch.float32, torch.float64):
-            raise TypeError(f"X: expected float32 or float64, got {X.dtype}")
+            raise TypeError(f"X: expected float32 or float64, got {X.dtype}; use X.double()")
         if X.ndim != 2 or y.shape != X.shape[:1] or groups.shape != X.shape[:1]:
             raise ValueError(
                 f"X, y, groups: expected shapes (n, d), (n,), (n,), got {tuple(X.shape)}, {tuple(y.shape)}, "
@@ -113,7 +113,7 @@ class TensorTasks:
         return TaskSet(X, y, np.repeat(self.names[index], sizes), side)
 
     def slice(self, start: int, stop: int) -> TensorTasks:
-        """Return the tasks from ``start`` to ``stop`` without copying their rows."""
+        """Return the tasks ``start`` to ``stop - 1`` without copying their rows."""
         if start == 0 and stop >= len(self):
             return self
         offsets = self.offsets[start : stop + 1]
