@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scipy.special import softmax
 
 from tailored.gaussian import low_rank
 from tailored.gaussian.em import restrict_rank
-from tailored.gaussian.low_rank import LowRankModel, RotatedTasks
+from tailored.gaussian.low_rank import LowRankFitter, LowRankModel, RotatedTasks
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows
 from tests.reference import mixture_posterior
@@ -121,6 +122,17 @@ def test_scores_are_regressions_with_unit_noise():
         np.testing.assert_allclose(found.gram[t], L.T @ X.T @ B @ X @ L, atol=1e-9)
         np.testing.assert_allclose(found.cross[t], L.T @ X.T @ B @ e, atol=1e-9)
         assert found.square[t] == pytest.approx(e @ B @ e, abs=1e-9)
+
+
+def test_factors_start_and_are_penalised_in_units_of_the_model_without_them():
+    fitter = LowRankFitter(RotatedTasks.of(unequal_tasks(40)[0], True), [0])
+    delta = fitter.without_factors.delta
+    with patch.object(low_rank, "maximise_evidence", side_effect=lambda _, model, alpha: model) as maximise:
+        fitter.fit(2)
+    _, start, alpha = maximise.call_args.args
+    assert alpha == pytest.approx(low_rank.PENALTY * 2 / delta)
+    squares = start.factors[0].T @ start.factors[0]
+    np.testing.assert_allclose(squares, low_rank.SIZE * 5 * delta / 2 * np.eye(2), atol=1e-9)
 
 
 def test_recalibration_maximises_the_held_out_evidence():

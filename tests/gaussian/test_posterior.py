@@ -104,6 +104,17 @@ def test_sums_are_those_of_the_reference(layout, case):
 
 
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_evidences_whose_ratio_overflows(layout, order):
+    tasks, _, model = environment(T=6, d=2, K=2, ranks=[2])
+    model = replace(model, means=np.array([[0.0, 0.0], [1e4, 0.0]])[order])
+    found = layout.of(tasks, Scaling.raw(2)).posterior(model)
+    for t, expected in enumerate(expected_of(tasks, None, model)):
+        assert found.log_evidence[t] == pytest.approx(expected.log_evidence, rel=1e-9)
+        np.testing.assert_allclose(found.shares[t], expected.shares, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", [Moments, TaskRows])
 def test_parts_that_were_not_requested_are_empty_and_change_nothing(layout):
     tasks, v, model = environment(T=9, d=5, K=3, ranks=[5, 2, 1], side=True)
     statistics = layout.of(tasks, Scaling.raw(5), v)

@@ -39,6 +39,7 @@ PACKAGES = {
             "tests/priors",
             "tests/empirical_bayes/test_atoms.py",
             "tests/empirical_bayes/test_low_rank_search.py",
+            "tests/empirical_bayes/test_selection.py",
             "tests/empirical_bayes/test_streaming.py",
             "tests/learners/test_weights.py",
             "tests/learners/test_learning_responses.py",
