@@ -563,7 +563,7 @@ def _load(path: str, trust_regressor: bool) -> Any:
     from .. import load
 
     if {".csv", ".tsv", ".parquet"} & set(Path(path).suffixes):
-        raise UsageError(f"model: {path} is a table. The model comes first: tailored predict MODEL DATA.")
+        raise UsageError(f"model: {path} is a table. The model comes first, then the data.")
     learner = load(path, trust_regressor=trust_regressor)
     if getattr(learner, "columns_in_", {}).get("task") is None:
         raise UsageError(f"model: {path} was not fitted to a table. Use it in Python.")

@@ -125,7 +125,7 @@ class TaskScan:
             if kind != first_kind and not {kind, first_kind} <= set("biuf"):
                 raise ValueError(
                     f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) than in earlier batches; "
-                    "labels match by value and type, so 7 is not '7'. Convert them to one type."
+                    "a number does not match a string, so 7 is not '7'. Convert them to one type."
                 )
             yield TaskBatch(tasks, batch.position, frame.select(roles.names))
 

@@ -68,9 +68,9 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
-        parts = prior.shared.describe(model.columns, model.side_columns)
+        described = prior.shared.describe(model.columns, model.side_columns)
         where = " Effects of values are in summary().to_frame('levels')." * bool(prior.shared.levels)
-        yield f"Effects that all tasks share, not in the printed tables: {parts}.{where}"
+        yield f"Effects that all tasks share, not in the printed tables: {described}.{where}"
     if prior.reads_side_info and learner.n_side_info_in_:
         yield _describe_side(model, learner)
     if learner.bias_penalty_ is not None:
