@@ -682,7 +682,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["fitt"], "fit"),
         (["predict", "{}/pupils.csv", "{}/new.csv"], "pupils.csv"),
         (["predict", "{model}", "{}/empty.csv"], "empty.csv cannot be read"),
-        (["predict", "{}/new.csv", "{model}"], "new.csv is a table. The model comes first: tailored predict MODEL DATA."),
+        (["predict", "{}/new.csv", "{model}"], "new.csv is a table. The model comes first, then the data."),
         (["predict", "{model}", "{}/new.csv"], "--side-info: the learner was fitted with side information"),
         (["evaluate", "{}/pupils.csv", *ROLES, "--rows", "a"], "--rows: expected comma-separated integers"),
         (["evaluate", "{}/pupils.csv", *ROLES, "--folds", "1"], "--folds"),
