@@ -46,10 +46,12 @@ class DeviceSource:
 
     def statistics(self, read: Reader) -> Statistics:
         """Compute statistics in the memory of the device."""
-        assert read.residuals is None, "the learner rejects a shared regressor on a device"
-        tasks = self.tasks.side_tasks
-        side = None if read.side is None or tasks is None else read.side(tasks)
-        return CudaMoments.of(self.tasks, read.scaling, side)
+        tasks, side_tasks = self.tasks, self.tasks.side_tasks
+        side = None if read.side is None or side_tasks is None else read.side(side_tasks)
+        if read.residuals is not None:  # shared effects are computed on the CPU
+            in_memory = tasks.take(np.arange(len(tasks))) if self.in_memory is None else self.in_memory
+            tasks = TensorTasks.from_tasks(read.residuals(in_memory), tasks.X.device)
+        return CudaMoments.of(tasks, read.scaling, side)
 
 
 class Component(NamedTuple):
