@@ -253,8 +253,8 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
         "step-sizes": "Validation error at the end of training against the step size.",
     }
     captions |= {
-        f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute entries of τ, averaged over each "
-        "group of test tasks, and of the unconditional matrix. Bottom: by how much the entries of τ of a "
+        f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute values of the entries of the mean τ "
+        "of each group of test tasks, and of the unconditional matrix. Bottom: by how much the entries of τ of a "
         "group exceed their mean over the groups; zero where they do not. Right: eigenvalues of the averaged H and C."
         for name in results.experiments
     }

@@ -117,7 +117,7 @@ def test_equal_counts_are_no_reason_to_warn():
 def test_a_level_without_an_intercept_is_said():
     tasks = tasks_of(np.zeros((14, 2)), 6, 1.0, 0, level=50.0)
     with pytest.warns(
-        UnhelpfulWarning, match="worse than by the task mean; check .* should have an intercept"
+        UnhelpfulWarning, match="higher than those of the task mean; check .* should have an intercept"
     ):
         EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
 
@@ -128,7 +128,7 @@ def test_warnings_name_baselines_of_the_summary(monkeypatch):
     x = rng.uniform(-2.0, 2.0, len(groups))
     y = 3.0 * np.sin(2.0 * x) + 0.1 * rng.normal(size=len(groups))
     monkeypatch.setattr(learn, "better_baseline", lambda errors, baselines: " and ".join(baselines))
-    with pytest.warns(UnhelpfulWarning, match="worse than by the pooled regression; check"):
+    with pytest.warns(UnhelpfulWarning, match="higher than those of the pooled regression; check"):
         learner = EmpiricalBayesLearner().fit(x[:, None], y, groups=groups)
     assert learner.prior_.shared is not None
     assert "task mean" not in learner.summary().to_frame("errors")["method"].tolist()
@@ -139,7 +139,10 @@ def test_the_pooled_fit_is_a_rival():
     tasks = tasks_of(np.tile([1.0, -1.0], (16, 1)), 6, 1.0, 0)
     found = learn.learn(data_of(tasks))
     assert found.warning is None
-    assert "worse than by the pooled regression; check" in replace(found, errors=found.errors + 1.0).warning
+    assert (
+        "higher than those of the pooled regression; check"
+        in replace(found, errors=found.errors + 1.0).warning
+    )
 
 
 # ---------------------------------------------------------------- components

@@ -85,7 +85,7 @@ def test_another_table_is_read_like_the_first(library):
     assert read.feature_names.tolist() == NAMES
     # this table happens to have the same levels and first day
     np.testing.assert_array_equal(read.X, TaskSet.from_frame(table("pandas", seed=1), **ROLES).X)
-    with pytest.raises(ValueError, match="features: the encoding names"):
+    with pytest.raises(ValueError, match="features: the encoding determines"):
         TaskSet.from_frame(later, encoding=tasks.encoding, features=["ses"], **ROLES)
 
 

@@ -78,7 +78,7 @@ _any_number = nullcontext()
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
-    """Return a context in which BLAS and LAPACK use one thread, in the whole process, or with OpenMP in this thread."""
+    """Return a context in which BLAS and LAPACK use one thread.  The limit is per process, or per thread with OpenMP."""
     return _one_thread
 
 

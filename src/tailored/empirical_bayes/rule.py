@@ -1,38 +1,39 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
-Models are compared on held-out tasks, in the same folds, by their log predictive density in nats per task.  Of the covariances
-of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of shrinkage), the one with
-the highest density is selected.  Its total error must not be higher than that of the simplest covariance.  The total error is
-the held-out error in the user's loss given support rows plus the one without support rows.  The simplest covariance is the
-random intercept; for classes and counts it is pooled regression.  With several ``varying`` coefficients, or for numeric targets
-without an intercept, it is that of uncorrelated random effects.
+Models are compared on held-out tasks, in the same folds, by their log predictive density in nats per task.  Of the
+covariances of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of
+shrinkage), the one with the highest density is selected.  Its total error must not be higher than that of the simplest
+covariance.  The total error is the held-out error in the user's loss given support rows plus the one without support
+rows.  The simplest covariance is the random intercept; for classes and counts it is pooled regression.  With several
+``varying`` coefficients, or for numeric targets without an intercept, it is that of uncorrelated random effects.
 
-A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a guard:
-neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The number of
-components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the highest density
-is compared.  Noise that is correlated in time is compared with independent noise, in a model with uncorrelated random effects.
-It has to raise the density by two paired standard errors, and its error given support rows must not be higher.  A dispersion of
-counts has to raise the density by two paired standard errors, and neither error may rise by two paired standard errors.
+A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a
+guard: neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The
+number of components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the
+highest density is the candidate.  Noise that is correlated in time is compared with independent noise, in a model with
+uncorrelated random effects.  It has to raise the density by two paired standard errors, and its error given support rows
+must not be higher.  A dispersion of counts has to raise the density by two paired standard errors, and neither error may
+rise by two paired standard errors.
 
-Effects of side information, shared curves and shared products are proposed if they raise the log evidence by more than the
-logarithm of the number of alternatives.  The evidence is that of a sample if there are more than 3,000 tasks (side information)
-or 5,000 tasks (curves and products).  The effects of side information are one proposal; curves and products are another.  Each
-proposal is accepted or rejected as a whole on held-out tasks: the density must not fall, and neither error may rise by two
-paired standard errors.  For this comparison, the proposed effects of side information are fitted to the training tasks of each
-fold.  Curves and products are also selected again there.  A low-rank covariance is accepted like a proposal, after its number
-of factors and its scales were set on the held-out tasks.
+Effects of side information, shared curves and shared products are proposed if they raise the log evidence by more than
+the logarithm of the number of alternatives.  The evidence is that of a sample if there are more than 3,000 tasks (side
+information) or 5,000 tasks (curves and products).  The effects of side information are one proposal; curves and products
+are another.  Each proposal is accepted or rejected as a whole on held-out tasks: the density must not fall, and neither
+error may rise by two paired standard errors.  For this comparison, the proposed effects of side information are fitted to
+the training tasks of each fold.  Curves and products are also selected again in each fold.  A low-rank covariance is
+accepted like a proposal, after its number of factors and its scales were set on the held-out tasks.
 
-Shifts of the prior mean and a common regressor (``common="auto"``) are selected by errors, not by a density.  Shifts have to
-lower the relative held-out error, averaged over several numbers of support rows, by two paired standard errors.  The regressor
-has to lower the error of query rows by two paired standard errors.  These rows are not held out: the prior was fitted to their
-tasks, and only the regressor is fitted out of fold.
+Shifts of the prior mean and a common regressor (``common="auto"``) are selected by errors, not by a density.  Shifts have
+to lower the relative held-out error, averaged over several numbers of support rows, by two paired standard errors.  The
+regressor has to lower the error of query rows by two paired standard errors.  These rows are held out from the regressor
+only: the prior was fitted to their tasks.
 
 Shared curves and products are selected first.  All other models are compared on the residuals.  The next steps select the
-dispersion of counts, and whether noise is correlated in time.  The last steps are, in this order: side information together
-with the covariance, a low-rank covariance, the number of components, atoms, and shifts.  For large data with many columns
-(`data.has_many_columns`), only a low-rank plus diagonal covariance is fitted.  There, more factors are a richer model, and
-effects of side information are always proposed.  A single task is fitted by ridge regression.  With more tasks, ridge
-regression and pooled regression of numeric targets are only baselines.
+dispersion of counts, and whether noise is correlated in time.  The last steps are, in this order: side information
+together with the covariance, a low-rank covariance, the number of components, atoms, and shifts.  For large tables with
+many columns, only a low-rank plus diagonal covariance is fitted.  There, more factors are a richer model, and effects of
+side information are always proposed.  A single task is fitted by ridge regression.  With more tasks, ridge regression and
+pooled regression of numeric targets are only baselines.
 """
 
 from __future__ import annotations

@@ -183,7 +183,10 @@ def _select_covariance(
 def _mixtures(
     data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate, stage: Stages
 ) -> list[Candidate]:
-    """Return mixtures with the selected number of components, which differ in truncation and mixing weights."""
+    """Return mixtures with the selected number of components; none for one component.
+
+    They differ in their truncation, and in whether side information affects the mixing weights.
+    """
     n_components = count_components(data, folds, best, single)
     if n_components == 1:
         return []

@@ -125,7 +125,7 @@ divide = _elementwise(lambda builder, a, b: builder.fdiv(b, a), types.float64)
 def gather(
     typing: Any, work: Any, o: Any, array: Any, stride: Any, offset: Any, tasks: Any, first: Any
 ) -> Any:
-    """``work[o, l] = array.flat[stride * tasks.flat[first + l] + offset]``; both arrays must be C-contiguous."""
+    """Set ``work[o, l]`` to ``array.flat[stride * tasks.flat[first + l] + offset]``; ``array``, ``tasks`` must be C-contiguous."""
     if array.layout != "C" or tasks.layout != "C":
         return None
 

@@ -86,7 +86,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from its minimum, computed on access; NaN for classes and counts.
+        Upper bound on the distance of the model's objective from its minimum, computed on access; NaN for classes and counts of empirical
+        Bayes learners.
     n_iter_ : int
     """
 
@@ -255,7 +256,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from its minimum; NaN for classes and counts."""
+        """Upper bound on the distance of the model's objective from its minimum; NaN for classes and counts of empirical Bayes."""
         # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
         return self._certified()[0] * self._prior.scaling.target**2
 
