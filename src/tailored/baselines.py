@@ -455,7 +455,7 @@ class PooledRegression(Baseline):
 
 
 class Constant(PooledRegression):
-    """Predict the training frequencies of the classes, or the mean count of the training rows per unit of exposure."""
+    """Predict the training frequencies of the classes, or for counts the training rate times the exposure of each row."""
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
         return self._means(None, query)

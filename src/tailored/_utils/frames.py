@@ -17,10 +17,10 @@ from narwhals.exceptions import DuplicateError
 
 from .validation import check_choice, name_some
 
-# narwhals has a class of frames for each of its API versions, so no single class is the type of all frames.
+# Frames of narwhals are generic in the type of the native frame, which is not known here.
 Frame: TypeAlias = Any
 Column: TypeAlias = Any
-# Arguments of users before they are read: arrays, lists, or frames and columns of any library.
+# Arguments as users pass them: arrays, lists, or frames and columns of any library.
 RowsLike: TypeAlias = Any  # rows (n, d), dense, sparse or a frame
 ValuesLike: TypeAlias = Any  # a value for each row (n,), such as a target, a label or a weight; may be None
 SideInfoLike: TypeAlias = Any  # see `TaskSet`; may be None

@@ -460,7 +460,7 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
 
 
 def mean_from_sums(source: Source, model: Mixture) -> Mixture:
-    """Return nearly the result of `most_likely_mean`, from sums over tasks, in d + 1 passes.
+    """Approximate the result of `most_likely_mean` from sums over tasks, in d + 1 passes.
 
     The sum of E(w − b) is ``W Σ XᵀV⁻¹(y − Xb)``, linear in b.  Its values at the present mean, and one unit away in each
     coordinate, determine its root.  W needs an inverse, so a negligible variance is added to each coefficient.

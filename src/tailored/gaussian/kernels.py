@@ -267,7 +267,7 @@ def _invert_all(
     tasks: NDArray[np.int64],
     work: Array,
 ) -> None:
-    """Write the results of `invert_all`, in a given workspace; ``tasks`` are indices, padded to groups of eight."""
+    """Write the results of `invert_all`; ``work`` is scratch memory, and ``tasks`` are indices, padded to a multiple of eight."""
     T, n, _ = systems.shape
     n_packed = n * (n + 1) // 2
     J, zeros, floors, log_pivots = n_packed, 2 * n_packed, 2 * n_packed + n, 2 * n_packed + 2 * n

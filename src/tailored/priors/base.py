@@ -329,7 +329,10 @@ class Prior(Record, ABC):
         return X, part
 
     def variances(self, posterior: Posterior, X: Matrix, task: Index) -> Array:
-        """Return the variance of ``<x, w>`` of each row, in units of the noise variance; ``task`` (n,) are task positions."""
+        """Return the variance of ``<x, w>`` of each row; ``task`` (n,) are task positions.
+
+        It is in units of the noise variance for numeric targets, and in units of 1 for classes and counts.
+        """
         out, scratch = np.empty(X.shape[0]), np.ones(self.n_weights)
         rows = frozen(dense(X)), frozen(task, np.intp)
         row_variances(*rows, *self.scaling.change[:2], frozen(posterior.covariances), scratch, out)
@@ -340,7 +343,7 @@ class Prior(Record, ABC):
     ) -> tuple[Array, Array, Array | float]:
         """Return the linear predictors of rows (n,), and the variances of their two parts: <x, w> and the shared effects.
 
-        The first variance is in units of the noise variance, and zero unless ``variances`` is set.
+        The first variance is that of `variances`, and zero unless ``variances`` is set.
         """
         part: Array | None = None
         of_shared: Array | float = 0.0

@@ -517,7 +517,7 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
 
 
 def missing_exposure(encoding: Encoding | None) -> ValueError:
-    """Return the error for rows without exposures, which the training tasks had."""
+    """Return the error for rows without exposures if the training tasks had exposures."""
     name = None if encoding is None else encoding.exposure
     column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
     advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
