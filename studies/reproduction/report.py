@@ -193,7 +193,7 @@ def _paired(results: Results) -> list[str]:
     lines = [
         "## Paired differences",
         "",
-        "All methods of a seed have the same tasks and rows. A negative difference favours the first method.",
+        "For each seed, all methods use the same tasks and rows. A negative difference favours the first method.",
         "",
     ]
     lines += _table(
@@ -218,7 +218,10 @@ def _experiment(results: Results, name: str, quoted: Mapping[str, Published], te
     title = load_config(name).title if name in EXPERIMENTS else name
     lines = [f"## {title}", ""]
     if text is None:
-        lines += ["These results are not of the paper's configuration, and get no comment.", ""]
+        lines += [
+            "These results are not those of the paper's configuration, so there is no comment on them.",
+            "",
+        ]
     else:
         names: dict[str, Any] = dict(_numbers(results, name, quoted))
         names |= {f"{a}_{b}": d for a, b, d in _differences(results, name)}
@@ -248,14 +251,16 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
     lines = ["## Figures", ""]
     captions = {
         "curves": "Test error against the number of training tasks: mean and standard deviation over the seeds. "
-        "Hollow marks at the right edge are the ends of the published curves. `EmpiricalBayesLearner` is fitted once, "
+        "Hollow marks at the right edge are the last points of the published curves. `EmpiricalBayesLearner` is fitted once, "
         "to all training and validation tasks.",
         "step-sizes": "Validation error at the end of training against the step size.",
     }
     captions |= {
         f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute values of the entries of the mean τ "
-        "of each group of test tasks, and of the unconditional matrix. Bottom: by how much the entries of τ of a "
-        "group exceed their mean over the groups; zero where they do not. Right: eigenvalues of the averaged H and C."
+        "of each group of test tasks, and of the matrix C of the unconditional learner. A group is a cluster or, for real "
+        "data, a third of the test tasks, sorted by mean target. Bottom: by how much the entries of the mean τ of a group "
+        "exceed their mean over the groups; zero where they do not. Right: eigenvalues of the averages of H and C over "
+        "the iterates."
         for name in results.experiments
     }
     for stem, caption in captions.items():
