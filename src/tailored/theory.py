@@ -92,7 +92,7 @@ def previous_oracle(W: ArrayLike) -> Array:
     """Return ``W^½ / Tr(W^½)``, the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
 
     It is the oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It minimises
-    only the first half of the bound, and its scale must be set by a regularisation parameter.
+    only the first term of the bound, and its scale must be set by a regularisation parameter.
     """
     root = power(check_psd(W, "W"), 0.5)
     trace = float(np.trace(root))
@@ -172,8 +172,8 @@ class Quantities:
     """Quantities of an environment that the bounds depend on.
 
     Where a bound depends on a conditioning function, the default is the oracle.  With m > 1 values of the side information,
-    the features are indicators of the values, for which Asm. 2 holds: ``K = 1`` (pass it), ``C_ρ = 0``, and ``H_ρ`` has the
-    m matrices ``τ_ρ(s)`` as its blocks.  With m = 1 there is no H and ``K = 0``.
+    the features are indicators of the values, for which Asm. 2 holds with ``C_ρ = 0``.  ``H_ρ`` then has
+    the m matrices ``τ_ρ(s)`` as its blocks, and ``K=1`` must be passed.  With m = 1 there is no H, and K is 0.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class Quantities:
         return float(2.0 * self.L / np.sqrt(self.n))
 
     def mean(self, values: ArrayLike) -> Array:
-        """Return the mean over the values of the side information, which are the first axis."""
+        """Return the mean over the first axis, weighted by the probabilities of the values of the side information."""
         assert self.probabilities is not None
         return np.tensordot(self.probabilities, np.asarray(values), 1)
 
@@ -498,7 +498,8 @@ def surrogate(
     loss : str or Loss, default="absolute"
         The loss ℓ.
     lipschitz : float, optional
-        L; by default the Lipschitz constant of the loss.  It is required for the squared loss, which has none.
+        L; by default the Lipschitz constant of the loss.  It is required for a loss without one, such as
+        the squared loss.
     """
     X, y, loss = dense(X), np.array(y, dtype=float), get_loss(loss)
     if X.ndim != 2 or y.shape != X.shape[:1] or not len(y):

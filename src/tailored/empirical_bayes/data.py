@@ -43,7 +43,7 @@ SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 LARGEST_WORK = 4e9
 #: Up to this number of columns, second moments are always used, even if EM steps are expensive because of many tasks.
 FEW_COLUMNS = 64
-#: With more than `LOW_RANK` columns, low-rank covariances are candidates.  With more than `WIDE`, an unrestricted covariance
+#: With more than `LOW_RANK` columns, low-rank covariances are candidates for numeric targets.  With more than `WIDE`, an unrestricted covariance
 #: is a candidate only if the maximum number of factors is selected.
 LOW_RANK, WIDE = 25, 41
 #: Up to this number of columns, the low-rank plus diagonal prior is used only for rows that are mostly zero.
@@ -192,7 +192,7 @@ class TrainingData:
 
     @cached_property
     def folds(self) -> list[Fold]:
-        """One fold with validation tasks or many tasks, otherwise several; a single task is both trained on and held out."""
+        """One fold if there are validation tasks or many tasks, otherwise several; a single task is both trained on and held out."""
         T, first = len(self), len(self) - self.n_validation
         if self.n_validation:
             return [Fold(0, np.arange(first), np.arange(first, T))]

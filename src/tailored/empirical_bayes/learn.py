@@ -3,7 +3,7 @@
 1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks or a
    sample.  Accept or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule`
    (`selection`; `factor_fit` for many columns).
-2. Fit the selected structure to all tasks, by REML or EM.
+2. Fit the selected structure to all tasks, for example by REML.
 3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error significantly (`query_bias`).
 4. Collect the scores of held-out tasks for prediction intervals.
 """
@@ -94,7 +94,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     """Learn the prior from tasks in memory.
 
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
-    structure is fitted to all tasks; everything else is learned from the sample.
+    structure is fitted to all tasks, unless it consists of atoms; everything else is learned from the sample.
     """
     n_steps = len(data.folds) * N_CHAINS + 3 * len(PENALTIES)
     if data.has_many_columns:
@@ -129,7 +129,7 @@ def learn_with_regressor(
 ) -> Learned:
     """Learn a prior, fit ``regressors`` to its residuals, and learn the final prior from the residuals of the regressors.
 
-    The final prior also has a linear mean.  ``automatic`` regressors are only used if they lower the error of query rows by
+    The final prior estimates the linear mean again.  ``automatic`` regressors are only used if they lower the error of query rows by
     two paired standard errors.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to
     subtract from the targets.
     """

@@ -43,8 +43,8 @@ class Selected(NamedTuple):
 class LowRankSearch:
     """Select the numbers of factors and components by the evidence on held-out tasks, after calibration.
 
-    ``folds`` and ``held_out`` have an entry for each fold.  Factors are added to one component until `PATIENCE` factors in a row
-    have not raised the evidence.  Next, the number of components is selected in the space of the scores, where mixtures are
+    ``folds`` and ``held_out`` have an entry for each fold.  Factors are added to one component until `PATIENCE` numbers of
+    factors in a row have not raised the evidence.  Next, the number of components is selected in the space of the scores, where mixtures are
     cheap to fit.  Finally, the rank of the components is selected.
     """
 

@@ -1,7 +1,7 @@
 """Selection of the structure of the prior on held-out tasks, by the rule of `rule`.
 
-The log predictive density is that of all rows of a held-out task.  If the user sets the number of support rows, it is that of its
-query rows given its support rows.
+The log predictive density is that of all rows of a held-out task.  If the user sets the number of support rows, it is that of
+the query rows of the task, given its support rows.
 """
 
 from __future__ import annotations

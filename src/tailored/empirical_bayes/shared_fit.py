@@ -51,7 +51,7 @@ GROWTH_TASKS, GROWTH_ROWS = 200, 200
 class SharedTerm(NamedTuple):
     """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the targets.
 
-    Its arguments are the scale of the targets, and the coefficients (m,), their variances (m,) and γ of scaled targets.
+    The arguments of this function are the scale of the targets, and the coefficients (m,), their variances (m,) and γ of scaled targets.
     """
 
     values: Array

@@ -1,7 +1,7 @@
 """Feature maps Φ: a vector φ (k,) of features for each task.
 
 "mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector", transformers and callables read
-the side information.  The named maps do not depend on the order of the rows and are defined for a task without rows.  To
+the side information; without it, a callable reads the task.  The named maps do not depend on the order of the rows and are defined for a task without rows.  To
 add a map, define its class and add its name to `FEATURE_MAPS`.
 
 `ConditionalLearner` scales φ to unit root-mean-square norm by default: the norm of a mean embedding can be as small
@@ -27,7 +27,7 @@ __all__ = [
     "get_feature_map",
 ]
 
-#: Valid names of a learner's ``feature_map``, besides "auto".
+#: Valid names of a learner's ``feature_map``, besides "auto" and, for `EmpiricalBayesLearner`, "posterior".
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "mean": MeanEmbedding,
     "ridge": RidgeEstimate,

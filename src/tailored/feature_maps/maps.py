@@ -152,7 +152,7 @@ def _averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
 class SideVector(FeatureMap):
     """The side information itself: numbers, missing-value indicators, and indicators of categories, in this order.
 
-    Numeric tables are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
+    Observed values of a numeric table are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
     category gives zeros) and the numeric columns are standardised, so that all have comparable scales.
 
     A missing number is replaced by the mean of the column in training.  A column with missing numbers in training also
@@ -218,7 +218,7 @@ class SideVector(FeatureMap):
         return [*self._numeric, *self.indicated, *(j for j, values in self._categorical for _ in values)]
 
     def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
-        """Return (column, category, feature changes) for a unit of each number, and for each category against the first."""
+        """Return (column, category, feature changes) for a unit of each number, each missing-value indicator, and each category against the first."""
         assert self.numbers is not None
         scales = self.numbers[2].tolist()
         found = [(j, "", {f: 1.0 / scales[f]}) for f, j in enumerate(self._numeric)]
@@ -317,7 +317,7 @@ class Transformer(FeatureMap):
 class CallableMap(FeatureMap):
     """``φ = function(s)``, a 1-D array, where s is the side information of a task.
 
-    s is a 1-D array in the order of the columns, of objects if there are categories.  Where tasks have no side information,
+    s is a 1-D array in the order of the columns, of objects if there are categories.  If the tasks have no side information,
     s is the task itself, with ``X``, ``y`` and ``label``, as in the paper's experiments.  For a function of both, derive
     a class from `FeatureMap`.
     """

@@ -92,8 +92,8 @@ class Curve(Record):
 class SideFeatures(Record):
     """Features v(s) of a task, centred and scaled.
 
-    Columns are divided by their standard deviation, indicators by half their range.  Linear features, and splines, are then divided
-    by the square root of their number, so that their norm is about one.  Features of the side information enter the mixing weights
+    Columns are divided by their standard deviation, indicators by half their range.  Linear features are then divided by the
+    square root of the number of linear features, and spline features by that of spline features: the norm of each part is about one.  Features of the side information enter the mixing weights
     and the prior mean: ``n_linear`` linear features first, then their splines.  Features of the rows enter ψ(s) (`TaskSummary`).
     """
 
@@ -114,12 +114,12 @@ class SideFeatures(Record):
 
     @property
     def from_side_info(self) -> bool:
-        """Return whether the features are computed from the side information, not from the rows."""
+        """Whether the features are computed from the side information, not from the rows."""
         return self.encoder.needs_side_info and not self.encoder.needs_rows
 
     @property
     def origins(self) -> list[int]:
-        """Return the side information column of each feature; for maps other than `SideVector`, its own position."""
+        """The side information column of each feature; for maps other than `SideVector`, its own position."""
         encoder = self.encoder
         linear = encoder.origins if isinstance(encoder, SideVector) else list(range(self.n_linear))
         return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]

@@ -2,9 +2,9 @@
 
 An atom is a narrow Gaussian centred at the posterior mean of a training task.  All atoms share one covariance, so each task
 needs only one linear system for all of them (`Moments.posterior`).  The covariance is a multiple of the mean posterior
-covariance of the tasks.  The multiple is selected by the evidence of the tasks, and the proportions are estimated by EM;
-both evaluate each task without its own atom.  The representation of a task uses the covariances of the components that the
-atoms were derived from, because the atoms themselves are too narrow.
+covariance of the tasks.  The multiple is selected by the evidence of the tasks, and the proportions are estimated by EM.
+In these two steps, each task is evaluated without its own atom.  The representation of a task uses the covariances of the
+components that the atoms were derived from, because the atoms themselves are too narrow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LEAST_SHARE = 0.01
 def first_atoms(tasks: Moments, start: Mixture) -> AtomMixture:
     """Return atoms with equal proportions, centred at the posterior means of the first `MOST_ATOMS` tasks.
 
-    If ``start`` has gates, those of an atom are the gates of the components, averaged with the responsibilities for its task.
+    If ``start`` has gates, the gates of an atom are those of the components, averaged with the responsibilities of its task as
+    weights.  Before this, the log of its mean mixing weight is subtracted from the intercept of each component.
     """
     expected, gates = tasks.posterior(start, Want(means=True, covariances=True)), None
     K = min(len(tasks), MOST_ATOMS)
@@ -54,7 +55,7 @@ def first_atoms(tasks: Moments, start: Mixture) -> AtomMixture:
 
 
 def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> AtomMixture:
-    """Fit atoms to a random sample of the tasks."""
+    """Fit atoms to at most `MOST_TASKS` tasks, which are drawn at random."""
     tasks = tasks.take(np.random.default_rng(seed).permutation(len(tasks))[:MOST_TASKS])
     model = first_atoms(tasks, start)
     T, K = len(tasks), model.n_components

@@ -31,7 +31,7 @@ EXTRA_COUNT = 1.0
 FULL_EVERY = 5
 #: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
 LARGEST_PARAMETER = 100.0
-#: EM stops before a mean exceeds this absolute value, as rounding errors can do for counts of very different sizes.
+#: EM stops before a mean exceeds this absolute value.  With counts of very different sizes, rounding errors can cause this.
 LARGEST_MEAN = 1e12
 #: Maximum number of earlier steps that Anderson acceleration combines.
 MEMORY = 10
@@ -48,7 +48,7 @@ SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
 LARGEST_LOSS = 1.0
 #: Maximum number of floats in a batch of d x d matrices.
 BATCH_FLOATS = 1 << 18
-#: Component covariances are shrunk to that of the model with one component, with the weight of this many pseudo-tasks.
+#: Component covariances are shrunk to the covariance of the model with one component, with the weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
 #: Maximum number of tasks for k-means, and maximum number of EM steps from a given start.
 GROUPED_TASKS, CONTINUED_STEPS = 1000, 20
@@ -94,7 +94,7 @@ def em(
     ``restrict``, a direction in which W_k is zero at the start keeps zero variance.
 
     EM stops after ``max_iter`` steps, or when a step after the third changes the log evidence per row by less than ``tol``.
-    ``learn_mean=False`` keeps the means b_k, for Gaussian targets.  With a ``gate_penalty`` (a number or (q,)), mixing
+    ``learn_mean=False`` keeps the means b_k; it is only for Gaussian targets.  With a ``gate_penalty`` (a number or (q,)), mixing
     weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is applied to the
     covariances after each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all parameters
     except the coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
@@ -354,9 +354,10 @@ def fit_mixture(
 ) -> Mixture:
     """Fit K components: run a few steps of EM from several starts, and continue from the best.
 
-    ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks: ``n_starts`` of them by the line
-    along which their coefficients deviate from the mean, one by the direction of the deviation, and one by the side
-    information, if there is any.  If ``start`` is given, a fit to other tasks of the same population, it is the only start.
+    ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks.  ``n_starts`` starts cluster them by
+    the line along which the coefficients of a task deviate from the mean, and one start by the direction of this deviation.
+    If there is side information, one more start clusters the tasks by it.  A given ``start``, a fit to other tasks of the same
+    population, replaces these starts.
     """
     # Shrinkage prevents a component with few tasks from collapsing onto them.
     shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
@@ -491,7 +492,7 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
 
 
 def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
-    """Fit the linear mixed model with few steps, for the evidence of effects that are proposed to be added to it."""
+    """Fit the linear mixed model with few steps, to compare the evidence of effects that may be added to it."""
     model = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
     is_complete = varying is None or not tasks.is_gaussian
     return model if is_complete else settle(tasks, model, max_iter=30, tol=1e-6)

@@ -140,7 +140,10 @@ def mean_covariance(
 
 
 def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
-    """Return the information about (b, z); for non-Gaussian targets and low-rank W, W and the dispersion are unknown, too."""
+    """Return the information about b and the parameters z of the terms.
+
+    For non-Gaussian targets and a W of low rank, W and the dispersion are treated as unknown, too.
+    """
     plain, d, W = normal_equations(tasks, model, terms)[0], tasks.n_features, model.covariances[0]
     if not isinstance(tasks, ResponseRows) or np.linalg.matrix_rank(W) > MOST_DIRECTIONS:
         return plain

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..tasks.rows import BATCH_FLOATS, Array
 from .factors import FactorRows, Factors, RowModel, Systems, add_rows
 
-#: The noise variance of a column is shrunk to the typical noise variance with the weight of this many pseudo-tasks.
+#: The variance of a column (D_j + σ² for one-hot rows, otherwise D_j) is shrunk to the typical one, by this many pseudo-tasks.
 NOISE_TASKS = 20.0
 #: EM stops after three successive steps that raise the bound by less than this per row.
 TOLERANCE = 1e-5
@@ -39,7 +39,7 @@ class FactorModel:
     column_covariance: Array  # (1 + r, 1 + r) Λ
     variances: Array  # (d,) D
     noise: float  # σ²
-    typical_noise: float  # noise variance of a column without rows
+    typical_noise: float  # variance of a column without rows: D_j + σ² for one-hot rows, otherwise D_j
     score_mean: Array  # (q,) μ
     score_covariance: Array  # (q, q) S
     effect: Array  # (p, q) A
@@ -243,7 +243,7 @@ def _add_columns(
 def bound(model: FactorModel, sums: FactorSums) -> float:
     """Return the variational bound: the log evidence under the posterior of the columns, minus its KL divergence from the prior.
 
-    The log prior that shrinks the noise variances of the columns is added, without its constant.
+    The log prior that shrinks the variances of the columns is added, without its constant.
     """
     width = model.columns.shape[1]
     inverse = np.linalg.inv(model.column_covariance)
@@ -262,7 +262,8 @@ def bound(model: FactorModel, sums: FactorSums) -> float:
 def step(model: FactorModel, sums: FactorSums, *, update_noise: bool = False) -> FactorModel:
     """Return the model after one step.
 
-    With rows that are not one-hot, a step updates either the noise (``update_noise``) or the columns.
+    With rows that are not one-hot, a step updates either D and σ² (``update_noise``) or the columns.  It always updates the priors
+    of the scores and of the columns.
     """
     if sums.n_rows == 0:
         moved = _one_hot_noise(model, _move_columns(model, sums), sums)
@@ -332,7 +333,7 @@ def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
 
 
 def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
-    """Update m and Λ from the columns that occur in the rows; the posterior of the other columns is the prior."""
+    """Update m and Λ from the columns that occur in the rows; set the posterior of the other columns to this prior."""
     mean = model.columns[seen].mean(axis=0)
     centred = model.columns[seen] - mean
     covariance = (centred.T @ centred + model.column_covariances[seen].sum(axis=0)) / seen.sum()

@@ -4,8 +4,8 @@
 
 The coefficients are ``w = b + Γ v(s) + F z + δ`` with scores z ~ N(0, I) and deviations δ ~ N(0, D).  The posterior of the
 scores of a task needs a q x q system.  For *one-hot* rows (a single entry ±1, in a column that no other row of the task
-uses), the deviations add to the noise of each row; other tasks need the n x n inverse of ``XDXᵀ + σ²I``.  The cost of these
-systems depends on the columns that the task uses, not on d.
+uses), the deviations add to the noise of each row.  For other rows, each task needs the n x n inverse of ``XDXᵀ + σ²I``.
+The cost of these systems depends on the columns that the task uses, not on d.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Index = NDArray[np.intp]
 
 
 def scaled_rows(X: Any, units: Scaling) -> sparse.csr_array:
-    """Return dense or sparse rows, scaled as in a model, as a CSR array without the constant column."""
+    """Scale dense or sparse rows as in a model, and return them as a CSR array without the constant column."""
     d = X.shape[1]
     shifted = dense(X) - units.shift[:d] if units.shift.any() else X
     out = sparse.csr_array(sparse.csr_array(shifted) * (1.0 / units.columns[:d])[None, :])
@@ -166,7 +166,10 @@ class Block(NamedTuple):
 
 
 def add_rows(systems: Systems, rows: FactorRows, left: Array, model: RowModel) -> list[Block]:
-    """Add rows with ``left`` = y − <x, b> to the systems of their tasks, in place; return a block per task, none if one-hot."""
+    """Add rows with ``left`` = y − <x, b> to the systems of their tasks, in place.
+
+    Return a block for each task, or an empty list for one-hot rows.
+    """
     if rows.one_hot:
         _add_one_hot(systems, rows, left, model)
         return []

@@ -1,6 +1,6 @@
-"""Compiled kernels: small Cholesky factorisations for eight tasks at once, and second moments of rows.
+"""Compiled kernels: small Cholesky factorisations, second moments of rows, and the posterior mean of one task under atoms.
 
-A single 20 x 20 system is too small to use the vector units of a processor well.  The kernels therefore process eight
+A single 20 x 20 system is too small to use the vector units of a processor well.  The factorisations therefore process eight
 systems at once: a vector holds the same entry of eight tasks.  A *workspace* is an array (m, 8) of such vectors, where
 ``work[i, l]`` is entry i of task l.  A matrix is identified by the index of its first vector.  Compilers do not vectorise
 over tasks automatically, so the inner loops are LLVM vector instructions, which also compile several times faster.
@@ -199,8 +199,9 @@ def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
 def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None:
     """Replace systems by their Cholesky factors F, and write log |F| to ``log_pivots``.
 
-    The diagonals of F are stored as reciprocals.  The vector after ``log_pivots`` is overwritten.  In exact arithmetic, a
-    squared pivot of G + P is at least that of P; smaller values are rounding errors and are replaced by ``floors``.
+    The diagonals of F are stored as reciprocals.  The vector after ``log_pivots`` is overwritten.  The systems
+    are G + P with a positive semidefinite G, and ``floors`` are the squared pivots of P.  In exact arithmetic, those of G + P are
+    not smaller; smaller values are rounding errors and are replaced by ``floors``.
     """
     keep_separate()
     product = log_pivots + 1

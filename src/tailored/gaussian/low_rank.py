@@ -100,7 +100,7 @@ class LowRankModel:
     delta: float  # δ
     noise: float  # σ²
     mean: Array  # b, (d,)
-    mean_variance: float  # γ, prior variance of the entries of b except the intercept, with mean zero
+    mean_variance: float  # γ: all entries of b except the intercept have the prior N(0, γ)
 
     @property
     def rank(self) -> int:
@@ -163,7 +163,7 @@ def log_evidence(tasks: RotatedTasks, model: LowRankModel) -> Array:
 def maximise_evidence(
     tasks: RotatedTasks, model: LowRankModel, alpha: float, max_iter: int = STEPS
 ) -> LowRankModel:
-    """Maximise the log evidence minus ½ α‖F‖² over all parameters except the mean, by L-BFGS."""
+    """Maximise the log evidence minus ½ α‖F‖² over all parameters except the mean and its prior variance, by L-BFGS."""
     centred, (K, d, r) = tasks.less(model.mean), model.factors.shape
     T, m = tasks.y.shape
     flat_X = tasks.X.reshape(T * m, d)

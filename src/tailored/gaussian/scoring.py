@@ -106,7 +106,7 @@ class Scoring:
     def observed_information(self, model: Mixture) -> Array:
         """Return minus the second derivatives of the log evidence of each task, (T, p, p), by differences of the score.
 
-        The p parameters are b, Δ and the log dispersion.
+        The p parameters are b, Δ and, if the response has one, the log dispersion.
         """
         root, d = model.factors[0], self.tasks.n_features
         i, j = self._entries(root.shape[1])

@@ -26,8 +26,9 @@ from .moments import Expected, Moments
 from .reml import maximise_restricted
 from .responses import Gaussian
 
-#: Bounds of ρ; ℓ is between a quarter of the median gap and ten times the duration of the longest series.
+#: Bounds of ρ.
 SHARES = (1e-3, 1e3)
+#: Bounds of ℓ, as multiples of the median gap between successive times, and of the duration of the longest series.
 SHORTEST, LONGEST = 0.25, 10.0
 #: Maximum number of evaluations of the likelihood in (ρ, ℓ), and of steps that estimate W and σ² in each of them.
 EVALUATIONS, STEPS = 60, 10
@@ -126,8 +127,8 @@ class SerialGaussian(Gaussian):
     ) -> tuple[Array, Array, Array]:
         """Return ``X_q − A X_s`` of scaled query rows X (n, d), and the mean ``A (y_s − X_s w)`` and variance / σ² of their noise.
 
-        ``task`` (n,) are the tasks of the rows.  ``history`` is that of `SerialMoments.history` for the support rows of all
-        tasks, and ``n_rows`` (T,) are their numbers.
+        ``task`` (n,) are the tasks of the rows.  ``history`` is the result of `SerialMoments.history` for the support
+        rows of all tasks, and ``n_rows`` (T,) are the numbers of support rows.
         """
         X, mean, variance = X.copy(), np.zeros(len(X)), np.zeros(len(X))
         starts, order = np.append(0, np.cumsum(n_rows)), np.argsort(task, kind="stable")

@@ -66,7 +66,7 @@ class Effect:
 class SideStructure:
     """The kept effects.
 
-    ``varying`` are the coefficients that differ between tasks, by default all; the effects on all others are zero.
+    ``varying`` are the coefficients that differ between tasks (None: all).  The effects on the other coefficients are zero.
     """
 
     effects: tuple[Effect, ...]
@@ -122,8 +122,8 @@ def select_side(
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
         new: dict[tuple[int, bool], Term] = {}
-        # In one round, a group affects the intercept or all coefficients.  Both are nearly the same if slopes hardly vary,
-        # so an effect on all coefficients needs a gain that is larger by log 2.
+        # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary, the two effects are nearly the
+        # same.  The effect on all coefficients is therefore preferred only if its gain is larger by log 2.
         for _, term in sorted(
             found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
         ):
@@ -193,7 +193,10 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
 
 
 def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of z."""
+    """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of z.
+
+    z has the entries of Z of all terms.
+    """
     u, d = design(tasks, terms), tasks.n_features
     left, right = np.zeros((u.shape[1] * d, u.shape[1] * d)), np.zeros((u.shape[1], d))
     for part, A, a in precisions(tasks, model):
@@ -291,9 +294,9 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
 
 
 def prior_precision(left: Array, d: int, is_collinear: bool = True) -> Array:
-    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and zero for b.
+    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and zero for the rest of b.
 
-    If columns may be collinear, it is nearly zero for b.
+    If columns may be collinear, it is a small positive number for the rest of b.
     """
     prior, is_used = np.ones(len(left)), used_columns(left[:d, :d])
     prior[:d][is_used] = is_collinear * FLAT * (np.trace(left[:d, :d]) / max(is_used.sum(), 1))

@@ -8,7 +8,8 @@ Under a component, w = b + Lu with standard normal u.  For every task:
    likelihood of the row, multiplied by the prior and the other sites.
 2. If L has at most `MOST_DIRECTIONS` columns, evidence, mean and covariance are computed by Gauss-Hermite quadrature of the
    exact likelihood and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982).  With expectation propagation
-   alone, large variances between tasks with few rows are underestimated by about 10 %.  With more columns, its results are used.
+   alone, large variances between tasks with few rows are underestimated by about 10 %.  With more columns of L, the
+   results of expectation propagation are used.
 
 Evidence and moments under the components then have the same meaning as for Gaussian targets, so M-steps and mixing weights
 are computed in the same way.  The noise variance of the model is 1, or the dispersion of a negative binomial response.

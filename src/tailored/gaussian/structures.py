@@ -106,7 +106,10 @@ class Independent(Structure):
     ridge: float
 
     def fit(self, fitter: StructureFitter) -> Mixture:
-        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), or the dispersion of a pooled fit."""
+        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)).
+
+        For classes and counts, the model has the dispersion of a pooled fit.
+        """
         tasks, d = fitter.tasks, fitter.tasks.n_features
         if fitter.side is not None:
             # The model of independent tasks has no Γ: add the effects of Γ back to the targets.
@@ -204,7 +207,7 @@ class MixtureModel(Structure):
 
     kind = "mixture"
 
-    gate_penalty: float = 0.0  # penalty on mixing weights that depend on side information; 0: they do not
+    gate_penalty: float = 0.0  # penalty on effects of side information on the mixing weights; 0: no effects
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
 
     @property
@@ -233,7 +236,7 @@ class LowRank(Structure):
     kind = "low rank"
 
     n_factors: int  # number of factors of the fit with one component
-    rank: int  # number of factors per component, if there are several
+    rank: int  # number of factors of each component of a mixture; 0 with one component
     calibration: Calibration  # c, δ and σ² from held-out tasks
 
     def restrict(self, covariances: Array) -> Array:
@@ -272,7 +275,8 @@ def covariance_structures(
 ) -> list[list[MixedModel]]:
     """Return mixed models with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
-    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks.
+    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks, and pooled
+    regression and the random intercept are left out.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:

@@ -66,7 +66,7 @@ class Posterior(Record):
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
     squares: Array  # (T,) sums of squared residuals of the support rows; always empty for classes and counts
-    covariances: Array  # (T, d, d) in units of the noise variance; `FactorPrior`: (T, q, q) of the scores
+    covariances: Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
     shared_inputs: Array  # (T, k) encoded side information for shared effects and regressors; k may be 0
     folds: Index  # (T,) index of the shared regressor not fitted to the task; -1: the one fitted to all tasks
     #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.

@@ -138,8 +138,9 @@ class MixturePrior(Prior):
     """A Gaussian mixture prior of the weights; for Gaussian targets, the posterior of a task has a closed form.
 
     ``τ(s) = Σ_k r_k W_k / σ²`` with the responsibilities r of the components, given the task's rows and side information.
-    The weights w are the posterior mean of the mixture.  b(s) is the mean of the single Gaussian prior with covariance
-    proportional to τ(s) that gives the same w: ``b = w + τ (XᵀXw − Xᵀy)``.  With one component, b(s) is its mean.
+    For classes and counts, σ² is replaced by 1.  The weights w are the posterior mean of the mixture.  For numeric targets, b(s) is
+    the mean of the single Gaussian prior with covariance proportional to τ(s) that gives the same w: ``b = w + τ (XᵀXw − Xᵀy)``.
+    With one component, this is its mean.  For classes and counts, b(s) is the mean of the components, weighted by r.
     """
 
     model: Mixture
@@ -181,7 +182,7 @@ class MixturePrior(Prior):
         return None if self.side is None else check_features(self.side(tasks), tasks)
 
     def statistics(self, tasks: TaskSet) -> Tasks:
-        """Return the statistics of residual tasks: moments for numeric targets, rows for classes and counts."""
+        """Return the statistics of residual tasks: moments, or rows for classes, counts, and few rows with many columns."""
         return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
 
     def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:

@@ -1,7 +1,7 @@
 """Parts of predictions that all tasks share: effects of columns, and regressors that are fitted out of fold.
 
 They are subtracted from the targets (for classes and counts, from the linear predictors), and the prior is learned for the
-residuals.  Effects are curves and products of columns, and those of categories.  On the rows to which a regressor was fitted, its
+residuals.  Effects are curves of columns, products of two columns, and effects of categories.  On the rows to which a regressor was fitted, its
 residuals are too small.  The training tasks are therefore split into folds, and each fold is predicted by a clone that was
 fitted to the other folds.  Folds consist of whole tasks, because no rows of a new task are used to fit the regressors either.
 """
@@ -59,7 +59,7 @@ class SharedPart(Record):
 
 @dataclass(frozen=True)
 class SharedCurve(Record):
-    """A smooth function of one column: nonlinear, or multiplied by a feature of the side information."""
+    """A nonlinear function of one column, or a smooth function of it that is multiplied by a feature of the side information."""
 
     curve: Curve
     coef: Array  # (k,) coefficients of the basis functions
@@ -240,7 +240,7 @@ class OutOfFold(NamedTuple):
         return self.regressor.predict_parts(tasks.X, self.regressor.encode_rows(tasks), folds)
 
     def weighted(self, weights: Array, tasks: TaskSet) -> OutOfFold:
-        """Return the weighted sum of the parts with positive weights (if none, the first part), also fitted to all tasks."""
+        """Return the weighted sum of the parts with positive weights (if none, the first part); fit these parts to all tasks."""
         shared, used = self.regressor, [j for j, weight in enumerate(weights) if weight > 0] or [0]
         folds = tuple(tuple(parts[j] for j in used) for parts in shared.folds)
         parts = tuple(_fitted(part, tasks, shared.encode_rows(tasks)) for part in folds[0])

@@ -8,8 +8,8 @@ in its own way: `Constant` has H = 0, `Dense` stores H, and `factored.Factored` 
 contains linear algebra only.
 
 The prior mean of a task's weights is b(s) = B φ(s) + b₀.  `"none"` keeps it at zero (the paper), `"shared"` learns b₀,
-`"conditional"` learns both (the companion method of biased regularisation).  It is unconstrained, so its gradient
-steps need no projection.
+`"conditional"` learns B and b₀ (the companion method of biased regularisation).  The prior mean is unconstrained, so its
+gradient steps need no projection.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Conditioning(Stored, ABC):
 
     @property
     def depends_on_task(self) -> bool:
-        """Whether τ differs between tasks, i.e. H ≠ 0."""
+        """Whether τ can differ between tasks: H ≠ 0, or τ is given by the user."""
         return True
 
     def mean(self, moment: Array) -> Array:
@@ -257,7 +257,7 @@ class Bias(Stored):
         return np.broadcast_to(self.constant, (len(phis), len(self.constant)))
 
     def step(self, gradient: Array, phi: Array, step: float, step_linear: float) -> None:
-        """Take a gradient step of b₀ and one of B, in place."""
+        """Take a gradient step of b₀ and B, or of those that are learned, in place."""
         if not self.moves or step == 0:
             return
         self.constant -= step * gradient

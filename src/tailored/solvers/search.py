@@ -162,10 +162,10 @@ class ProjectedSGD(Stored, BaseEstimator):
         A pair is (step of C, step of H).  "search" selects the step on held-out tasks; all candidates share one
         pass.  `tailored.theory.theory_step` computes the step of Thm. bound_estimated_feature.
     step_sizes : sequence of floats, optional
-        Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
+        Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
         `PAPER_STEP_SIZES`).
     step_ratios : sequence of floats, default=(0, 1, 10)
-        Candidates of the search for (step of H) / (step of C).  The ratio 0 keeps H = 0.  If it is a
+        Candidate ratios (step of H) / (step of C) in the search.  The ratio 0 keeps H = 0.  If it is a
         candidate, the error of a conditional learner on the held-out tasks is at most that of the unconditional one.
     """
 

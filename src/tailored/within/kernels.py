@@ -510,7 +510,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 
 @njit(**_INNER)
 def _one_pass(loss: DualBox, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats) -> Outcome:
-    """Add the mean of w_2 .. w_{n+1} to v = 0, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
+    """Set v, zero on entry, to the mean of w_2 .. w_{n+1}, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
 
     images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
     to -theta X's/n, the primal point of the dual point s, is computed in the same way.

@@ -7,13 +7,13 @@ With predictions ``o_i + <x_i, v>``, where the offset ``o`` is the prediction of
 The dual maximises ``D(a) = 1/n sum_i (a_i o_i - l*_i(a_i)) - a'Ka / (2 n^2)`` with ``K = X theta X'``. At its
 solution ``v = -theta X'a/n``, and ``a_i`` is a subgradient of ``l(., y_i)`` at the prediction of row i.
 
-- ``"exact"`` solves both problems and stops when ``P(v) - D(a) <= tol * P(0)``.
+- ``"exact"`` solves the primal and the dual problem, and stops when ``P(v) - D(a) <= tol * P(0)``.
 - ``"online"`` is the paper's Eq. (online_inner_algorithm): one pass over the rows in their order, from
   ``w_1 = 0``, with ``s_i`` a subgradient at the prediction of ``w_i`` and
   ``w_{i+1} = (1 - 1/i) w_i - theta x_i s_i / i``; v is the mean of ``w_2 .. w_{n+1}``, and ``a = s``.
 
 Only shapes are checked: values must be finite, theta symmetric positive semidefinite, and targets in the domain of
-the loss. For sparse rows the caller passes the columns that are not zero in the whole task.
+the loss. For sparse rows, the caller passes only the columns with a non-zero entry in the task.
 """
 
 from __future__ import annotations
