@@ -62,7 +62,8 @@ __all__ = [
 RIDGE_ALPHAS = np.logspace(-4, 4, 17)
 #: Candidates for κ, the number of pseudo-rows that shrink the offset of a task towards zero.
 SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: Prior variance of the effects of side information in `MixedModel`, relative to that of the random effects: almost flat.
+#: Prior variance of the effects of side information in `MixedModel`, relative to that of the random effects; the prior
+#: is almost flat.
 FLAT = 1e4
 #: `PooledBoosting`: learning rate, numbers or fraction of support rows of a training task, and fraction of held-out tasks.
 LEARNING_RATE, N_SUPPORT, HELD_OUT = 0.05, (0, 1, 2, 5, 0.5), 0.2

@@ -362,7 +362,7 @@ class Columns(NamedTuple):
     formula: ParsedFormula | None = None
 
     def with_formula(self, text: str | None) -> Columns:
-        """Return these columns, or those of a formula if there is one; raise `UsageError` unless they are given once."""
+        """Return these columns, or those of a formula if there is one; raise `UsageError` if columns are missing or given twice."""
         required = {"--task": "".join(self.task), "--target": self.target}
         given = required | {"--features": self.features, "--varying": self.varying}
         if text is None:
@@ -543,7 +543,7 @@ def _read_as(encoding: TableEncoding) -> list[str]:
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Return comma-separated names; double quotes enclose a name that contains a comma."""
+    """Split comma-separated names; double quotes enclose a name that contains a comma."""
     if text is None:
         return None
     return [

@@ -59,13 +59,14 @@ class EmpiricalBayesLearner(MetaLearner):
     hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
-    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.  Its
-    total error (given support rows plus without) must not be higher than that of the simplest covariance.  More components, and
-    atoms (narrow Gaussians at the coefficients of training tasks) must raise the density by two paired standard errors.
-    Neither their error given support rows nor their total error may be higher than that of the selected Gaussian.  Effects of
-    side information, shared curves and shared products are proposed if they raise the evidence.  Each proposal is accepted
-    as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard errors.  `summary`
-    shows the comparison of structures, and the page "Concepts" has the whole rule.
+    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is
+    selected.  Its total error (the error given support rows plus the error without them) must not be higher than that
+    of the simplest covariance.  More components, and atoms (narrow Gaussians at the coefficients of training tasks)
+    must raise the density by two paired standard errors.  Neither their error given support rows nor their total error
+    may be higher than that of the selected Gaussian.  Effects of side information, shared curves and shared products
+    are proposed if they raise the evidence.  Each proposal is accepted as a whole if, on held-out tasks, the density
+    does not fall and no error rises by two paired standard errors.  `summary` shows the comparison of structures, and
+    the page "Concepts" has the whole rule.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class EmpiricalBayesLearner(MetaLearner):
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
         learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
-        standard errors, or if there are at least as many coefficients as tasks, or more than 41.  "poisson" gives
+        standard errors, or if there are at least as many coefficients as tasks, or more than 41 coefficients.  "poisson" gives
         means of counts, with the log link.  A dispersion parameter is added if, on held-out tasks, it raises the density by
         two standard errors and no error by two standard errors; "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
@@ -85,11 +86,12 @@ class EmpiricalBayesLearner(MetaLearner):
         ``device``.  "linear" and a formula add none.  Each category of a column with more than 20 categories always has a
         shared effect, shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
-        Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
-        on query rows.  The model of the residuals of the weighted regressor is then selected and fitted like any other.
-        Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto" combines gradient
-        boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it does not lower the
-        error of query rows by two standard errors.  A regressor that is passed is never dropped, but its weight may be zero.
+        Clones are fitted out of fold to the residuals of the model with ``common=None``, and weighted by non-negative
+        least squares on query rows.  The model of the residuals of the weighted regressor is then selected and fitted
+        like any other.  A prediction is the sum of the weighted regressor and this model; ``coef_`` of an adapted model
+        is for the residuals.  "auto" combines gradient boosting and a random forest.  It needs ten tasks.  It is
+        dropped before the residuals are modelled if it does not lower the error of query rows by two standard errors.
+        A regressor that is passed is never dropped, but its weight may be zero.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
@@ -147,7 +149,8 @@ class EmpiricalBayesLearner(MetaLearner):
     bias_penalty_ : float or None
         Penalty on the shift of the prior mean that was learned on query rows; None without a shift.
     common_ : list of (weight, regressor) or None
-        The shared regressors, fitted to all tasks or to the sample; the shared part of a prediction is their weighted sum.
+        The shared regressors, fitted to all tasks, or to the sample of at most 5,000 tasks; the shared part of a
+        prediction is their weighted sum.
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
@@ -231,8 +234,9 @@ class EmpiricalBayesLearner(MetaLearner):
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks on which models are compared.  With at most 5,000 training tasks, the selected model is fitted to them, too.  By
-            default, the training tasks are cross-validated, or split once if there are 500 or more (2,000 with many columns).
+            Tasks on which models are compared.  With at most 5,000 training tasks, the selected model is then fitted to
+            the training and validation tasks.  By default, the training tasks are cross-validated, or split once if
+            there are 500 or more (2,000 with many columns).
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional

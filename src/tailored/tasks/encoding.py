@@ -211,7 +211,7 @@ class ColumnEncoding(Record):
         """Impute missing encoded values, and append their indicator if enough values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
-        # With a single category, there are no means, so `values` has no columns now.
+        # A column with a single category has no means, so its `values` have no columns.
         return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: object) -> tuple[float, bool]:
@@ -363,7 +363,7 @@ class Encoding(Record):
             return X
         names = [name for column in self.features for name in column.names]
         for column in (column for column in self.features if column.kind == "categorical"):
-            # The indicator of the first category.
+            # The indicator of the first category, which has no encoded column.
             rest = 1.0 - X[:, [names.index(name) for name in column.names]].sum(axis=1)
             X, names = np.column_stack([X, rest]), [*names, f"{column.name}={column.categories[0]}"]
         return self.formula.design(X, names)
@@ -582,7 +582,7 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
 
 
 def refuse_misread_text(column: Column, title: str) -> None:
-    """Raise ValueError if most values of a column of strings are numbers, or all are dates, which would become categories.
+    """Raise ValueError if strings are mostly numbers, or all are dates as spreadsheets write them: they would become categories.
 
     Integers are accepted as categories: a file reader reads them as numbers, so they were made strings on purpose.
     """
