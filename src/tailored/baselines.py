@@ -246,9 +246,9 @@ class PooledRidge(LinearBaseline):
 
 
 def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
-    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows or weights.
+    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1).
 
-    Squares are weighted by the weights of the rows, if there are any.
+    Squares are weighted by the weights of the rows, if there are any.  Without rows of positive weight, return zeros.
     """
     y = tasks.y
     own = np.ones(len(y)) if tasks.row_weights is None else tasks.row_weights

@@ -192,12 +192,12 @@ def predict(
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
     Predictions are means of the target by default; the option --loss of fit selects another quantity. For classes, the
-    columns are their probabilities.
+    new columns are probabilities.
 
     Training tasks are predicted with the coefficients from fit. A model of more than 5,000 tasks that was fitted to a file of
     1 GB or more does not store them: pass rows of the tasks with --support.
 
-    New tasks are predicted from their support rows and side information; without either, from the prior alone.
+    New tasks are predicted from their support rows and side information; without both, from the prior alone.
 
     With --total-by, the output has one row for each value of a column: the total, or the mean, of the predicted rows.
     Training tasks then need their rows as --support.

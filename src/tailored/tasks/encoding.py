@@ -89,9 +89,10 @@ class ColumnEncoding(Record):
     """How one column of a table is encoded as numbers.
 
     Booleans become 0 and 1. A categorical feature becomes one indicator for each category except the first. With more than
-    20 categories (kind "levels") it becomes one column of category codes; unknown categories are −2, −3, …, imputed ones −1.
-    Categorical side information is not encoded here but by the feature map. Ordered categories become their positions,
-    from 0, or their values if all are numbers. Dates become days, with fractions; times with a time zone are converted to UTC.
+    20 categories (kind "levels") it becomes one column of category codes; unknown categories are −2, −3, …, and imputed
+    values are −1. Categorical side information is not encoded here but by the feature map. Ordered categories become
+    their positions, from 0, or their values if all are numbers. Dates become days, with fractions; times with a time
+    zone are converted to UTC.
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
@@ -211,7 +212,7 @@ class ColumnEncoding(Record):
         """Impute missing encoded values, and append their indicator if enough values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
-        # A column with a single category has no means, so its `values` have no columns.
+        # A column with a single category has no means, so the line above removes its only column.
         return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: object) -> tuple[float, bool]:

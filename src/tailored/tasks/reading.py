@@ -320,8 +320,9 @@ def side_by_rows(
 ) -> Any:
     """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
 
-    Such a frame has no index, the default index, or that of ``like`` (groups, X or y), and not the columns ``task``. If it is
-    constant within tasks, it may have another index of integers, as in a cross-validation fold; ValueError if that has all labels.
+    Such a frame lacks the columns ``task``, and has no index, the default index, or that of ``like`` (groups, X or y).
+    If it is constant within tasks, it may have another index of integers, as in a cross-validation fold. If that index
+    contains all labels, ValueError is raised.
     """
     is_column = is_series(side_info)
     if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):

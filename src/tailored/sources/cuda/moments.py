@@ -57,8 +57,8 @@ class DeviceSource:
 class Component(NamedTuple):
     """A component of a mixture in the form that the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹) in p dimensions.
 
-    If W has full rank, L is the identity.  Otherwise p is the rank of W, and ``reduction`` maps the packed products to these
-    coordinates.
+    If the covariance W of w has full rank, L is the identity.  Otherwise p is the rank of W, and ``reduction`` maps the
+    packed products to these coordinates.
     """
 
     ridge: Array | Tensor  # σ²Q, packed
