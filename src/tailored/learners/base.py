@@ -397,6 +397,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict rows of training tasks from their posterior, and rows of other tasks from the prior.
 
+        Training tasks are those of the last call of `fit` or `partial_fit`.
+
         Parameters
         ----------
         X : array (n, d)

@@ -102,15 +102,16 @@ class EmpiricalBayesLearner(MetaLearner):
         by REML unless ``reml`` is False, whose means are not shifted.  None selects the covariance on held-out tasks unless
         a formula gives it, and may shrink correlations or use several components.
     reml : bool, default=True
-        Estimate the variances of one Gaussian without shrinkage by restricted maximum likelihood, as lme4 does.  False uses
-        maximum likelihood, whose log likelihoods can be compared between models with different fixed effects.
+        If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum likelihood, as lme4
+        does.  False uses maximum likelihood, whose log likelihoods can be compared between models with different fixed
+        effects.
     time : None, str or int, default=None
         Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
         ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
         is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
         formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
-        Only for numeric targets in memory without weights, with at most 12 columns and 5,000 tasks.
+        Only for numeric targets, rows in memory without weights, at most 12 columns and at most 5,000 tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -154,8 +155,8 @@ class EmpiricalBayesLearner(MetaLearner):
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
-        the structure.  Shifts of the prior mean and common regressors have an "error" only.  For a common regressor, it is the
-        error of query rows of the training tasks.
+        the structure.  Shifts of the prior mean and shared regressors have an "error" only.  For a shared regressor, it
+        is the error of query rows of the training tasks.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary

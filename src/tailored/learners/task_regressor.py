@@ -86,8 +86,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from its minimum, computed on access; NaN for classes and counts of empirical
-        Bayes learners.
+        Upper bound on the distance of the model's objective from its minimum, computed on access.  It is NaN if an
+        empirical Bayes learner of classes or counts adapted the model.
     n_iter_ : int
     """
 
@@ -115,7 +115,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # With θ = I, the default, the model is strongly regularised.
+        # With the default θ = I, the model is strongly regularised.
         tags.regressor_tags.poor_score = True
         return tags
 
@@ -256,7 +256,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from its minimum; NaN for classes and counts of empirical Bayes."""
+        """Upper bound on the distance of the model's objective from its minimum.
+
+        It is NaN if an empirical Bayes learner of classes or counts adapted the model.
+        """
         # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
         return self._certified()[0] * self._prior.scaling.target**2
 
@@ -289,11 +292,14 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return read_rows(self, self._prior, self._encoding, X, exposure, may_lack_names=adapted)
 
     def predict(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
-        """Predict ``X @ coef_ + intercept_`` plus the learner's shared effects, if any, clipped to ``clip``.
+        """Predict the rows ``X`` (n, d).
 
-        For classification losses, predictions are decision values.  For the pinball loss, a model of `EmpiricalBayesLearner`
-        adds a calibrated multiple of each row's standard deviation, which makes the prediction a quantile.  Models of counts
-        predict their mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.
+        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the learner's shared effects, if any, clipped to
+        ``clip``.  If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
+        `EmpiricalBayesLearner` adds a calibrated multiple of each row's standard deviation, which makes the prediction a
+        quantile.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
+        mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict
+        probabilities.
         """
         return self._predicted(*self._inputs(X, exposure), None).prediction
 

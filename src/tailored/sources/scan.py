@@ -167,7 +167,8 @@ def scan(
     Parameters
     ----------
     data : path, Arrow reader or dataset, polars LazyFrame, DuckDB relation, Dask or other dataframe, or iterable of dataframes
-        A path is a parquet file or a folder of them.  Statistics of a Dask dataframe stay on its cluster.
+        A path is a parquet file or a folder of parquet files; a list of files is also accepted.  Statistics of a Dask
+        dataframe stay on its cluster.
     task, target : str
         Columns of the task labels and of the target.
     features : sequence of str, optional

@@ -278,7 +278,7 @@ class ColumnEncoding(Record):
         return "0 and 1" if self.kind == "boolean" else "a number"
 
     def meaning(self, role: str) -> tuple[Any, ...]:
-        """Return the fields that determine the encoded values; for side information, only ordered categories are included."""
+        """Return the fields that determine the encoded values, including categories (for side information, only if ordered)."""
         kind = "number" if self.kind == "boolean" else self.kind
         categories = self.categories if role == "features" or kind == "ordered" else ()
         return kind, categories, self.origin, self.has_missing
