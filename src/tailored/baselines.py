@@ -384,8 +384,8 @@ class PooledBoosting(Baseline):
 class PooledRegression(Baseline):
     """Logistic or Poisson regression on the rows of all tasks; its columns are the features and the side information.
 
-    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns, whose target is
-    the class frequencies or the mean of the training rows, keeps probabilities away from 0 and 1.
+    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns keeps
+    probabilities away from 0 and 1.  Its target is the class frequencies, or the mean, of the training rows.
 
     Parameters
     ----------

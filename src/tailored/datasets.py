@@ -48,10 +48,10 @@ def make_clusters(
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
-    A task draws a cluster `j` uniformly and has the weight vector ``w = P_j u``, where ``u`` is a standard normal vector
-    scaled to unit norm. Its targets are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The columns of
-    all matrices ``P_j`` (d, rank) together are orthonormal, so using one representation for all clusters instead of one per
-    cluster increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
+    The cluster `j` of a task is uniform. Its weight vector is ``w = P_j u``, where ``u`` is a standard normal vector
+    scaled to unit norm. Its targets are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The
+    columns of all matrices ``P_j`` (d, rank) together are orthonormal. Using one representation for all clusters,
+    instead of one per cluster, increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
 
     Parameters
     ----------

@@ -157,11 +157,11 @@ class TaskClassifier(_Classifier):
 class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
 
-    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
-    coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out tasks.
-    The prior is one Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With more than
-    two classes, a model is fitted for each class against the rest, and the probabilities of a row are divided by their
-    sum.
+    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``.
+    The coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out
+    tasks.  The prior is one Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With
+    more than two classes, a model is fitted for each class against the rest, and the probabilities of a row are divided
+    by their sum.
 
     Parameters
     ----------

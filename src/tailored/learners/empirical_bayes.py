@@ -76,10 +76,11 @@ class EmpiricalBayesLearner(MetaLearner):
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
-        learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
-        standard errors, or if there are at least as many coefficients as tasks, or more than 41 coefficients.  "poisson" gives
-        means of counts, with the log link.  A dispersion parameter is added if, on held-out tasks, it raises the density by
-        two standard errors and no error by two standard errors; "negative_binomial" always has one.
+        learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by
+        two standard errors.  It is also omitted if there are at least as many coefficients as tasks, or more than 41
+        coefficients.  "poisson" gives means of counts, with the log link.  A dispersion parameter is added if, on
+        held-out tasks, it raises the density by two standard errors and no error by two standard errors;
+        "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
         raise the evidence and held-out tasks accept them.  This needs at least seven tasks, at most 12 columns and no
@@ -285,10 +286,11 @@ class EmpiricalBayesLearner(MetaLearner):
     ) -> Self:
         """Continue to learn from a stream of tasks; a call that fails does not change the learner.
 
-        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is selected
-        again on a random sample of at most 5,000 complete tasks (a low-rank plus diagonal prior in every call).  In between, a call
-        takes one step of EM, which does not change fixed effects without a random effect.  Rows with an earlier label belong
-        to the same task if the sample contains it, else to a new task.
+        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model
+        is selected again on a random sample of at most 5,000 complete tasks.  A low-rank plus diagonal prior is
+        selected again in every call.  Otherwise, a call takes one step of EM, which does not change fixed effects
+        without a random effect.  Rows with an earlier label belong to the same task if the sample contains it, else to
+        a new task.
 
         Parameters
         ----------

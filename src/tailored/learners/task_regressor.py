@@ -120,7 +120,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments; those of an adapted model include θ and b, so that a clone has the same prior, unless θ is too large."""
+        """Return the arguments.
+
+        Those of an adapted model include θ and b, unless θ is too large, so that a clone has the same prior.
+        """
         params: dict[str, Any] = super().get_params(deep)
         # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
@@ -334,9 +337,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         array (n, 2)
-            Lower and upper bounds, inside ``clip``.  With too few calibration tasks for the coverage (about
-            1 / (1 - coverage) are needed), each bound is the outer one of the Gaussian bound with `predict_std` and
-            a bound beyond the most extreme score, with a warning.
+            Lower and upper bounds, inside ``clip``.  About 1 / (1 - coverage) calibration tasks are needed.  With
+            fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound with `predict_std`,
+            and a bound beyond the most extreme score.
         """
         check_fraction("coverage", coverage)
         inputs = self._inputs(X, exposure)

@@ -174,7 +174,7 @@ def scan(
     features : sequence of str, optional
         Columns of the features; by default all remaining columns.  Strings, categories and dates are encoded as in
         `TaskSet.from_frame`, which requires one more pass over the table.  The features of a Dask dataframe must be
-        numeric, and so must those of a table that can be read only once, unless ``encoding`` is passed.
+        numeric.  Those of a table that can be read only once must be numeric unless ``encoding`` is passed.
     side_columns : sequence of str, optional
         Columns with side information, constant within each task.  To use a separate table of side information, join it to
         the rows first.

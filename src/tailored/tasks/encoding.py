@@ -288,8 +288,9 @@ class ColumnEncoding(Record):
 class Encoding(Record):
     """How a table was read, so that other tables can be read in the same way; see `TaskSet.from_frame`.
 
-    Columns are found by their names, in any order. A category that was not in the training table is replaced by the means
-    of the encoded columns, or for the kind "levels" by an average category, with an `UnknownCategoryWarning`.
+    Columns are found by their names, in any order. A category that was not in the training table causes an
+    `UnknownCategoryWarning`. It is replaced by the means of the encoded columns, or for the kind "levels" by an average
+    category.
     """
 
     task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels

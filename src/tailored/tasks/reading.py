@@ -651,7 +651,10 @@ class LongTable:
         return check_columns(data, "features", others if self.features is None else self.features, taken)
 
     def _side_columns(self, data: Frame) -> Sequence[str]:
-        """Return the columns of side information; by default those of the encoding that `side_info` lacks, if all are there."""
+        """Return the columns of side information.
+
+        By default these are the columns of the encoding that `side_info` lacks, if the table has all of them.
+        """
         if self.side_columns is not None or self.encoding is None:
             return self.side_columns or ()
         features = {column.name for column in self.encoding.features}
