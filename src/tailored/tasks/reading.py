@@ -173,8 +173,9 @@ def first_difference(
 def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises ValueError. With `same_kind`,
-    labels of another type do so too, except strings, because "new" may be the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises ValueError. With
+    `same_kind`, labels of another type than the known labels also raise ValueError, except strings, because "new" may
+    be the name of a new task.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
