@@ -62,7 +62,8 @@ __all__ = [
 RIDGE_ALPHAS = np.logspace(-4, 4, 17)
 #: Candidates for κ, the number of pseudo-rows that shrink the offset of a task towards zero.
 SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: Prior variance of the effects of side information in `MixedModel`, relative to that of the random effects: almost flat.
+#: Prior variance of the effects of side information in `MixedModel`, relative to that of the random effects; the prior
+#: is almost flat.
 FLAT = 1e4
 #: `PooledBoosting`: learning rate, numbers or fraction of support rows of a training task, and fraction of held-out tasks.
 LEARNING_RATE, N_SUPPORT, HELD_OUT = 0.05, (0, 1, 2, 5, 0.5), 0.2
@@ -245,9 +246,9 @@ class PooledRidge(LinearBaseline):
 
 
 def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
-    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1); zeros without rows or weights.
+    """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1).
 
-    Squares are weighted by the weights of the rows, if there are any.
+    Squares are weighted by the weights of the rows, if there are any.  Without rows of positive weight, return zeros.
     """
     y = tasks.y
     own = np.ones(len(y)) if tasks.row_weights is None else tasks.row_weights
@@ -383,8 +384,8 @@ class PooledBoosting(Baseline):
 class PooledRegression(Baseline):
     """Logistic or Poisson regression on the rows of all tasks; its columns are the features and the side information.
 
-    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns, whose target is
-    the class frequencies or the mean of the training rows, keeps probabilities away from 0 and 1.
+    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns keeps
+    probabilities away from 0 and 1.  Its target is the class frequencies, or the mean, of the training rows.
 
     Parameters
     ----------

@@ -48,10 +48,10 @@ def make_clusters(
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
-    A task draws a cluster `j` uniformly and has the weight vector ``w = P_j u``, where ``u`` is a standard normal vector
-    scaled to unit norm. Its rows are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The columns of
-    all matrices ``P_j`` (d, rank) together are orthonormal, so using one representation for all clusters instead of one per
-    cluster increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
+    The cluster `j` of a task is uniform. Its weight vector is ``w = P_j u``, where ``u`` is a standard normal vector
+    scaled to unit norm. Its targets are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The
+    columns of all matrices ``P_j`` (d, rank) together are orthonormal. Using one representation for all clusters,
+    instead of one per cluster, increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
 
     Parameters
     ----------
@@ -180,17 +180,17 @@ def make_circle(
 ) -> Any:
     """Draw regression tasks whose weight vectors lie around a curve; the side information is the position on it.
 
-    A task has side information s, uniform on [0, 1], and the weight vector
-    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its rows are
+    A task has side information s, uniform on [0, 1]. For the circle, its weight vector is
+    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its targets are
     ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w up to ``spread``. For all
-    curves but the line, this needs nonlinear features of s.
+    curves but the line, the mean of w is not linear in s.
 
     Parameters
     ----------
     n_tasks, n_features, n_rows, noise, random_state, return_truth
         See `make_clusters`; `n_features` is at least 2.
     radius : float
-        Radius of the circle, in the units of the weight vectors.
+        Radius of the circle, or scale of the other curves, in the units of the weight vectors.
     spread : float
         Standard deviation of each coordinate of w around the curve.
     curve : {"circle", "line", "quadratic"}

@@ -218,8 +218,8 @@ def evaluate(
         Learners or baselines; clones of them are fitted.  By default `usual_methods`.  If one of them is a classifier, or
         the target of a table has classes, all methods must predict probabilities and are scored by them.
     supports : sequence of int, optional
-        Numbers of support rows.  Only tasks with more rows than the largest number are evaluated; the other tasks are used
-        for fitting.  By default those of 0, 1, 2, 5, 10, 20 and 50 that at least half of the tasks exceed.
+        Numbers of support rows.  Only tasks with more rows than the largest number are evaluated; the other tasks are
+        used for fitting only.  By default those of 0, 1, 2, 5, 10, 20 and 50 that at least half of the tasks exceed.
     n_folds : int, default=5
         Number of folds of tasks; with fewer tasks, each task is a fold.
     order : {"random", "first"}, default="random"

@@ -23,7 +23,7 @@ class UnhelpfulWarning(UserWarning):
 
 
 class ConstantRepresentationWarning(UserWarning):
-    """`ConditionalLearner` learned a constant function (H = 0), so τ does not depend on the side information."""
+    """`ConditionalLearner` learned a constant function (H = 0), so τ is the same for all tasks."""
 
 
 class UnknownCategoryWarning(UserWarning):

@@ -39,7 +39,8 @@ class _OneThread:
 
     The first context sets the limit of the process, and the last one restores the earlier number of threads. If each
     context restored the number it found, the second of two overlapping contexts would restore the limit of the first.
-    A process that is forked meanwhile keeps the limit until all open contexts end in it, so forever if another thread opened one.
+    A process that is forked meanwhile keeps the limit until all open contexts end in it. This never happens if another
+    thread opened one.
     """
 
     def __init__(self) -> None:

@@ -116,7 +116,8 @@ def check_clip(clip: ClipLike, targets: np.ndarray) -> tuple[float, float] | Non
 def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarray:
     """Return `theta` symmetrised, after checking that it is a (d, d) positive semidefinite matrix.
 
-    Tolerances for rounding: 1e-8 times the largest entry for asymmetry, and times the largest eigenvalue for the smallest.
+    Tolerances for rounding: 1e-8 times the largest entry for asymmetry, and 1e-8 times the largest eigenvalue for
+    negative eigenvalues.
     """
     theta = check_array(theta, dtype=np.float64, input_name=name)
     want = theta.shape[0] if d is None else d

@@ -35,7 +35,8 @@ for _name in (
 ):
     _OPTIONS[_name] = f"--{_name}"
 _OPTIONS |= {"side_info": "--side-info", "support": "--support", "formula": "--formula"}
-#: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  Outputs have the format of "data".
+#: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  CSV outputs have the format of the
+#: file of "data".
 READ: dict[str, tuple[str, str, str]] = {}
 
 

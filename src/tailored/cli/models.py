@@ -192,12 +192,12 @@ def predict(
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
     Predictions are means of the target by default; the option --loss of fit selects another quantity. For classes, the
-    columns are their probabilities.
+    new columns are probabilities.
 
     Training tasks are predicted with the coefficients from fit. A model of more than 5,000 tasks that was fitted to a file of
     1 GB or more does not store them: pass rows of the tasks with --support.
 
-    New tasks are predicted from their support rows and side information; without either, from the prior alone.
+    New tasks are predicted from their support rows and side information; without both, from the prior alone.
 
     With --total-by, the output has one row for each value of a column: the total, or the mean, of the predicted rows.
     Training tasks then need their rows as --support.
@@ -362,7 +362,7 @@ class Columns(NamedTuple):
     formula: ParsedFormula | None = None
 
     def with_formula(self, text: str | None) -> Columns:
-        """Return these columns, or those of a formula if there is one; raise `UsageError` unless they are given once."""
+        """Return these columns, or those of a formula if there is one; raise `UsageError` if columns are missing or given twice."""
         required = {"--task": "".join(self.task), "--target": self.target}
         given = required | {"--features": self.features, "--varying": self.varying}
         if text is None:
@@ -543,7 +543,7 @@ def _read_as(encoding: TableEncoding) -> list[str]:
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Return comma-separated names; double quotes enclose a name that contains a comma."""
+    """Split comma-separated names; double quotes enclose a name that contains a comma."""
     if text is None:
         return None
     return [

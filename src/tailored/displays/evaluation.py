@@ -165,7 +165,7 @@ class CalibrationDisplay(ModelDisplay):
         label: str = "the class",
         ax: AxesLike = None,
     ) -> Self:
-        """Draw predicted probabilities against binary targets.
+        """Draw the diagram of predicted probabilities and binary targets.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class CalibrationDisplay(ModelDisplay):
         residuals = np.zeros((tasks.max() + 1, len(counts)))
         np.add.at(residuals, (tasks, bins), y - prob_true[bins])
         errors = np.sqrt((residuals**2).sum(axis=0)) / counts
-        # With equal targets, or one task, this is 0: count two more targets of each kind instead (Agresti and Coull).
+        # With equal targets, or one task, this error is 0: use one with two more targets of each kind (Agresti and Coull).
         smoothed = (counts * prob_true + 2.0) / (counts + 4.0)
         errors = np.where(errors > 1e-9, errors, np.sqrt(smoothed * (1.0 - smoothed) / (counts + 4.0)))
         return cls(prob_true, prob_pred, errors, counts, label).plot(ax)

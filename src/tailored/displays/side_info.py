@@ -45,8 +45,9 @@ MAX_CATEGORIES = 20
 class PriorPathDisplay(ModelDisplay):
     """Expected value of a coefficient as a function of one column of the side information, with 95 % confidence limits.
 
-    The limits are 1.96 standard errors below and above.  They are those of the estimated mean at each value of the column, not
-    of the coefficients of single tasks, which differ from this mean; see `MetaLearner.coefficients`.
+    The limits are 1.96 standard errors below and above the expected value.  They are limits of the estimated mean at
+    each value of the column, not of the coefficients of single tasks, which differ from this mean; see
+    `MetaLearner.coefficients`.
 
     Attributes
     ----------

@@ -212,7 +212,7 @@ class ShrinkageDisplay(ModelDisplay):
 class ComponentsDisplay(ModelDisplay):
     """Coefficients of tasks in a plane, marked by their most likely component, with an ellipse for each component.
 
-    Hollow markers are tasks whose component is uncertain.
+    Hollow markers show tasks whose component is uncertain.  A mixture with atoms is drawn as one component.
 
     Attributes
     ----------
@@ -307,7 +307,7 @@ class TaskFitDisplay(ModelDisplay):
     ----------
     task, column, target : str
     x, y : arrays (n,)
-        Rows of the task; ``y`` is adjusted for the other columns.
+        Rows of the task; numeric targets ``y`` are adjusted for the other columns.
     grid : array (m,)
         Values of the column.
     prediction, prior : arrays (m,)
@@ -343,7 +343,7 @@ class TaskFitDisplay(ModelDisplay):
         coverage: float = 0.9,
         ax: AxesLike = None,
     ) -> Self:
-        """Adapt ``learner`` to the task with the label ``task`` and draw it against ``column``.
+        """Adapt ``learner`` to the task with the label ``task``; draw its rows and predictions against ``column``.
 
         By default, the first task is drawn against the column with the largest effect on its predictions.
         """
@@ -433,7 +433,8 @@ def _frame_plane(ax: Axes, points: Array, columns: list[str], fraction: float = 
 def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
     """Return the least-squares fit of each task's own rows, (T, d); NaN for coefficients that the rows do not identify.
 
-    If a column is constant within a task, only its own coefficient and the intercept are not identified.
+    If there is an intercept and a column is constant within a task, the coefficient of this column and the intercept
+    are not identified; other coefficients may be.
     """
     fits = np.full((len(tasks), tasks.n_features + fit_intercept), np.nan)
     for t, task in enumerate(tasks):

@@ -56,7 +56,7 @@ def load(path: PathLike, *, trust_regressor: bool = False) -> Any:
     Parameters
     ----------
     trust_regressor : bool, default=False
-        Read the common regressor of a learner (``common=``).  This can execute code from the file, so use it only for files
+        Read the shared regressor of a learner (``common=``).  This can execute code from the file, so use it only for files
         that you trust as you would trust a pickle.
 
     Raises

@@ -84,7 +84,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     columns_in_: dict[str, Any]
     #: Encoding of the table that the training tasks were read from; all methods use it to read tables of rows.
     encoding_: Encoding | None = None
-    #: (2,) class labels for a classification loss, if they are not -1 and +1.  Positive decision values are for the second.
+    #: (2,) class labels for a classification loss, if they are not -1 and +1.  A positive decision value means the
+    #: second class.
     classes_: NDArray[Any]
     task_labels_: NDArray[Any]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
     #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions of quantiles,
@@ -113,7 +114,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # The scores of scikit-learn's checks are poor, because a single task does not determine a prior.
+        # Scores in scikit-learn's estimator checks are poor, because a single task does not determine a prior.
         tags.regressor_tags.poor_score = True
         return tags
 
@@ -139,10 +140,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file contains all that `adapt`, `predict` and `score` need, but no training rows unless noise is correlated in time.
-        It cannot contain a feature map that is a function or a scikit-learn transformer.  Task labels must be numbers, strings or
-        tuples of these.  A shared regressor, which may keep rows, is written in the skops format (install the extra ``all``).
-        Read such a file with ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted it.
+        The file contains all that `adapt`, `predict` and `score` need.  It contains training rows only if noise is
+        correlated in time, or if a shared regressor keeps them.  It cannot contain a feature map that is a function or a
+        scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.  A shared regressor is
+        written in the skops format (install the extra ``all``).  Read such a file with
+        ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted the regressor.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
@@ -395,6 +397,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict rows of training tasks from their posterior, and rows of other tasks from the prior.
 
+        Training tasks are those of the last call of `fit` or `partial_fit`.
+
         Parameters
         ----------
         X : array (n, d)
@@ -481,9 +485,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per query row, in the same order (with the same pandas index): the label of the task (``"task"`` in an
-            array), ``"prediction"`` (a mean of the target if the loss is "squared", a median if it is "absolute"),
-            ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and,
-            unless targets are counts, without calibration (`calibrate_intervals`).
+            array), ``"prediction"`` (the mean of the target if the loss is "squared" or one for counts, the median if
+            it is "absolute"), ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN
+            without ``coverage``, and, unless targets are counts, without calibration (`calibrate_intervals`).
         """
         if coverage is not None:
             check_fraction("coverage", coverage)
@@ -617,8 +621,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         query, support, task, target, side_info, exposure
             See `predict_tasks`.  Training tasks need their rows as support.
         by : str, array (n,) or None, default=None
-            Column of the query, or labels of its rows, whose values get a total each; "task" for the tasks of a TaskSet.  None
-            is one total of all rows.
+            Column of the query, or labels of its rows; each distinct value gets a total.  For a TaskSet, "task" means
+            its tasks.  None means one total of all rows.
         weights : str or array (n,), optional
             Column of the query, or numbers, with the number of units that each row stands for, such as the population of
             a cell.  The units of a row share its prediction, and each has its own noise.  By default 1.  For other weights,
@@ -635,7 +639,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (omitted without ``by``), ``"prediction"``,
             ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.
-            Intervals and standard deviations are exact for a single Gaussian prior without ``clip``, and those of draws otherwise.
+            Intervals and standard deviations are exact for numeric targets, a single Gaussian prior and no ``clip``.
+            Otherwise, they are those of draws.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
@@ -701,7 +706,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         tasks : TaskSet
             The tasks.  Models are adapted to all their rows if ``query`` is given, otherwise to ``n_support`` rows.
         query : TaskSet, optional
-            Further rows of the same tasks, in the same order.
+            Further rows of the same tasks, with the tasks in the same order.
         n_support : float or int, optional
             Fraction or number of support rows of each task.  The default is the learner's ``n_support`` (the middle of
             a range), or one half.
@@ -772,7 +777,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> Self:
         """Calibrate prediction intervals on held-out tasks.
 
-        `EmpiricalBayesLearner` does this in `fit`, by cross-validation over tasks.
+        `EmpiricalBayesLearner` does this in `fit`, on the tasks that it holds out.
 
         Parameters
         ----------
@@ -789,7 +794,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if not self.prior_.response.is_gaussian:
             raise ValueError("calibrate_intervals: intervals of counts are those of the model; omit the call")
-        # Rows are drawn by task position; in this order the result does not depend on the order of the user's tasks.
+        # Rows are drawn by task position; in label order, the result does not depend on the order of the user's tasks.
         tasks = reading.read(self, X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)
         calibration = calibrate([(tasks, self.prior_)], [0], sampling, self.n_jobs)
@@ -821,15 +826,15 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         pandas data frame, or structured array if pandas is not installed
-            One row per task and column; an intercept is last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of
-            the coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
-            error, given the estimated noise and covariances; it includes the uncertainty of the fixed effects), ``"lower"``
-            and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"`` (prior mean of the coefficient given the side
-            information of the task; ``effect - prior`` is the random effect).  The values are those of the mixed model of
-            `EmpiricalBayesLearner`.  If a shift of the prior mean was learned on query rows (``bias_penalty_``), models of
-            `adapt` have other coefficients, which predict better.  For other learners, and for priors for many columns,
-            ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.  Shared effects are not
-            included.
+            One row per task and coefficient, with the intercept of a task last.  The columns are ``"task"``,
+            ``"column"``, ``"effect"`` (posterior mean of the coefficient, in the user's units; log odds or log rates
+            for classes and counts), ``"std"`` (its standard error, given the estimated noise and covariances; it
+            includes the uncertainty of the fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian
+            interval), and ``"prior"`` (prior mean of the coefficient given the side information of the task;
+            ``effect - prior`` is the random effect).  The values are those of the mixed model of `EmpiricalBayesLearner`.  If a
+            shift of the prior mean was learned on query rows (``bias_penalty_``), models of `adapt` have other
+            coefficients, which predict better.  For other learners, and for priors for many columns, ``"effect"`` is
+            the coefficient of `adapt`, and standard errors and intervals are NaN.  Shared effects are not included.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)

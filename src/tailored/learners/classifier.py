@@ -157,10 +157,11 @@ class TaskClassifier(_Classifier):
 class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
 
-    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
-    coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out tasks.  It is one
-    Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With more than two classes, a model is
-    fitted for each class against the rest, and the probabilities of a row are divided by their sum.
+    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``.
+    The coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out
+    tasks.  The prior is one Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With
+    more than two classes, a model is fitted for each class against the rest, and the probabilities of a row are divided
+    by their sum.
 
     Parameters
     ----------
@@ -325,11 +326,11 @@ class EmpiricalBayesClassifier(_Classifier):
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
 
     def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
-        """Draw targets, 1 for ``classes_[1]`` and 0 for ``classes_[0]``, if there are two; see `EmpiricalBayesLearner.sample`."""
+        """Draw targets of two classes, 1 for ``classes_[1]`` and 0 for ``classes_[0]``; see `EmpiricalBayesLearner.sample`."""
         return self._of_two_classes("sample").sample(query, self._coded_rows(support, options), **options)
 
     def predict_totals(self, query: Any, support: Any = None, **options: Any) -> Any:
-        """Predict how many units are of ``classes_[1]`` of two classes, or their fraction; see `EmpiricalBayesLearner.predict_totals`."""
+        """Predict the number or fraction of units in ``classes_[1]``, for two classes; see `EmpiricalBayesLearner.predict_totals`."""
         learner = self._of_two_classes("predict_totals")
         return learner.predict_totals(query, self._coded_rows(support, options), **options)
 

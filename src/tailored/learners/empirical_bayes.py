@@ -59,13 +59,14 @@ class EmpiricalBayesLearner(MetaLearner):
     hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
-    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is selected.  Its
-    total error (given support rows plus without) must not be higher than that of the simplest covariance.  More components, and
-    atoms (narrow Gaussians at the coefficients of training tasks) must raise the density by two paired standard errors.
-    Neither their error given support rows nor their total error may be higher than that of the selected Gaussian.  Effects of
-    side information, shared curves and shared products are proposed if they raise the evidence.  Each proposal is accepted
-    as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard errors.  `summary`
-    shows the comparison of structures, and the page "Concepts" has the whole rule.
+    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is
+    selected.  Its total error (the error given support rows plus the error without them) must not be higher than that
+    of the simplest covariance.  More components, and atoms (narrow Gaussians at the coefficients of training tasks)
+    must raise the density by two paired standard errors.  Neither their error given support rows nor their total error
+    may be higher than that of the selected Gaussian.  Effects of side information, shared curves and shared products
+    are proposed if they raise the evidence.  Each proposal is accepted as a whole if, on held-out tasks, the density
+    does not fall and no error rises by two paired standard errors.  `summary` shows the comparison of structures, and
+    the page "Concepts" has the whole rule.
 
     Parameters
     ----------
@@ -75,21 +76,23 @@ class EmpiricalBayesLearner(MetaLearner):
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
-        learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by two
-        standard errors, or if there are at least as many coefficients as tasks, or more than 41.  "poisson" gives
-        means of counts, with the log link.  A dispersion parameter is added if, on held-out tasks, it raises the density by
-        two standard errors and no error by two standard errors; "negative_binomial" always has one.
+        learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by
+        two standard errors.  It is also omitted if there are at least as many coefficients as tasks, or more than 41
+        coefficients.  "poisson" gives means of counts, with the log link.  A dispersion parameter is added if, on
+        held-out tasks, it raises the density by two standard errors and no error by two standard errors;
+        "negative_binomial" always has one.
     common : None, "linear", "auto" or regressor, default=None
         Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
         raise the evidence and held-out tasks accept them.  This needs at least seven tasks, at most 12 columns and no
         ``device``.  "linear" and a formula add none.  Each category of a column with more than 20 categories always has a
         shared effect, shrunken with one variance per column.
         A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
-        Clones are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares
-        on query rows.  The model of the residuals of the weighted regressor is then selected and fitted like any other.
-        Predictions are sums of both parts; ``coef_`` of an adapted model is for the residuals.  "auto" combines gradient
-        boosting and a random forest.  It needs ten tasks, and is dropped before the second fit if it does not lower the
-        error of query rows by two standard errors.  A regressor that is passed is never dropped, but its weight may be zero.
+        Clones are fitted out of fold to the residuals of the model with ``common=None``, and weighted by non-negative
+        least squares on query rows.  The model of the residuals of the weighted regressor is then selected and fitted
+        like any other.  A prediction is the sum of the weighted regressor and this model; ``coef_`` of an adapted model
+        is for the residuals.  "auto" combines gradient boosting and a random forest.  It needs ten tasks.  It is
+        dropped before the residuals are modelled if it does not lower the error of query rows by two standard errors.
+        A regressor that is passed is never dropped, but its weight may be zero.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
@@ -100,15 +103,16 @@ class EmpiricalBayesLearner(MetaLearner):
         by REML unless ``reml`` is False, whose means are not shifted.  None selects the covariance on held-out tasks unless
         a formula gives it, and may shrink correlations or use several components.
     reml : bool, default=True
-        Estimate the variances of one Gaussian without shrinkage by restricted maximum likelihood, as lme4 does.  False uses
-        maximum likelihood, whose log likelihoods can be compared between models with different fixed effects.
+        If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum likelihood, as lme4
+        does.  False uses maximum likelihood, whose log likelihoods can be compared between models with different fixed
+        effects.
     time : None, str or int, default=None
         Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
         ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
         candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
         is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
         formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
-        Only for numeric targets in memory without weights, with at most 12 columns and 5,000 tasks.
+        Only for numeric targets, rows in memory without weights, at most 12 columns and at most 5,000 tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     clip : None, "train" or pair (low, high), default=None
@@ -147,12 +151,13 @@ class EmpiricalBayesLearner(MetaLearner):
     bias_penalty_ : float or None
         Penalty on the shift of the prior mean that was learned on query rows; None without a shift.
     common_ : list of (weight, regressor) or None
-        The shared regressors, fitted to all tasks or to the sample; the shared part of a prediction is their weighted sum.
+        The shared regressors, fitted to all tasks, or to the sample of at most 5,000 tasks; the shared part of a
+        prediction is their weighted sum.
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
-        the structure.  Shifts of the prior mean and common regressors have an "error" only.  For a common regressor, it is the
-        error of query rows of the training tasks.
+        the structure.  Shifts of the prior mean and shared regressors have an "error" only.  For a shared regressor, it
+        is the error of query rows of the training tasks.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary
@@ -231,8 +236,9 @@ class EmpiricalBayesLearner(MetaLearner):
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks on which models are compared.  With at most 5,000 training tasks, the selected model is fitted to them, too.  By
-            default, the training tasks are cross-validated, or split once if there are 500 or more (2,000 with many columns).
+            Tasks on which models are compared.  With at most 5,000 training tasks, the selected model is then fitted to
+            the training and validation tasks.  By default, the training tasks are cross-validated, or split once if
+            there are 500 or more (2,000 with many columns).
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
@@ -280,10 +286,11 @@ class EmpiricalBayesLearner(MetaLearner):
     ) -> Self:
         """Continue to learn from a stream of tasks; a call that fails does not change the learner.
 
-        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is selected
-        again on a random sample of at most 5,000 complete tasks (a low-rank plus diagonal prior in every call).  In between, a call
-        takes one step of EM, which does not change fixed effects without a random effect.  Rows with an earlier label belong
-        to the same task if the sample contains it, else to a new task.
+        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model
+        is selected again on a random sample of at most 5,000 complete tasks.  A low-rank plus diagonal prior is
+        selected again in every call.  Otherwise, a call takes one step of EM, which does not change fixed effects
+        without a random effect.  Rows with an earlier label belong to the same task if the sample contains it, else to
+        a new task.
 
         Parameters
         ----------

@@ -541,7 +541,7 @@ class ConditionalLearner(SurrogateLearner):
     search_results_ : list of dict
         Error on the held-out tasks of every candidate: step sizes and multiple of τ.
     validation_error_ : float or None
-        The smallest error in ``search_results_``.
+        The smallest error in ``search_results_``; None if the step was given.
     held_out_errors_ : dict
         Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best step) and, for this
         class, "conditional" learning; empty if the step was given.

@@ -53,7 +53,7 @@ from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, targe
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)
-#: If targets are not scaled, at least one must have this absolute value, unless all are zero: squares could underflow.
+#: If targets are not scaled, at least one must have this absolute value or more, unless all are zero: squares could underflow.
 SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)

@@ -86,8 +86,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from its minimum, computed on access; NaN for classes and counts of empirical
-        Bayes learners.
+        Upper bound on the distance of the model's objective from its minimum, computed on access.  It is NaN if an
+        empirical Bayes learner of classes or counts adapted the model.
     n_iter_ : int
     """
 
@@ -115,12 +115,15 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # With θ = I, the default, the model is strongly regularised.
+        # With the default θ = I, the model is strongly regularised.
         tags.regressor_tags.poor_score = True
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments; those of an adapted model include θ and b, so that a clone has the same prior, unless θ is too large."""
+        """Return the arguments.
+
+        Those of an adapted model include θ and b, unless θ is too large, so that a clone has the same prior.
+        """
         params: dict[str, Any] = super().get_params(deep)
         # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
@@ -256,7 +259,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from its minimum; NaN for classes and counts of empirical Bayes."""
+        """Upper bound on the distance of the model's objective from its minimum.
+
+        It is NaN if an empirical Bayes learner of classes or counts adapted the model.
+        """
         # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
         return self._certified()[0] * self._prior.scaling.target**2
 
@@ -289,11 +295,14 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return read_rows(self, self._prior, self._encoding, X, exposure, may_lack_names=adapted)
 
     def predict(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
-        """Predict ``X @ coef_ + intercept_`` plus the learner's shared effects, if any, clipped to ``clip``.
+        """Predict the rows ``X`` (n, d).
 
-        For classification losses, predictions are decision values.  For the pinball loss, a model of `EmpiricalBayesLearner`
-        adds a calibrated multiple of each row's standard deviation, which makes the prediction a quantile.  Models of counts
-        predict their mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.
+        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the learner's shared effects, if any, clipped to
+        ``clip``.  If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
+        `EmpiricalBayesLearner` adds a calibrated multiple of each row's standard deviation, which makes the prediction a
+        quantile.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
+        mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict
+        probabilities.
         """
         return self._predicted(*self._inputs(X, exposure), None).prediction
 
@@ -328,9 +337,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         array (n, 2)
-            Lower and upper bounds, inside ``clip``.  With too few calibration tasks for the coverage (about
-            1 / (1 - coverage) are needed), each bound is the outer one of the Gaussian bound with `predict_std` and
-            a bound beyond the most extreme score, with a warning.
+            Lower and upper bounds, inside ``clip``.  About 1 / (1 - coverage) calibration tasks are needed.  With
+            fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound with `predict_std`,
+            and a bound beyond the most extreme score.
         """
         check_fraction("coverage", coverage)
         inputs = self._inputs(X, exposure)

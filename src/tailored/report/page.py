@@ -118,7 +118,10 @@ def write_report(
 
 
 def _evaluate(learner: Any, tasks: TaskSet, random_state: int, **options: Any) -> tuple[Evaluation, str]:
-    """Return the evaluation of all tasks, or of a random sample (a page should take minutes, not hours), and a note about it."""
+    """Return the evaluation of all tasks, or of a random sample, and a note about the sample.
+
+    Large data are sampled, because a page should take minutes, not hours.
+    """
     order = np.random.default_rng(random_state).permutation(len(tasks))[:MAX_EVALUATED_TASKS]
     n = int(np.searchsorted(np.cumsum(tasks.sizes[order]), MAX_EVALUATED_ROWS, "right"))
     n = max(n, min(10, len(order)))

@@ -87,7 +87,7 @@ class LazyBlock:
     def sums(self, model: Mixture, shares: NDArray[np.uint8] | None = None) -> Summed:
         """Return the expected sufficient statistics.
 
-        To save memory, ``shares`` has one bit per component: whether its responsibility is not negligible.
+        To save memory, ``shares`` has one bit per task and component: whether the responsibility is not negligible.
         """
         K = model.n_components
         among = None if shares is None else np.unpackbits(shares, axis=1, count=K).astype(bool)

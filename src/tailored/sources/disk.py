@@ -32,7 +32,8 @@ from .scan import TaskScan
 
 #: Number of partitions, and maximum size in bytes of a partition that is read at once.
 N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
-#: Seed of the keys that assign tasks to partitions.  It differs from that of samples, so that the two are independent.
+#: Seed of the keys that assign tasks to partitions.  It differs from the seed of the sample, so that partitions and
+#: sample are independent.
 PARTITION_SEED = 0x5AFE
 
 

@@ -166,14 +166,15 @@ def scan(
 
     Parameters
     ----------
-    data : path, Arrow reader or dataset, polars LazyFrame, DuckDB relation, Dask or other dataframe, or iterable of them
-        A path is a parquet file or a folder of them.  Statistics of a Dask dataframe stay on its cluster.
+    data : path, Arrow reader or dataset, polars LazyFrame, DuckDB relation, Dask or other dataframe, or iterable of dataframes
+        A path is a parquet file or a folder of parquet files; a list of files is also accepted.  Statistics of a Dask
+        dataframe stay on its cluster.
     task, target : str
         Columns of the task labels and of the target.
     features : sequence of str, optional
         Columns of the features; by default all remaining columns.  Strings, categories and dates are encoded as in
-        `TaskSet.from_frame`, which requires one more pass over the table.  Tables that can be read only once and Dask
-        dataframes must be numeric.
+        `TaskSet.from_frame`, which requires one more pass over the table.  The features of a Dask dataframe must be
+        numeric.  Those of a table that can be read only once must be numeric unless ``encoding`` is passed.
     side_columns : sequence of str, optional
         Columns with side information, constant within each task.  To use a separate table of side information, join it to
         the rows first.

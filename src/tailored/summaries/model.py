@@ -116,7 +116,7 @@ class FittedModel:
 
     @property
     def has_estimated_mean(self) -> bool:
-        """Whether the prior mean was estimated.  A mean that was fixed at zero has no standard error."""
+        """Whether the prior mean was estimated.  A mean that was fixed at zero (of scaled targets) has no standard error."""
         mean = None if self.training is None else self.training.mean
         return mean is not None and bool((mean.column == 0).any())
 

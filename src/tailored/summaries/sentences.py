@@ -51,7 +51,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         given = f" given {known}" if known else ""
         yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
     if training is not None and prior.response.is_gaussian and learner.structure_["kind"] == "mixed model":
-        # With one row per task, noise and random intercept are confounded.  Effects set by the user have the limit of lme4.
+        # With one row per task, noise and random intercept are confounded.  If the user set the effects, count all, as
+        # lme4 does.
         n_effects = training.n_tasks * min(len(model.varying), 1 if len(training.compared) > 1 else np.inf)
         if training.n_rows <= n_effects:
             counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"

@@ -17,7 +17,8 @@ from .encoding import ColumnEncoding, Encoding, list_some
 
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
-#: Minimum fraction of zeros for a hint that integer targets are binary or counts; counts need fewer rows with the maximum.
+#: A hint that integer targets are binary or counts needs at least this fraction of zeros; for counts, a smaller
+#: fraction must equal the maximum.
 MANY_ZEROS = 0.1
 #: Number of rows that are searched first for columns that vary within tasks, or are not tiny.
 FIRST_ROWS = 1_000
@@ -129,7 +130,7 @@ def _side_info(tasks: Tasks) -> Iterator[tuple[str, ...]]:
 def data_notes(
     tasks: Tasks, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
 ) -> list[str]:
-    """Return notes on few tasks, and on columns that are tiny, constant or, if slopes ``may_vary``, constant within tasks."""
+    """Return notes on few tasks, tiny targets and columns that are tiny, constant or, if slopes ``may_vary``, constant in tasks."""
     notes = []
     if len(tasks) == 1:
         notes.append("differences between tasks cannot be estimated from one task")
@@ -143,7 +144,7 @@ def data_notes(
     if len(tasks.y) > 1 and not sp.issparse(tasks.X):
         titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
         in_task = np.diff(tasks.task_of_row) == 0
-        # Most columns vary within the first tasks, so few of them are compared in all rows.
+        # Most columns vary within the first tasks, so few columns are compared in all rows.
         first = slice(FIRST_ROWS)
         varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)
         fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]

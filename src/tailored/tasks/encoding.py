@@ -89,9 +89,10 @@ class ColumnEncoding(Record):
     """How one column of a table is encoded as numbers.
 
     Booleans become 0 and 1. A categorical feature becomes one indicator for each category except the first. With more than
-    20 categories (kind "levels") it becomes one column of category codes; unknown categories are −2, −3, …, imputed ones −1.
-    Categorical side information is not encoded here but by the feature map. Ordered categories become their positions,
-    from 0, or their values if all are numbers. Dates become days, with fractions; times with a time zone are converted to UTC.
+    20 categories (kind "levels") it becomes one column of category codes; unknown categories are −2, −3, …, and imputed
+    values are −1. Categorical side information is not encoded here but by the feature map. Ordered categories become
+    their positions, from 0, or their values if all are numbers. Dates become days, with fractions; times with a time
+    zone are converted to UTC.
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
@@ -211,7 +212,7 @@ class ColumnEncoding(Record):
         """Impute missing encoded values, and append their indicator if enough values were missing in training."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
-        # With a single category, there are no means, so `values` has no columns now.
+        # A column with a single category has no means, so the line above removes its only column.
         return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: object) -> tuple[float, bool]:
@@ -277,7 +278,7 @@ class ColumnEncoding(Record):
         return "0 and 1" if self.kind == "boolean" else "a number"
 
     def meaning(self, role: str) -> tuple[Any, ...]:
-        """Return the fields that determine the encoded values; for side information, only ordered categories are included."""
+        """Return the fields that determine the encoded values, including categories (for side information, only if ordered)."""
         kind = "number" if self.kind == "boolean" else self.kind
         categories = self.categories if role == "features" or kind == "ordered" else ()
         return kind, categories, self.origin, self.has_missing
@@ -287,8 +288,9 @@ class ColumnEncoding(Record):
 class Encoding(Record):
     """How a table was read, so that other tables can be read in the same way; see `TaskSet.from_frame`.
 
-    Columns are found by their names, in any order. A category that was not in the training table is replaced by the means
-    of the encoded columns, or for the kind "levels" by an average category, with an `UnknownCategoryWarning`.
+    Columns are found by their names, in any order. A category that was not in the training table causes an
+    `UnknownCategoryWarning`. It is replaced by the means of the encoded columns, or for the kind "levels" by an average
+    category.
     """
 
     task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels
@@ -363,7 +365,7 @@ class Encoding(Record):
             return X
         names = [name for column in self.features for name in column.names]
         for column in (column for column in self.features if column.kind == "categorical"):
-            # The indicator of the first category.
+            # The indicator of the first category, which has no encoded column.
             rest = 1.0 - X[:, [names.index(name) for name in column.names]].sum(axis=1)
             X, names = np.column_stack([X, rest]), [*names, f"{column.name}={column.categories[0]}"]
         return self.formula.design(X, names)
@@ -582,7 +584,7 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
 
 
 def refuse_misread_text(column: Column, title: str) -> None:
-    """Raise ValueError if most values of a column of strings are numbers, or all are dates, which would become categories.
+    """Raise ValueError if strings are mostly numbers, or all are dates as spreadsheets write them: they would become categories.
 
     Integers are accepted as categories: a file reader reads them as numbers, so they were made strings on purpose.
     """

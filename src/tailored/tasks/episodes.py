@@ -41,7 +41,8 @@ class SupportSampling:
     """Which rows of a new task are observed before others are predicted, and how many.
 
     ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). By
-    default, all rows except one of `ROTATIONS` random parts are support rows; ``in_order``, the first 1/4 to 3/4 of the rows.
+    default, all rows except one of `ROTATIONS` random parts are support rows; with ``in_order``, the first 1/4 to 3/4
+    of the rows are.
     """
 
     support: tuple[Share, Share] | None = None
@@ -102,7 +103,7 @@ class SupportSampling:
         """Draw `n_support` support rows of every task (at most all but one), and query rows from the other rows.
 
         With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise, one `ROTATIONS`-th of the rows are query
-        rows, but at least `LEAST_QUERY` if the task has enough.  Rows with frequencies must be repeated by `single_rows` before.
+        rows, but at least `LEAST_QUERY` if the task has enough.  Rows with frequencies must first be repeated by `single_rows`.
         """
         counts = row_counts(n_support, tasks.sizes)
         if self.in_order:

@@ -173,8 +173,9 @@ def first_difference(
 def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises ValueError. With `same_kind`,
-    labels of another type do so too, except strings, because "new" may be the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises ValueError. With
+    `same_kind`, labels of another type than the known labels also raise ValueError, except strings, because "new" may
+    be the name of a new task.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -320,8 +321,9 @@ def side_by_rows(
 ) -> Any:
     """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
 
-    Such a frame has no index, the default index, or that of ``like`` (groups, X or y), and not the columns ``task``. If it is
-    constant within tasks, it may have another index of integers, as in a cross-validation fold; ValueError if that has all labels.
+    Such a frame lacks the columns ``task``, and has no index, the default index, or that of ``like`` (groups, X or y).
+    If it is constant within tasks, it may have another index of integers, as in a cross-validation fold. If that index
+    contains all labels, ValueError is raised.
     """
     is_column = is_series(side_info)
     if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):
@@ -650,7 +652,10 @@ class LongTable:
         return check_columns(data, "features", others if self.features is None else self.features, taken)
 
     def _side_columns(self, data: Frame) -> Sequence[str]:
-        """Return the columns of side information; by default those of the encoding that `side_info` lacks, if all are there."""
+        """Return the columns of side information.
+
+        By default these are the columns of the encoding that `side_info` lacks, if the table has all of them.
+        """
         if self.side_columns is not None or self.encoding is None:
             return self.side_columns or ()
         features = {column.name for column in self.encoding.features}

@@ -192,10 +192,10 @@ def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
     return error if np.isfinite(error) else np.inf
 
 
-#: Largest absolute value of a feature or target, as a multiple of the scale of the training data: next to larger
-#: values, all other values are lost to rounding.
+#: Largest absolute value of a feature or target, as a multiple of the scale of the training data: with larger values,
+#: all other values would be lost to rounding.
 LIMIT = 1e15
-#: The same limit for features in models of classes and counts, whose linear predictor is an exponent.
+#: The same limit for features in models of classes and counts, whose linear predictor is exponentiated.
 RESPONSE_LIMIT = 1e4
 #: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not scaled, because ratios of two
 #: scales and their squares must be finite.

@@ -609,7 +609,10 @@ class TaskSet(Fitted):
         return self.replace(**self.rows(rows), **changes)
 
     def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
-        """Return the position in this set of each task of `query`, −1 if absent; raise ValueError if two non-empty sets are disjoint."""
+        """Return the position in this set of each task of `query`, −1 if absent.
+
+        Raise ValueError if both sets have tasks, but none in common.
+        """
         at = positions_of(query.labels, self.labels)
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))

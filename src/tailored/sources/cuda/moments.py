@@ -57,8 +57,8 @@ class DeviceSource:
 class Component(NamedTuple):
     """A component of a mixture in the form that the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹) in p dimensions.
 
-    If W has full rank, L is the identity.  Otherwise p is the rank of W, and ``reduction`` maps the packed products to these
-    coordinates.
+    If the covariance W of w has full rank, L is the identity.  Otherwise p is the rank of W, and ``reduction`` maps the
+    packed products to these coordinates.
     """
 
     ridge: Array | Tensor  # σ²Q, packed
@@ -214,7 +214,7 @@ class CudaMoments:
         return self.sizes.new_empty((n_rows, len(self)))
 
     def _log_proportions(self, model: Mixture) -> Tensor:
-        """Return log π, (K, 1), or (K, T) if there are gates."""
+        """Return log π, (K, 1), or (K, T) if the mixing weights depend on the side information."""
         if model.gates is None:
             return self.sizes.new_tensor(np.log(model.proportions))[:, None]
         assert self.side is not None
@@ -246,7 +246,7 @@ def _component(model: Mixture, k: int) -> Component:
         ridge = components.precisions[c]
         constant = 0.5 * float(d * np.log(noise) - components.log_determinants[c])
         return Component(ridge, b, constant, ridge[unpacked(d)] / noise)
-    # If W = 0, one coordinate with a zero column is kept, because the kernels need at least one.
+    # If the covariance is zero, one coordinate with a zero column is kept, because the kernels need at least one.
     p = max(int(components.ranks[c]), 1)
     root = components.roots[c, :p].T
     # The columns of [X, y] A are XL and y − Xb.
