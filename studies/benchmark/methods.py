@@ -26,8 +26,6 @@ from .splits import Split
 
 Array = NDArray[np.float64]
 
-#: Our own mixed model where targets have a level of their own.
-WITH_INTERCEPT = "mixed model + intercept"
 #: Mixed models that read side information; run where it is the point of the data set.
 SPLINES, PER_CATEGORY = "mixed model + splines", "mixed model per category"
 #: What this library recommends, and its variants.
@@ -113,7 +111,6 @@ METHODS: dict[str, Method] = {
     **{name: _before(name, kind) for name, kind in SIMPLE.items()},
     # Data sets without a level have no use for an intercept; of the paper's methods none has one.
     "mixed model": _before("mixed model", MixedModel, fit_intercept=False),
-    WITH_INTERCEPT: _before(WITH_INTERCEPT, MixedModel, use_side_info=False),
     SPLINES: _before(SPLINES, SplineMixedModel, is_asked=True),
     PER_CATEGORY: _before(PER_CATEGORY, MixedModelPerCategory, is_asked=True),
     **{name: _before(name, kind) for name, kind in RIVALS.items()},

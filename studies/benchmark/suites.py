@@ -20,7 +20,6 @@ from .methods import (
     PER_CATEGORY,
     SPLINES,
     UNTAILORED,
-    WITH_INTERCEPT,
 )
 
 #: Support rows of the cold-start curve, unless a data set has its own.
@@ -63,8 +62,8 @@ def seeds_of(suite: str, first: int, n_splits: int | None = None) -> range:
 #: Reads one-hot items only.
 _RATINGS_ONLY = ("item and user bias",)
 
-#: Programs that take minutes and more where random slopes are many, and what adds nothing there.
-_FEW_COLUMNS = ("lme4", "MERF", "GPBoost", WITH_INTERCEPT)
+#: Programs that take minutes or more if there are many random slopes.
+_FEW_COLUMNS = ("lme4", "MERF", "GPBoost")
 
 _NO_RATINGS = (*_RATINGS_ONLY, *_FEW_COLUMNS)
 

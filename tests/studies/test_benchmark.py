@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from studies.__main__ import app
 from studies.benchmark import run as module
-from studies.benchmark.methods import OURS
+from studies.benchmark.methods import METHODS, OURS
 from studies.benchmark.run import Trial, TrialResult, run_benchmark, run_trial
 from studies.benchmark.splits import Split
 from studies.benchmark.suites import COLD_ROWS, SUITES, Suite
@@ -59,6 +59,14 @@ def test_a_trial_by_hand(tiny):
     means = np.repeat([task.y.mean() for task in split.support], split.query.sizes)
     assert result.row_error == pytest.approx(np.abs(split.query.y - means).mean())
     assert result.row_rmse == pytest.approx(np.sqrt(np.mean((split.query.y - means) ** 2)))
+
+
+def test_every_method_can_be_made():
+    tasks = make_clusters(4, n_clusters=2, n_rows=6, n_features=3, random_state=0)
+    split = Split(tasks, tasks, tasks, arrival={"order": "first", "n_support": 2})
+    for name, method in METHODS.items():
+        if name != "oracle" and method.missing() is None:
+            assert hasattr(method.make(split), "fit")
 
 
 def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
