@@ -254,16 +254,17 @@ def test_path_of_a_coefficient_along_side_information(schools):
         PriorPathDisplay.from_estimator(learner, tasks.replace(side_info=None), 0)
 
 
-def test_path_along_categories():
+@pytest.mark.parametrize("names", [["a", "b", "rare"], ["1", "2", "3"]])
+def test_path_along_categories(names):
     rng = np.random.default_rng(0)
-    kinds, task = np.array(["a", "b", "rare"])[np.append(np.arange(59) % 2, 2)], np.repeat(np.arange(60), 8)
+    kinds, task = np.array(names)[np.append(np.arange(59) % 2, 2)], np.repeat(np.arange(60), 8)
     X = rng.normal(size=(480, 1))
-    y = (1.0 + 2.0 * (kinds == "b"))[task] * X[:, 0] + 0.3 * rng.normal(size=480)
+    y = (1.0 + 2.0 * (kinds == names[1]))[task] * X[:, 0] + 0.3 * rng.normal(size=480)
     tasks = TaskSet(X, y, task, side_info=kinds[task, None])
     learner = EmpiricalBayesLearner(common="linear").fit(tasks)
     found = PriorPathDisplay.from_estimator(learner, tasks, 0)
-    assert found.grid.tolist() == ["a", "b", "rare"]
-    assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == ["a", "b", "rare"]
+    assert found.grid.tolist() == names
+    assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == names
     np.testing.assert_allclose(found.values[:2], [1.0, 3.0], atol=0.15)
     assert found.errors[2] > found.errors[0]
     plain = PriorPathDisplay.from_estimator(ConditionalLearner().fit(tasks), tasks, 0, coefficient=0)

@@ -232,7 +232,9 @@ def set_values(ax: Axes, grid: NDArray[Any]) -> None:
 
 
 def _numbers(values: list[Any]) -> Array | None:
-    """Return the values of a numeric column; None for categories."""
+    """Return the values of a numeric column; None for categories, which may be strings of digits."""
+    if any(isinstance(value, str) for value in values):
+        return None
     try:
         return np.array(values, dtype=float)
     except (TypeError, ValueError):

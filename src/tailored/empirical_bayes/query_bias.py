@@ -66,7 +66,7 @@ def smoothed(box: DualBox, prediction: Array, width: float) -> tuple[Array, Arra
 
 @dataclass(frozen=True)
 class QueryBias:
-    """Minimise over B the smoothed query risk, divided by the risk without shifts, plus ``½ penalty ‖B‖²`` (`_penalties`)."""
+    """The smoothed query risk of B relative to that without shifts, plus a ridge penalty on each column of B (see `_penalties`)."""
 
     directions: Array  # (N, d), Rᵀx of each query row
     features: Array  # (N, k), (1, ψ) of the task of each query row

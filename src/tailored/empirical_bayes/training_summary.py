@@ -29,7 +29,7 @@ MAX_WORK = 1e8
 
 @dataclass(frozen=True)
 class SideSummary(Record):
-    """Contribution of the side information.  Of 1 + m rows, row 0 is for all m columns together, row 1 + j for column j alone."""
+    """Contribution of the side information.  In arrays with 1 + m rows, row 0 is for all m columns together, and row 1 + j is for column j alone."""
 
     #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units.  The intercept is
     #: that at the feature means.  Variances are not stored, because they could overflow.

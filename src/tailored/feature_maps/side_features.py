@@ -18,8 +18,8 @@ from .maps import FeatureMap, SideVector
 KNOTS, DEGREE = 7, 3
 #: Values more than twice as far from the median as the TAIL-quantile below it, or the (1 − TAIL)-quantile above, are a long tail.
 TAIL = 0.05
-#: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE: squares of numbers beyond these
-#: and inverse distances between knots would overflow.
+#: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE.  Otherwise powers of its values,
+#: or of inverse distances between knots, could overflow.
 LARGEST_RANGE = 1e50
 #: Minimum number of distinct values for a column to get a spline: with fewer values than knots, knots lie between values.
 LEAST_VALUES = 8

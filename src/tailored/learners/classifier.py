@@ -251,7 +251,7 @@ class EmpiricalBayesClassifier(_Classifier):
         if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:
             classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
         else:
-            # scikit-learn casts any number to an integer, and warns about many classes, which can be an error below.
+            # `type_of_target` casts numbers to integers, which may overflow.  Many classes are an error below, without its warning.
             with np.errstate(invalid="ignore"), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
                 if type_of_target(labels) == "continuous":

@@ -49,7 +49,7 @@ def joint_rows(
 
 
 def column_of(query: RowsLike, name: str, values: str | ValuesLike) -> Any:
-    """Return the argument ``name``, an array or the name of a column of the query, as an array or column."""
+    """Return ``values``, or the column of the query with this name; errors cite the argument ``name``."""
     if not isinstance(values, str):
         return values
     if not isinstance(query, TaskSet):

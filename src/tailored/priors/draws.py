@@ -149,7 +149,7 @@ class JointRows:
         units: Array | float = 1.0,
         add: sparse.csr_array | None = None,
     ) -> Array:
-        """Draw the sums of ``units`` (N,) targets of each row, (n_draws, N), or (n_draws, G) if ``add`` (G, N) adds rows."""
+        """Draw the sum of ``units`` (N,) targets of each row, (n_draws, N); with ``add`` (G, N), sums ``add @ rows``, (n_draws, G)."""
         T, width = len(self.shares), max(self.shares.shape[1], self.X.shape[1])
         size = max(1, CHUNK_FLOATS // max(len(self.X), T * width))
         out = np.empty((n_draws, len(self.X) if add is None else add.shape[0]))

@@ -240,7 +240,7 @@ class OutOfFold(NamedTuple):
         return self.regressor.predict_parts(tasks.X, self.regressor.encode_rows(tasks), folds)
 
     def weighted(self, weights: Array, tasks: TaskSet) -> OutOfFold:
-        """Return the weighted sum of the parts with positive weights (if none, the first part); fit these parts to all tasks."""
+        """Return the sum of the parts with positive weights, fitted to all tasks; if there are none, the first part with weight zero."""
         shared, used = self.regressor, [j for j, weight in enumerate(weights) if weight > 0] or [0]
         folds = tuple(tuple(parts[j] for j in used) for parts in shared.folds)
         parts = tuple(_fitted(part, tasks, shared.encode_rows(tasks)) for part in folds[0])

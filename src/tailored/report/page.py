@@ -291,7 +291,7 @@ class ModelSections:
         ) + figures([display.ax_], "Fixed effects with intervals")
 
     def effects(self) -> str:
-        """Return caterpillar plots and tables: of the level at the feature means, and of the coefficients that vary most."""
+        """Return caterpillar plots and tables of the coefficients that vary most and, if there are several, of the level."""
         values, priors = self.effects_and_priors
         differences, scale = values - priors, np.abs(values).mean(axis=0) + 1e-300
         # Coefficients without random effects are in the tables of the model.
