@@ -137,4 +137,4 @@ def test_section_has_the_measured_numbers():
     assert not as_published.failing(as_published.read_comparisons(as_published.COMMITTED))
     test = as_published.load("lenk", 0, real_data("lenk/lenk_data.mat")).test
     ridge = np.einsum("tnd,td->tn", test.query_X, test.phi[:, :14]) + test.phi[:, 14:]
-    assert f"error of {np.abs(ridge - test.query_y).mean():.3f} on the test rows" in section
+    assert f"error of {np.abs(ridge - test.query_y).mean():.3f} on the query" in section

@@ -104,7 +104,7 @@ def test_representation_display(folder, tmp_path):
 def test_report_of_other_sizes_has_no_comments(folder, tmp_path):
     write_report(folder, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
-    assert "not of the paper's configuration" in text
+    assert "not those of the paper's configuration" in text
     final = Results.read(folder).curves("tiny", "conditional").final
     assert f"{final.mean():.4g} ({final.std(ddof=1):.2g})" in text
 
