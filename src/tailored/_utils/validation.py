@@ -31,7 +31,7 @@ MOST_COLLISIONS = 1_000
 def check_choice(name: str, value: object, registry: Iterable[str], also: str = "") -> str:
     """Return `value` if it is a name in `registry`; otherwise raise ValueError with the names and the closest match.
 
-    ``also`` says which values that are not strings the argument may have.
+    ``also`` describes further values that the argument may have.
     """
     valid = list(registry)
     if isinstance(value, str) and value in valid:
