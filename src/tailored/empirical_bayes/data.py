@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -22,7 +22,7 @@ from ..gaussian.serial import SerialGaussian
 from ..gaussian.side import Group
 from ..losses import Loss
 from ..priors.base import needs_covariances, predict
-from ..priors.mixture import MeanShift, MixturePrior
+from ..priors.mixture import MixturePrior
 from ..priors.shared import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
@@ -59,8 +59,6 @@ class Draw(IntEnum):
     COMPONENT_STARTS = 1
     STRUCTURE_STARTS = 2
     HELD_OUT_ROWS = 3
-    BIAS_ROWS = 4
-    ALL_BIAS_ROWS = 5
     INTERVAL_ROWS = 6
     SHARED_REGRESSOR = 7
     SUMMARY_TASKS = 8
@@ -79,7 +77,8 @@ class Settings:
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
     varying: tuple[int, ...] | None = None  # positions of the varying coefficients; the intercept is last
-    curved: bool = True  # whether curves and products of columns may be shared effects
+    #: Kinds of shared effects that may be proposed, in this order: "curves" (and products) of columns, effects of their "values".
+    proposals: tuple[str, ...] = ("curves", "values")
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
     covariance: str | None = None  # "full" or "diagonal", if set by the user
@@ -190,6 +189,11 @@ class TrainingData:
         results: Iterator[R] = pool(joblib.delayed(call)(arguments) for arguments in calls)
         return results
 
+    def episodes(self, fold: Fold) -> Episodes:
+        """Return support and query rows of the held-out tasks of a fold."""
+        seed = self.seed(Draw.HELD_OUT_ROWS, fold.number)
+        return self.settings.arrival.episodes(self.tasks[fold.held_out], seed)
+
     @cached_property
     def folds(self) -> list[Fold]:
         """One fold if there are validation tasks or many tasks, otherwise several; a single task is both trained on and held out."""
@@ -208,21 +212,20 @@ class TrainingData:
         pairs = ((order[fold != i][:train], order[fold == i][:held_out]) for i in range(n_used))
         return [Fold(i, *map(np.sort, pair)) for i, pair in enumerate(pairs)]
 
-    def prior(self, model: Mixture, shifts: Sequence[MeanShift] = ()) -> MixturePrior:
-        """Return the prior with a fitted model and shifts of its mean; shifts are left out if all are zero."""
-        shifts = () if all(shift.B is None for shift in shifts) else tuple(shifts)
+    def prior(self, model: Mixture, without_rows: Array | None = None) -> MixturePrior:
+        """Return the prior with a fitted model; ``without_rows`` is added to the mean of tasks without rows."""
         return MixturePrior(
             scaling=self.scaling,
             response=self.response,
             clip=self.settings.clip,
             model=model,
             side=self.side,
-            shifts=shifts,
+            without_rows=without_rows,
         )
 
-    def predict(self, support: Tasks, model: Mixture, query: TaskSet) -> Array:
+    def predict(self, support: Tasks, prior: MixturePrior, query: TaskSet) -> Array:
         """Return the posterior predictive means of the query rows, given the support rows."""
-        prior, task = self.prior(model), np.repeat(np.arange(len(query)), query.sizes)
+        task = np.repeat(np.arange(len(query)), query.sizes)
         posterior = prior.posterior_of(support, needs_covariances(prior, None))
         return predict(prior, posterior, query.X, task, exposure=query.exposure).prediction
 

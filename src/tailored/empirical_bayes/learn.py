@@ -33,14 +33,13 @@ from ..gaussian.structures import Atoms, MixedModel, Stepwise, Structure, Struct
 from ..priors.base import Prior, calibrate, predict_blocks
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
-from ..priors.shared import OutOfFold, SharedEffects, fit_out_of_fold
+from ..priors.shared import OutOfFold, SharedEffects, SharedLevels, fit_out_of_fold
 from ..sources.reservoir import Reservoir
 from ..tasks.episodes import Episodes
 from ..tasks.rows import Array, clipped
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
-from .query_bias import PENALTIES, fit_shifts
 from .rule import Score, is_as_good, known_mean, significant
 from .selection import ADVICE, LEAST_COMPARED, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
@@ -54,6 +53,7 @@ from .training_summary import (
     compared_structures,
     training_summary,
 )
+from .without_rows import fit_moves
 
 SourceIn = Callable[..., Source]
 
@@ -74,7 +74,6 @@ class Learned:
     results: list[dict[str, Any]]  # errors of all candidates
     training_summary: TrainingSummary
     scale: float = 1.0  # the selected multiple of FFᵀ for many columns
-    penalty: float | None = None  # penalty on the shift of the prior mean, for the largest support size
     shared: OutOfFold | None = None  # the shared regressor; the prior was learned from its residuals
 
     @property
@@ -96,7 +95,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
     structure is fitted to all tasks, unless it consists of atoms; everything else is learned from the sample.
     """
-    n_steps = len(data.folds) * N_CHAINS + 3 * len(PENALTIES)
+    n_steps = len(data.folds) * N_CHAINS
     if data.has_many_columns:
         _check_many_columns(data, source_in)
         n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
@@ -167,8 +166,7 @@ def _fit_regressors(
     """
     prior, settings = replace(prior, clip=None, calibration=None), data.settings
     if isinstance(prior, MixturePrior):
-        # A shift towards medians is not linear in the targets.
-        prior = replace(prior, shifts=())
+        prior = replace(prior, offset=0.0)
 
     def residuals(support: TaskSet, query: TaskSet) -> Array:
         return query.y - predict_blocks(prior, support, query, n_jobs=settings.n_jobs).prediction
@@ -218,21 +216,42 @@ def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     if isinstance(data.response, Poisson):
         # With a Poisson response, the effects would absorb overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    plain = replace(data, settings=replace(data.settings, curved=False))
+    plain = _proposing(data, ())
+    fitted = fit_effects(plain)
     if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
-        return fit_effects(plain)
-    proposed = fit_effects(data)
-    if proposed is None or len(proposed.effects.levels) == len(proposed.effects.effects):
-        return proposed
+        return fitted
+    n_plain = 0 if fitted is None else len(fitted.effects.effects)
+    without, best = None, -np.inf
+    kinds = data.settings.proposals
+    for some in (*((kind,) for kind in kinds), kinds) if len(kinds) > 1 else (kinds,) if kinds else ():
+        proposed = fit_effects(_proposing(data, some))
+        if proposed is None or len(proposed.effects.effects) == n_plain:
+            continue
+        if (
+            some == kinds
+            and len(kinds) > 1
+            and len({type(e) for e in proposed.effects.effects} & {SharedLevels}) == 0
+        ):
+            continue
+        without = without or _score_effects(plain)
+        new = _score_effects(_proposing(data, some))
+        if is_as_good(new, without) and new.mean_density > best:
+            best, fitted = new.mean_density, proposed
+    return fitted
 
-    def score(each: TrainingData) -> Score:
-        def subtract(train: TrainingData) -> TrainingData:
-            fitted = fit_effects(train)
-            return each if fitted is None else each.without(fitted.effects)
 
-        return score_parts(each, subtract)
+def _proposing(data: TrainingData, kinds: tuple[str, ...]) -> TrainingData:
+    return replace(data, settings=replace(data.settings, proposals=kinds))
 
-    return proposed if is_as_good(score(data), score(plain)) else fit_effects(plain)
+
+def _score_effects(data: TrainingData) -> Score:
+    """Score the shared effects, selected and fitted again in each fold, with a model of uncorrelated random effects."""
+
+    def subtract(train: TrainingData) -> TrainingData:
+        fitted = fit_effects(train)
+        return data if fitted is None else data.without(fitted.effects)
+
+    return score_parts(data, subtract)
 
 
 def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> TrainingData:
@@ -291,18 +310,17 @@ def _learn_mixture(
         counts = totals.n_tasks, round(totals.n_rows)
     fitted = replace(fitted.scaled(growth[0]), noise=growth[1] * fitted.noise)
     stage.begin("prior mean")
-    learned = fit_shifts(data, fitted, best.fits, stage)
-    prior = data.prior(fitted, learned.shifts)
+    moves = fit_moves(data, fitted, best.fits)
+    prior = replace(data.prior(fitted, moves.without_rows), offset=moves.offset)
     stage.begin("intervals")
     # With a single task, none is held out.  Intervals of counts are computed from the model, without calibration.
     if len(data) > 1 and data.response.is_gaussian:
-        of_folds = zip(best.fits, learned.folds, strict=True)
+        of_folds = zip(best.fits, moves.folds, strict=True)
         calibration = _calibration(data, (data.prior(*fold) for fold in of_folds), fitted.noise / growth[1])
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
-    errors = best.errors if learned.errors is None else learned.errors
-    summary = training_summary(data, selection, fitter, fitted, errors, counts)
+    summary = training_summary(data, selection, fitter, fitted, best.errors, counts)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml
@@ -314,10 +332,9 @@ def _learn_mixture(
         prior,
         replace(structure, n_components=fitted.n_components) if isinstance(structure, Atoms) else structure,
         selection.side if fitted.side is not None else None,
-        errors,
-        selection.results + learned.results,
+        best.errors,
+        selection.results,
         summary,
-        penalty=learned.penalty,
     )
 
 
@@ -385,10 +402,10 @@ class RunningModel:
         return replace(self, model=self.model.advance(self.prior.statistics(tasks), n_before))
 
     def current(self, selected: Prior) -> Prior:
-        """Return the ``selected`` prior with the current model, side features and shifts."""
+        """Return the ``selected`` prior with the current model, side features and mean without rows."""
         assert isinstance(selected, MixturePrior)
         prior = self.prior
-        return replace(selected, model=self.model.average, side=prior.side, shifts=prior.shifts)
+        return replace(selected, model=self.model.average, side=prior.side, without_rows=prior.without_rows)
 
 
 @dataclass(frozen=True)

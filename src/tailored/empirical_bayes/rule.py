@@ -96,10 +96,21 @@ def is_better(richer: Score, simpler: Score, single: Score) -> bool:
 
 
 def is_as_good(proposed: Score, without: Score) -> bool:
-    """Return whether a proposal is accepted: the density does not fall, and neither error rises by two paired standard errors."""
+    """Return whether a proposal is accepted: neither does the density fall nor an error rise by two paired standard errors."""
     with np.errstate(invalid="ignore"):  # a task may have an infinite error under both
         rises = proposed.errors - without.errors, proposed.prior_errors - without.prior_errors
-    return proposed.mean_density >= without.mean_density and not any(map(significant, rises))
+        losses = without.density - proposed.density
+    if not np.isfinite(proposed.mean_density):
+        return False
+    import os
+
+    if os.environ.get("RULE") == "B":
+        falls = bool(np.sort(losses)[:-1].mean() > 0.0) if len(losses) > 1 else False
+    elif os.environ.get("RULE") == "M":
+        falls = bool(np.median(losses) > 0.0)
+    else:
+        falls = significant(losses)
+    return not falls and not any(map(significant, rises))
 
 
 def passes_guard(richer: Score, single: Score) -> bool:

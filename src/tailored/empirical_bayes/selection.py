@@ -38,6 +38,7 @@ from ..tasks.rows import Array
 from .data import LARGEST_WORK, Draw, Fold, TrainingData
 from .low_rank_search import LowRankSearch
 from .rule import Score, is_as_good, is_better, significant
+from .without_rows import difference
 
 #: Minimum number of held-out tasks used to select the number of components, from as many folds as needed.
 COUNTED_TASKS = 100
@@ -160,7 +161,9 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
     for fold in data.folds:
         rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
         state = _fold_state(rest, fold, None)
-        scored.append(_score(rest, state, structure, state.fitter.fit(structure)))
+        fit = state.fitter.fit(structure)
+        moved = difference(rest, rest.tasks[fold.train], fit) if rest.response.is_gaussian else None
+        scored.append(_score(rest, state, structure, fit, moved))
     return _join(scored)
 
 
@@ -295,18 +298,20 @@ def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> F
     train, seed = data.statistics.take(fold.train), data.seed(Draw.STRUCTURE_STARTS, fold.number)
     fitter = StructureFitter.of(train, seed, side, data.groups, data.settings.fit_intercept)
     fitter.tol = 1e-6  # accurate enough for densities
-    tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
-    episodes = data.settings.arrival.episodes(tasks, seed)
+    tasks, episodes = data.tasks[fold.held_out], data.episodes(fold)
     held_out, empty = data.statistics.take(fold.held_out), tasks.without_rows()
     prior = Episodes(empty, tasks, np.arange(len(tasks)))
     support = data.statistics_of(episodes.support)
     return FoldState(fold, fitter, held_out, episodes, support, prior, data.statistics_of(empty))
 
 
-def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture) -> Candidate:
+def _score(
+    data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture, moved: Array | None = None
+) -> Candidate:
     pairs, n_tasks = ((fold.support, fold.episodes), (fold.no_rows, fold.prior)), len(fold.held_out)
+    prior = data.prior(fit, moved)
     errors, prior_errors = (
-        data.errors(episodes, data.predict(support, fit, episodes.query), n_tasks)
+        data.errors(episodes, data.predict(support, prior, episodes.query), n_tasks)
         for support, episodes in pairs
     )
     return Candidate(_density(data, fold, fit), errors, prior_errors, structure, [fit])

@@ -39,6 +39,8 @@ LEAST_TASKS, LEAST_VALUES = 5, 3
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 #: Maximum number of columns for which curves and products are candidates, and approximate number of columns of a curve in Z.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
+#: Maximum number of values of a column with an effect for each of them.
+MOST_PERIODS = 200
 #: Number of updates of γ.
 UPDATES = 10
 #: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less than `SETTLED` in all rows.
@@ -81,16 +83,18 @@ class GaussianRows(NamedTuple):
 def fit_effects(data: TrainingData) -> FittedEffects | None:
     """Select and fit the shared effects; return None if none is selected."""
     tasks, sizes = data.tasks, data.settings.levels
-    curved = data.settings.curved and tasks.n_features <= MOST_COLUMNS
-    if tasks.is_sparse or not (sizes or curved):
+    proposals = data.settings.proposals if tasks.n_features <= MOST_COLUMNS else ()
+    if tasks.is_sparse or not (sizes or proposals):
         return None
     width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
     n_parts = max(len(tasks) / MOST_TASKS, len(tasks.y) * width / MOST_ENTRIES)
     tasks = tasks[:: int(np.ceil(n_parts))] if n_parts > 1 else tasks
     terms = [_levels(tasks.X[:, j], j, n) for j, n in sizes.items()]
     encoder = None
-    if curved:
-        numeric = [j for j in _usable(tasks.X) if j not in sizes]
+    numeric = [j for j in _usable(tasks.X) if j not in sizes]
+    if "values" in proposals:
+        terms += [term for j in numeric if (term := _values(tasks, j)) is not None]
+    if "curves" in proposals:
         found = [_curve(tasks.X, j) for j in numeric]
         found += [_product(tasks.X, pair) for pair in combinations(numeric, 2)]
         if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
@@ -132,6 +136,23 @@ def _levels(codes: Array, column: int, n: int) -> SharedTerm:
         return SharedLevels(column, scale * u, scale**2 * variances, scale**2 * gamma)
 
     return SharedTerm(values[:, :n], effect, "levels")
+
+
+def _values(tasks: TaskSet, column: int) -> SharedTerm | None:
+    """Return an effect of each value of a column; None if there are few or many values, or if most occur in one task only."""
+    values, codes = np.unique(tasks.X[:, column], return_inverse=True)
+    n = len(values)
+    if not LEAST_VALUES <= n <= MOST_PERIODS:
+        return None
+    pairs = np.unique(np.repeat(np.arange(len(tasks)), tasks.sizes) * n + codes)
+    if len(pairs) < 2 * n:
+        return None
+    Z = (codes[:, None] == np.arange(n)).astype(float)
+
+    def effect(scale: float, u: Array, variances: Array, gamma: float) -> SharedLevels:
+        return SharedLevels(column, scale * u, scale**2 * variances, scale**2 * gamma, values)
+
+    return SharedTerm(Z, effect, "period")
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> SharedTerm | None:

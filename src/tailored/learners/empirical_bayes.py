@@ -148,8 +148,6 @@ class EmpiricalBayesLearner(MetaLearner):
     side_structure_ : dict or None
         The columns of the side information that affect b(s), the columns with a nonlinear effect, and whether only the
         intercept depends on them; None if no column has an effect.
-    bias_penalty_ : float or None
-        Penalty on the shift of the prior mean that was learned on query rows; None without a shift.
     common_ : list of (weight, regressor) or None
         The shared regressors, fitted to all tasks, or to the sample of at most 5,000 tasks; the shared part of a
         prediction is their weighted sum.
@@ -184,7 +182,6 @@ class EmpiricalBayesLearner(MetaLearner):
     structure_: dict[str, Any] = field(init=False)
     n_components_: int = field(init=False)
     side_structure_: dict[str, Any] | None = field(init=False)
-    bias_penalty_: float | None = field(init=False)
     _stream: TaskStream = field(init=False)
     #: Maximum number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
@@ -442,7 +439,6 @@ class EmpiricalBayesLearner(MetaLearner):
         self.structure_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
         self.scale_ = learned.scale
         self.side_structure_ = None if learned.side is None else learned.side.describe()
-        self.bias_penalty_ = learned.penalty
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
@@ -459,7 +455,7 @@ class EmpiricalBayesLearner(MetaLearner):
             self._support_sampling(),
             self.device,
             self._varying_positions(tasks),
-            formula is None and self.device is None and not is_linear,
+            ("values", "curves") if formula is None and self.device is None and not is_linear else (),
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
             self.covariance if formula is None else self.covariance or formula.covariance,

@@ -111,6 +111,9 @@ class Prior(Record, ABC):
     response: Response = field(default_factory=Gaussian)  # the distribution of the targets
     clip: tuple[float, float] | None = None  # range to which predictions are clipped
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
+    offset: float = (
+        0.0  # added to predictions of numeric targets, in the user's units, for example from means to medians
+    )
     #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean; None to predict the mean.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) rounded training range; None if unknown
@@ -162,7 +165,7 @@ class Prior(Record, ABC):
         # A column that was constant in training, such as an item without ratings, has no slope to extrapolate.
         margin = np.where(high > low, high - low, np.inf)
         if self.shared is not None:  # codes of categories
-            margin[[one.column for one in self.shared.levels]] = np.inf
+            margin[self.shared.coded_columns] = np.inf
         return low - margin, high + margin
 
     def warn_far_rows(self, X: Matrix, names: Sequence[str] | NDArray[np.object_] | None = None) -> None:
@@ -465,7 +468,7 @@ def predict(
         return Predicted(prediction, *bounds, np.sqrt(response.variance(centre, variances, noise)))
     calibration = prior.calibration
     if calibration is None or not uncertain:
-        return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
+        return Predicted(clipped(centre + prior.offset, prior.clip), unknown, unknown, unknown)
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
     std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
     if multiples is None:
@@ -473,7 +476,7 @@ def predict(
         if not enough:
             _warn_uncalibrated(coverage)
     lower, upper, deviation, quantile = multiples[task].T
-    prediction = clipped(centre + quantile * std, prior.clip)
+    prediction = clipped(centre + prior.offset + quantile * std, prior.clip)
     if coverage is None:
         return Predicted(prediction, unknown, unknown, unknown)
     # Calibration uses unclipped predictions, so the bounds are clipped only here.

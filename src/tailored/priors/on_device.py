@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
 from .base import Prior
-from .mixture import NOISE_ROWS, MixturePrior, TaskSummary, interpolation
+from .mixture import MixturePrior
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,49 +47,15 @@ def _weights(prior: MixturePrior, tasks: TensorTasks) -> Tensor:
     statistics = CudaMoments.of(tasks, prior.scaling, side)
     shares, means = statistics.posterior(prior.model)
     weights = torch.einsum("tk,tkd->td", shares, means)
-    if all(shift.B is None for shift in prior.shifts):
-        return weights
-    shift = _mean_shifts(prior, weights, *statistics.dense(), statistics.sizes)
-    # For prior means shifted by δ, posterior means are δ plus those for the targets y − Xδ.  Responsibilities are kept.
-    shifted = replace(statistics, products=statistics.products.double()).shifted(shift)
-    return shift + torch.einsum("tk,tkd->td", shares, shifted.posterior(prior.model)[1])
+    if prior.without_rows is not None:
+        weights += (statistics.sizes == 0)[:, None] * _tensor(prior.without_rows, weights)
+    return weights
 
 
 def _tensor(value: ArrayLike, like: Tensor) -> Tensor:
     import torch
 
     return torch.tensor(np.ascontiguousarray(value), dtype=torch.float64, device=like.device)
-
-
-def _mean_shifts(
-    prior: MixturePrior, w: Tensor, gram: Tensor, cross: Tensor, square: Tensor, sizes: Tensor
-) -> Tensor:
-    """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
-    total = 0.0 * w
-    heights = _tensor(interpolation(prior.shifts, sizes.cpu().numpy()), w)
-    for shift, height in zip(prior.shifts, heights, strict=True):
-        if shift.B is not None and shift.summary is not None:
-            psi, B = _summary(shift.summary, w, gram, cross, square, sizes), _tensor(shift.B, w)
-            total += height[:, None] * (B[:, 0] + psi @ B[:, 1:].T)
-    return total
-
-
-def _summary(
-    summary: TaskSummary, w: Tensor, gram: Tensor, cross: Tensor, square: Tensor, sizes: Tensor
-) -> Tensor:
-    """Return ψ(s) as `TaskSummary` does."""
-    import torch
-
-    def squared_residuals(weights: Tensor) -> Tensor:
-        fitted = (gram @ weights[..., None])[..., 0]
-        return torch.clamp(square + ((fitted - 2.0 * cross) * weights).sum(dim=1), min=0.0)
-
-    centre = _tensor(summary.centre, w)
-    own, common = squared_residuals(w), squared_residuals(centre.expand_as(w))
-    noises = torch.stack([own + NOISE_ROWS * summary.noise, common + NOISE_ROWS * summary.spread], dim=1)
-    levels = torch.log(noises / (sizes + NOISE_ROWS)[:, None])
-    parts = torch.cat([(w - centre) @ _tensor(summary.axes, w), levels], dim=1)
-    return (parts - _tensor(summary.mean, w)) / _tensor(summary.scale, w)
 
 
 def _raw(scaling: Scaling, weights: Tensor) -> Tensor:

@@ -103,12 +103,13 @@ class SharedProduct(Record):
 
 @dataclass(frozen=True)
 class SharedLevels(Record):
-    """An effect for each category of a column, shrunk towards zero."""
+    """An effect for each category of a column, or for each value of a numeric column, shrunk towards zero."""
 
     column: int
-    effects: Array  # (n,) effect of each category code
+    effects: Array  # (n,) effect of each category code or value
     variances: Array  # (n,) variances of the errors of the effects
-    variance: float  # estimated variance of the effects, and of the error for an unknown category
+    variance: float  # estimated variance of the effects, and of the error for an unknown category or value
+    values: Array | None = None  # (n,) the values, increasing; None for the codes of categories
 
     def restore(self) -> None:
         check_shape("effects", self.effects, None)
@@ -121,10 +122,18 @@ class SharedLevels(Record):
     def columns(self) -> tuple[int, ...]:
         return (self.column,)
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether the column has category codes, which nothing else uses."""
+        return self.values is None
+
     def _positions(self, X: Array) -> NDArray[np.intp]:
-        """Return the category code of each row; -1 if it is missing or did not occur in training."""
-        known = (X[:, self.column] >= 0) & (X[:, self.column] < len(self.effects))
-        return np.where(known, X[:, self.column], -1).astype(np.intp)
+        """Return the position of the category or value of each row; -1 if it is missing or did not occur in training."""
+        x = X[:, self.column]
+        if self.values is None:
+            return np.where((x >= 0) & (x < len(self.effects)), x, -1).astype(np.intp)
+        at = np.minimum(np.searchsorted(self.values, x), len(self.values) - 1)
+        return np.where(self.values[at] == x, at, -1)
 
     def __call__(self, X: Array, inputs: Array) -> Array:
         return np.append(self.effects, 0.0)[self._positions(X)]
@@ -143,7 +152,7 @@ class SharedLevels(Record):
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         name, std = names[self.column], float(np.sqrt(self.variance))
-        return f"an effect of each of the {len(self.effects)} values of {name} (std {std:.3g})"
+        return f"effects of {len(self.effects)} values of {name} (std {std:.3g})"
 
 
 #: A single shared effect.
@@ -159,8 +168,13 @@ class SharedEffects(SharedPart):
 
     @property
     def levels(self) -> list[SharedLevels]:
-        """The effects of categories; their columns contain category codes."""
+        """The effects of categories and of values."""
         return [effect for effect in self.effects if isinstance(effect, SharedLevels)]
+
+    @property
+    def coded_columns(self) -> list[int]:
+        """Positions of the columns of category codes."""
+        return [one.column for one in self.levels if one.is_coded]
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         """Return a description of the effects, given the names of the columns of X and of the side information."""
@@ -187,10 +201,10 @@ class SharedEffects(SharedPart):
 
     def own_columns(self, X: Matrix) -> Matrix:
         """Return the rows with category codes replaced by zeros."""
-        if not self.levels:
+        if not self.coded_columns:
             return X
         rows = dense(X).copy()
-        rows[:, [one.column for one in self.levels]] = 0.0
+        rows[:, self.coded_columns] = 0.0
         return rows
 
     def residual_tasks(self, tasks: TaskSet, response: Response) -> TaskSet:

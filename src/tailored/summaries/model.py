@@ -76,7 +76,7 @@ class FittedModel:
     @cached_property
     def categories(self) -> list[int]:
         """Positions of categorical columns that have an effect for each value instead of a coefficient."""
-        return [] if self.prior.shared is None else [one.column for one in self.prior.shared.levels]
+        return [] if self.prior.shared is None else self.prior.shared.coded_columns
 
     @property
     def coefficients(self) -> NDArray[np.intp]:

@@ -74,8 +74,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         yield f"Effects that all tasks share, not in the printed tables: {described}.{where}"
     if prior.reads_side_info and learner.n_side_info_in_:
         yield _describe_side(model, learner)
-    if learner.bias_penalty_ is not None:
-        yield "Predictions have a shift of the prior mean, learned on query rows. The tables of coefficients do not."
+    if getattr(prior, "without_rows", None) is not None:
+        yield "Groups without rows are predicted with other means, which the tables of coefficients do not show."
     yield describe_prediction(learner.loss_, event)
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:

@@ -184,9 +184,10 @@ def levels_table(model: FittedModel, encoding: Any) -> Table:
     """Tabulate the effect of each value of the categorical columns that have many values."""
     shared, rows = model.prior.shared, []
     values = {} if encoding is None else {column.name: column.categories for column in encoding.features}
-    for one in () if shared is None or encoding is None else shared.levels:
+    for one in () if shared is None else shared.levels:
         name, errors = model.columns[one.column], np.sqrt(one.variances).tolist()
-        rows += [(name, *row) for row in zip(values[name], one.effects.tolist(), errors, strict=True)]
+        known = values[name] if one.values is None else one.values.tolist()
+        rows += [(name, *row) for row in zip(known, one.effects.tolist(), errors, strict=True)]
     caption = "effect: shrunk towards zero, the same in every task. std. error: its posterior std."
     names = "column", "value", "effect", "std. error"
     return Table.of_rows("Effects of the values of categories", names, rows, caption, n_printed=0)
@@ -309,7 +310,7 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
         "std. error": [np.nan, *(row.std_error for row in rows[1:])],
         "held-out error": [row.error for row in rows],
     }
-    shift = "" if learner.bias_penalty_ is None else ", before the shift of the prior mean"
+    shift = ""
     rule = RULE_OF_FACTORS if learner.structure_["kind"] == "factors plus diagonal" else RULE
     caption = (
         "density difference: held-out log predictive density minus that of the selected structure, in nats per task, with "
