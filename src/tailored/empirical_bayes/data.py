@@ -62,7 +62,6 @@ class Draw(IntEnum):
     BIAS_ROWS = 4
     ALL_BIAS_ROWS = 5
     INTERVAL_ROWS = 6
-    SHARED_REGRESSOR = 7
     SUMMARY_TASKS = 8
     SIDE_TASKS = 9
 
