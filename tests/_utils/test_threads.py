@@ -88,7 +88,7 @@ def warning_filters():
 
 
 def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatch):
-    """They belong to the process: a fit with a shared regressor must not change them."""
+    """They belong to the process: a fit must not change them."""
     rng = np.random.default_rng(0)
     X, y, groups = rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(10), 4)
     arrived, learn = [threading.Event() for _ in range(2)], learn_module.learn
@@ -104,7 +104,7 @@ def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatc
 
     monkeypatch.setattr(learn_module, "learn", in_turn)
     before = warning_filters()
-    fits = [partial(EmpiricalBayesLearner(common="auto").fit, X, y, groups=groups) for _ in range(2)]
+    fits = [partial(EmpiricalBayesLearner().fit, X, y, groups=groups) for _ in range(2)]
     threads = [threading.Thread(target=fit) for fit in fits]
     for thread in threads:
         thread.start()

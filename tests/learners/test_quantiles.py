@@ -34,7 +34,7 @@ GROUPS = np.repeat(TRAIN.labels, TRAIN.sizes)
 
 
 def fit_quantile(q, tasks=TRAIN, **options):
-    return few_folds(loss=Pinball(q), common="linear", **options).fit(tasks)
+    return few_folds(loss=Pinball(q), **options).fit(tasks)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def learned():
 
 @pytest.fixture(scope="module")
 def plain():
-    return few_folds(loss="absolute", common="linear").fit(TRAIN)
+    return few_folds(loss="absolute").fit(TRAIN)
 
 
 @pytest.mark.parametrize("q", [0.05, 0.5, 0.9])

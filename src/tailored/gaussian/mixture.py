@@ -8,7 +8,7 @@ component (K = 1), this is a linear mixed model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple, Self
 
