@@ -62,7 +62,7 @@ HOWTOS = sorted(name for name in PAGES if name.startswith("howto/") and name != 
 
 
 def test_there_is_a_howto_for_each_question():
-    assert len(HOWTOS) == 14
+    assert len(HOWTOS) == 15
     for name in HOWTOS:
         assert f"({name.removeprefix('howto/')})" in PAGES["howto/index.md"]
 

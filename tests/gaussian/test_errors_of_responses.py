@@ -9,6 +9,8 @@ from scipy.special import expit, gammaln
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 
 

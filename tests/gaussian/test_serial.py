@@ -16,6 +16,8 @@ from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.serial import SerialGaussian
 from tailored.tasks.rows import Scaling
 
+pytestmark = pytest.mark.usefixtures("no_curves_in_module")
+
 
 def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
     """Return rows in random order at irregular times; the noise has a white part and one with correlation exp(−|Δt| / 2)."""
@@ -54,7 +56,7 @@ def test_evidence_of_whitened_rows_is_that_of_the_targets():
 
 
 @pytest.fixture(scope="module")
-def fitted(no_curves_in_module):
+def fitted():
     return fit(panel(1))
 
 

@@ -16,7 +16,7 @@ from tailored.summaries.sentences import _describe_side, describe_selection, des
 from tailored.summaries.tables import errors_table
 from tailored.tasks.episodes import SupportSampling
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 pd = pytest.importorskip("pandas")
 
 

@@ -7,6 +7,9 @@ from scipy.special import expit
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 
+# Without curves, as the other software.
+pytestmark = pytest.mark.usefixtures("no_curves_in_module")
+
 T, N = 150, 8
 #: glmer(b ~ x + (1 | g), nAGQ = 25), the same of counts with offset(log(e)), and glmmTMB(family = nbinom2): estimates and
 #: standard errors of the slope and the intercept, random-effect std, and dispersion.
@@ -44,7 +47,6 @@ def fitted(request, frame):
     }
     tasks = TaskSet.from_frame(frame, **columns)
     learner = EmpiricalBayesClassifier if is_binary else EmpiricalBayesLearner
-    # Without curves, as the other software.
     options = {"varying": []} | ({} if is_binary else {"loss": request.param})
     return request.param, tasks, learner(**options).fit(tasks)
 
