@@ -190,6 +190,25 @@ def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, 
     assert np.mean(found) == pytest.approx(counted["y"].mean(), rel=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("options", "formula", "has_curve"),
+    [
+        ({}, None, True),
+        ({"varying": []}, None, True),
+        ({"covariance": "full"}, None, False),
+        ({"covariance": "diagonal", "varying": ["x"]}, None, False),
+        ({}, "y ~ x + (1 | school)", False),
+        ({"varying": ["x"]}, "y ~ x + (1 | school)", False),
+    ],
+)
+def test_a_formula_or_a_covariance_turns_curves_off(options, formula, has_curve, few_steps):
+    frame = table()[0].drop(columns=["item", "f"])
+    tasks = TaskSet.from_frame(frame, task="school", target="y")
+    tasks = tasks if formula is None else TaskSet.from_formula(formula, frame)
+    learner = EmpiricalBayesLearner(**options).fit(tasks)
+    assert (learner.prior_.shared is not None) == has_curve
+
+
 def test_straight_lines_have_no_curve():
     rng = np.random.default_rng(3)
     X, task = rng.normal(size=(600, 3)), np.repeat(np.arange(40), 15)
