@@ -12,6 +12,8 @@ from tailored.datasets import make_clusters
 from tailored.losses import Pinball
 from tailored.priors.intervals import Calibration
 
+pytestmark = pytest.mark.usefixtures("no_curves_in_module")
+
 
 def _tasks(n_tasks, seed, scale=1.0, shift=0.0):
     """Skewed noise whose level differs from task to task, tasks of different sizes."""

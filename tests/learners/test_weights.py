@@ -15,7 +15,7 @@ from tailored.cli import app
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.moments import Moments
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 
 T, N, D = 12, 6, 2
 RNG = np.random.default_rng(0)
