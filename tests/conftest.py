@@ -38,6 +38,24 @@ def short_fits_in_module():
 
 
 @pytest.fixture
+def no_curves():
+    """Fit without curves and products of columns."""
+    from folds import no_curves
+
+    with no_curves():
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_curves_in_module():
+    """Fit without curves and products of columns in all tests of a module and in its fixtures."""
+    from folds import no_curves
+
+    with no_curves():
+        yield
+
+
+@pytest.fixture
 def no_waiting_for_ever():
     """A cluster that does not answer fails the test."""
 

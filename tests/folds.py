@@ -26,5 +26,12 @@ def short_fits(n_steps=5, n_folds=2):
         yield
 
 
+@contextlib.contextmanager
+def no_curves():
+    """Propose neither curves nor products, for tests of a linear model that need a selection."""
+    with patch("tailored.empirical_bayes.learn.LEAST_TASKS", float("inf")):
+        yield
+
+
 def _stop_early(em, n_steps, *arguments, max_iter, **options):
     return em(*arguments, max_iter=min(max_iter, n_steps), **options)

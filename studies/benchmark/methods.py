@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 #: Mixed models that read side information; run where it is the point of the data set.
 SPLINES, PER_CATEGORY = "mixed model + splines", "mixed model per category"
 #: What this library recommends, and its variants.
-OURS, COMMON, IN_ORDER = "tailored", "tailored + common", "tailored in order"
+OURS, IN_ORDER = "tailored", "tailored in order"
 #: Where the error of the weights is measured: posterior means.
 MEANS = "tailored means"
 #: The paper's.
@@ -128,7 +128,6 @@ METHODS: dict[str, Method] = {
         most_seeds=3,
     ),
     OURS: _ours(),
-    COMMON: _ours(common="auto"),
     IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="first", n_support=...)`', is_asked=True),
     MEANS: _ours(loss="squared"),
     ORACLE: Method(lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True),

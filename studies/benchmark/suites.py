@@ -11,7 +11,6 @@ from ..data import MULTILEVEL, load_jester, load_movielens, load_multilevel
 from . import polls, splits
 from .methods import (
     ALGORITHM_1,
-    COMMON,
     IN_ORDER,
     MEANS,
     METHODS,
@@ -88,7 +87,7 @@ def _multilevel(name: str, n_train: int, n_given: int, *, in_time: bool = False)
         n_train,
         splits.multilevel(name, n_given, in_time=in_time),
         (*_WITHOUT_LEVEL, *(_TOO_SLOW if n_train > 1000 else ())),
-        (IN_ORDER if in_time else COMMON,),
+        (IN_ORDER,) if in_time else (),
         missing,
         n_splits=30,
         is_multilevel=True,

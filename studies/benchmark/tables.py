@@ -16,7 +16,6 @@ from ..figures.benchmark import draw_relative, draw_rows
 from ..files import save_figure, write_text
 from .methods import (
     ALGORITHM_1,
-    COMMON,
     IN_ORDER,
     MEANS,
     METHODS,
@@ -257,7 +256,7 @@ def lme4_table(results: Results) -> Table:
     lines: list[list[Any]] = []
     others = [m for m in METHODS if METHODS[m].is_baseline and m != PAIRED]
     for suite in (s for s in _suites(results) if SUITES[s].is_multilevel):
-        for method in (OURS, IN_ORDER, COMMON, *others):
+        for method in (OURS, IN_ORDER, *others):
             found = compare(results, suite, method, PAIRED)
             if found is None:
                 continue

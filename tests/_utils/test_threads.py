@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
-from tailored.empirical_bayes import learn as learn_module
+from tailored.learners import empirical_bayes
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -88,10 +88,10 @@ def warning_filters():
 
 
 def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatch):
-    """They belong to the process: a fit with a shared regressor must not change them."""
+    """They belong to the process: a fit must not change them."""
     rng = np.random.default_rng(0)
     X, y, groups = rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(10), 4)
-    arrived, learn = [threading.Event() for _ in range(2)], learn_module.learn
+    arrived, learn = [threading.Event() for _ in range(2)], empirical_bayes.learn
 
     def in_turn(data, **options):
         # The first fit waits for the second to begin, and the second for the first to end.
@@ -102,9 +102,9 @@ def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatc
             threads[0].join(60)
         return learn(data, **options)
 
-    monkeypatch.setattr(learn_module, "learn", in_turn)
+    monkeypatch.setattr(empirical_bayes, "learn", in_turn)
     before = warning_filters()
-    fits = [partial(EmpiricalBayesLearner(common="auto").fit, X, y, groups=groups) for _ in range(2)]
+    fits = [partial(EmpiricalBayesLearner().fit, X, y, groups=groups) for _ in range(2)]
     threads = [threading.Thread(target=fit) for fit in fits]
     for thread in threads:
         thread.start()

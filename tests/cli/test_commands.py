@@ -14,7 +14,6 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import Ridge
 from typer.testing import CliRunner
 
 import tailored
@@ -518,20 +517,6 @@ def test_loss(folder):
     assert f"Invalid value for '--loss': 'median' is not one of {losses}." in done.stderr
 
 
-def test_a_common_regressor_is_read_only_if_it_is_trusted(folder, tmp_path):
-    pytest.importorskip("skops.io")
-    tasks = TaskSet.from_frame(pd.read_csv(folder / "pupils.csv"), task="school", target="score")
-    EmpiricalBayesLearner(common=Ridge()).fit(tasks).save(tmp_path / "model")
-    for command in (
-        ("predict", tmp_path / "model", folder / "new.csv"),
-        ("summary", tmp_path / "model"),
-        ("report", tmp_path / "model", "--data", folder / "pupils.csv", "-o", tmp_path / "page.html"),
-    ):
-        assert "--trust-regressor" in run(*command, code=2).stderr
-        if command[0] != "report":  # drawing the page takes long
-            run(*command, "--trust-regressor")
-
-
 def test_summary(model):
     text = run("summary", model).stdout
     assert "fixed effect" in text
@@ -709,7 +694,7 @@ def test_help_and_version():
         assert command in text
         shown = run(command, "--help").stdout
         assert f"Example: tailored {command}" in shown
-        assert not re.search("--(common|first-rows|json|trust-regressor) *<bool>", shown)
+        assert not re.search("--(first-rows|json) *<bool>", shown)
         assert run(command, "-h").stdout == shown
 
 

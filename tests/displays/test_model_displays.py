@@ -91,7 +91,7 @@ def test_differences_to_prior_means_that_depend_on_side_information():
     side, task = np.repeat([[0.0], [6.0]], 30, axis=0), np.repeat(np.arange(60), 10)
     y = (side[:, 0] + rng.normal(size=60))[task] + 0.5 * rng.normal(size=600)
     tasks = TaskSet(rng.normal(size=(600, 1)), y, task, side_info=side[task])
-    learner = EmpiricalBayesLearner(common="linear").fit(tasks)
+    learner = EmpiricalBayesLearner().fit(tasks)
     found = EffectsDisplay.from_estimator(learner, tasks, "(intercept)")
     assert np.ptp(found.prior) == pytest.approx(6.0, abs=1.0)
     drawn = np.concatenate([line.get_xdata() for line in found.ax_.lines if line.get_marker() == "o"])
@@ -261,7 +261,7 @@ def test_path_along_categories(names):
     X = rng.normal(size=(480, 1))
     y = (1.0 + 2.0 * (kinds == names[1]))[task] * X[:, 0] + 0.3 * rng.normal(size=480)
     tasks = TaskSet(X, y, task, side_info=kinds[task, None])
-    learner = EmpiricalBayesLearner(common="linear").fit(tasks)
+    learner = EmpiricalBayesLearner().fit(tasks)
     found = PriorPathDisplay.from_estimator(learner, tasks, 0)
     assert found.grid.tolist() == names
     assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == names

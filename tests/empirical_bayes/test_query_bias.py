@@ -110,11 +110,11 @@ def test_skewed_noise_asks_for_the_median():
     ("loss", "covariance", "is_tried"),
     [("squared", None, True), ("squared", "full", False), ("absolute", "full", True)],
 )
-def test_means_of_a_given_model_are_not_shifted(loss, covariance, is_tried):
+def test_means_of_a_given_model_are_not_shifted(loss, covariance, is_tried, no_curves):
     """A formula, or its covariance, is a model: its predictions are those of lme4."""
     x = np.tile(np.arange(10.0), 20)
     y = 0.1 * (x - 4.0) ** 2 + np.random.default_rng(2).normal(size=200)
-    options = {"loss": loss, "covariance": covariance, "varying": [0], "common": "linear"}
+    options = {"loss": loss, "covariance": covariance, "varying": [0]}
     learner = EmpiricalBayesLearner(**options).fit(TaskSet(x[:, None], y, np.repeat(np.arange(20), 10)))
     kinds = {result["kind"] for result in learner.search_results_}
     assert ("conditional bias" in kinds) == is_tried

@@ -222,7 +222,7 @@ def test_simpler_structures_are_selected_where_they_suffice():
 def test_search_results_hold_the_choice(mixture):
     measured = ("error", "density")
     tried = [entry for entry in mixture.search_results_ if entry["kind"] != "conditional bias"]
-    assert {entry["kind"] for entry in tried} == {"mixed model", "mixture", "atoms"}
+    assert {entry["kind"] for entry in tried} == {"mixed model", "mixture"}
     structures = [{k: v for k, v in entry.items() if k not in measured} for entry in tried]
     chosen = tried[structures.index(mixture.structure_)]
     # The clusters are clear, so that the highest density is significantly higher.

@@ -84,7 +84,7 @@ def test_effects_are_found(fitted):
     query = new.drop(support.index)
     predicted = fitted.predict_tasks(query, support=support)
     assert np.sqrt(np.mean((predicted["prediction"].to_numpy() - query["f"].to_numpy()) ** 2)) < 0.4
-    linear = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(table()[0], **ROLES))
+    linear = EmpiricalBayesLearner(covariance="full").fit(TaskSet.from_frame(table()[0], **ROLES))
     assert [type(effect).__name__ for effect in linear.prior_.shared.effects] == ["SharedLevels"]
     text = " ".join(str(fitted.summary()).split())
     assert "a curve of x" in text
@@ -129,7 +129,7 @@ def test_fixed_effects_and_their_standard_errors_with_categories(nested):
     frame["y"] = frame["item"].map(items) + own - 0.5 * frame["x"] + rng.normal(size=len(frame))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the item is constant within tasks
-        learner = EmpiricalBayesLearner(varying=[], common="linear").fit(TaskSet.from_frame(frame, **ROLES))
+        learner = EmpiricalBayesLearner(varying=[], covariance="full").fit(TaskSet.from_frame(frame, **ROLES))
     X = np.column_stack([frame["x"], np.ones(len(frame))])
     inverse = np.linalg.inv(dense_covariance(frame, learner))
     covariance = np.linalg.inv(X.T @ inverse @ X)
@@ -147,7 +147,7 @@ def test_the_noise_is_not_lowered_by_many_effects_of_categories():
     found = []
     for seed in range(3):
         frame = table(n_tasks=30, n_rows=10, curve=0.0, seed=seed, n_items=100)[0]
-        learner = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(frame, **ROLES))
+        learner = EmpiricalBayesLearner(covariance="full").fit(TaskSet.from_frame(frame, **ROLES))
         noise = learner.summary().to_frame("noise").set_index("source")["standard deviation"]
         found.append(noise["noise"])
     assert np.mean(found) == pytest.approx(0.5, rel=0.06)
@@ -188,6 +188,25 @@ def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, 
     learner.fit(TaskSet.from_frame(counted, task="group", target="y"))
     found = learner.predict_tasks(frame, support=counted)["prediction"]
     assert np.mean(found) == pytest.approx(counted["y"].mean(), rel=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("options", "formula", "has_curve"),
+    [
+        ({}, None, True),
+        ({"varying": []}, None, True),
+        ({"covariance": "full"}, None, False),
+        ({"covariance": "diagonal", "varying": ["x"]}, None, False),
+        ({}, "y ~ x + (1 | school)", False),
+        ({"varying": ["x"]}, "y ~ x + (1 | school)", False),
+    ],
+)
+def test_a_formula_or_a_covariance_turns_curves_off(options, formula, has_curve, few_steps):
+    frame = table()[0].drop(columns=["item", "f"])
+    tasks = TaskSet.from_frame(frame, task="school", target="y")
+    tasks = tasks if formula is None else TaskSet.from_formula(formula, frame)
+    learner = EmpiricalBayesLearner(**options).fit(tasks)
+    assert (learner.prior_.shared is not None) == has_curve
 
 
 def test_straight_lines_have_no_curve():

@@ -83,7 +83,7 @@ def test_settling_climbs_the_evidence_and_keeps_the_zeros():
     [([], [4]), (["ses"], [0, 4]), ([0], [0, 4]), (["track"], [2, 3, 4]), (["track=c", "age"], [1, 3, 4])],
 )
 def test_only_named_columns_vary(varying, vary):
-    learner = fit(varying, rows(45), common="linear")
+    learner = fit(varying, rows(45), covariance="full")
     assert learner.structure_["varying"] == tuple(vary)
     assert (learner.structure_["kind"], learner.n_components_) == ("mixed model", 1)
     moved = spread(learner)
@@ -171,7 +171,7 @@ def test_common_effects_are_those_of_lme4(varying, random, tmp_path):
         pytest.skip(Lme4.missing())
     frame = rows()
     effects, errors = by_lme4(frame, f"score ~ ses + age + track + {random}", tmp_path)
-    learner = fit(varying, frame, common="linear", covariance="full", reml=False)
+    learner = fit(varying, frame, covariance="full", reml=False)
     assert np.abs((mean_of(learner) - effects) / errors).max() < 1e-4
     # pooled least squares is nowhere near, because schools differ in the level of their inputs
     tasks = tasks_of(frame)

@@ -112,7 +112,7 @@ STRANGE = [
     {"objects": [[2], [1, "a"]]}, {"objects": [[-1], []]}, {"objects": [[2**31 - 1, 2**31 - 1], []]},
     {"object": ["Popen", {}]}, {"object": ["Absolute", {}]}, {"object": ["__init__", {}]}, {"object": ["Scaling", {}]},
     {"object": ["load", {}]}, {"array": 0}, {"array": ["0", "C"]}, {"array": ["0", "X"]}, {"strings": "0"},
-    {"regressor": "0"}, {"csr": [1, 2, 3, [4, 5]]}, {"tuple": [1.0, 0.0]}, {"tuple": [0.0, 1.0]},
+    {"csr": [1, 2, 3, [4, 5]]}, {"tuple": [1.0, 0.0]}, {"tuple": [0.0, 1.0]},
     {"tuple": [{"number": "nan"}, 1]}, {"a": 1, "b": 2}, [1, 2], {"array": ["0", ["C"]]}, {"object": [["a"], {}]},
 ]  # fmt: skip
 

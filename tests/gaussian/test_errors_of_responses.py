@@ -9,6 +9,8 @@ from scipy.special import expit, gammaln
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 
 
@@ -41,7 +43,7 @@ def test_standard_errors_are_those_of_all_parameters(is_count):
         for i in steps
     ]
     expected = np.sqrt(np.diag(np.linalg.inv(np.array(pairs) / (4 * h * h))))[:2]
-    options = {"varying": [], "common": "linear"}
+    options = {"varying": []}
     learner = (
         EmpiricalBayesLearner(loss="poisson", **options) if is_count else EmpiricalBayesClassifier(**options)
     )
@@ -53,9 +55,7 @@ def test_standard_errors_of_separable_classes_are_those_of_the_information():
     """Scores are nearly zero there, and must not make the steps of the differences large."""
     rng = np.random.default_rng(8)
     x, groups = rng.normal(size=(200, 1)), np.repeat(np.arange(25), 8)
-    learner = EmpiricalBayesClassifier(varying=[], common="linear").fit(
-        x, (x[:, 0] > 0).astype(int), groups=groups
-    )
+    learner = EmpiricalBayesClassifier(varying=[]).fit(x, (x[:, 0] > 0).astype(int), groups=groups)
     frame = learner.summary().to_frame("effects")
     X = np.hstack([x, np.ones((200, 1))])
     p = expit(X @ frame["fixed effect"].to_numpy())

@@ -17,7 +17,7 @@ ALL = Want(means=True, covariances=True, sums=True)
 NAMES = ("log_evidence", "counts", "first", "second", "residual")
 
 
-def environment(T, d, K, ranks, *, side=False, shared=False, seed=0):
+def environment(T, d, K, ranks, *, side=False, seed=0):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 2 * d + 2, size=T)
     sizes[0] = 0
@@ -26,8 +26,6 @@ def environment(T, d, K, ranks, *, side=False, shared=False, seed=0):
     for k in range(K):
         root = rng.normal(size=(d, ranks[k % len(ranks)]))
         covariances[k] = root @ root.T / d
-    if shared:
-        covariances = covariances[:1]
     model = Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, d)), covariances, 0.7)
     v = None
     if side:
@@ -37,8 +35,7 @@ def environment(T, d, K, ranks, *, side=False, shared=False, seed=0):
 
 
 def expected_of(tasks, v, model):
-    W = np.broadcast_to(model.covariances, (model.n_components, *model.covariances.shape[1:]))
-    out = []
+    out, W = [], model.covariances
     for t, task in enumerate(tasks):
         effect = 0.0 if model.side is None else model.side @ v[t]
         logits = np.log(model.proportions)
@@ -54,8 +51,8 @@ CASES = [
     {"T": 7, "d": 2, "K": 2, "ranks": [2, 0]},
     {"T": 8, "d": 3, "K": 1, "ranks": [3]},
     {"T": 9, "d": 5, "K": 3, "ranks": [5, 2, 1], "side": True},
-    {"T": 9, "d": 4, "K": 3, "ranks": [4], "shared": True, "side": True},
-    {"T": 5, "d": 4, "K": 3, "ranks": [2], "shared": True},
+    {"T": 9, "d": 4, "K": 3, "ranks": [4], "side": True},
+    {"T": 5, "d": 4, "K": 3, "ranks": [2]},
     {"T": CHUNK + 3, "d": 9, "K": 2, "ranks": [9, 6]},
     {"T": 5, "d": 14, "K": 1, "ranks": [14]},
     {"T": 3, "d": COMPILED_COLUMNS + 1, "K": 1, "ranks": [2]},
@@ -67,14 +64,12 @@ CASES = [
 def test_posterior_is_that_of_the_reference(layout, case):
     tasks, v, model = environment(**case)
     expected = expected_of(tasks, v, model)
-    # Without sums, components that share a covariance have their own path.
-    for want in (Want(means=True, covariances=True), ALL):
-        found = layout.of(tasks, Scaling.raw(case["d"]), v).posterior(model, want)
-        evidence = [e.log_evidence for e in expected]
-        np.testing.assert_allclose(found.log_evidence, evidence, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(found.shares, [e.shares for e in expected], atol=1e-8)
-        np.testing.assert_allclose(found.mean, [e.mean for e in expected], atol=1e-7)
-        np.testing.assert_allclose(found.mixture_covariance(), [e.covariance for e in expected], atol=1e-7)
+    found = layout.of(tasks, Scaling.raw(case["d"]), v).posterior(model, ALL)
+    evidence = [e.log_evidence for e in expected]
+    np.testing.assert_allclose(found.log_evidence, evidence, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.shares, [e.shares for e in expected], atol=1e-8)
+    np.testing.assert_allclose(found.mean, [e.mean for e in expected], atol=1e-7)
+    np.testing.assert_allclose(found.mixture_covariance(), [e.covariance for e in expected], atol=1e-7)
     np.testing.assert_allclose(found.means, [e.means for e in expected], atol=1e-7)
     within = [np.tensordot(e.shares, e.covariances, 1) for e in expected]
     np.testing.assert_allclose(found.covariances, within, atol=1e-7)

@@ -65,7 +65,7 @@ def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, 
 
     start = np.append(np.eye(q)[at], 0.0)
     expected = minimize(objective, start, method="BFGS", options={"gtol": 1e-6})
-    learner = EmpiricalBayesLearner(varying=slopes, covariance=covariance, common="linear", reml=reml)
+    learner = EmpiricalBayesLearner(varying=slopes, covariance=covariance, reml=reml)
     learner.fit(X, y, groups=groups)
     found = learner.training_summary_.log_likelihood
     assert found == pytest.approx(-expected.fun, abs=1e-5)
@@ -83,7 +83,7 @@ def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, 
 
 def test_collinear_columns_have_no_restricted_likelihood():
     X, y, groups = panel(4)
-    learner = EmpiricalBayesLearner(varying=[], covariance="full", common="linear")
+    learner = EmpiricalBayesLearner(varying=[], covariance="full")
     learner.fit(np.column_stack([X, X.sum(axis=1)]), y, groups=groups)
     assert learner.training_summary_.log_likelihood is None
     assert (
@@ -112,7 +112,7 @@ def test_a_search_that_ends_at_its_limit_warns(monkeypatch):
     X, y, groups = panel(0)
     monkeypatch.setattr("tailored.gaussian.reml.EVALUATIONS", 2)
     with pytest.warns(ConvergenceWarning, match="stopped at its limit of 2 evaluations"):
-        EmpiricalBayesLearner(varying=[0], covariance="full", common="linear").fit(X, y, groups=groups)
+        EmpiricalBayesLearner(varying=[0], covariance="full").fit(X, y, groups=groups)
 
 
 def test_effects_of_side_information_are_integrated_out():
@@ -144,7 +144,7 @@ def test_effects_of_side_information_are_integrated_out():
 def test_a_collinear_column_does_not_count_as_a_fixed_effect():
     X, y, groups = panel(4)
     fits = [
-        EmpiricalBayesLearner(varying=[], covariance="full", common="linear").fit(columns, y, groups=groups)
+        EmpiricalBayesLearner(varying=[], covariance="full").fit(columns, y, groups=groups)
         for columns in (X, np.column_stack([X, X.sum(axis=1)]))
     ]
     variances = [

@@ -12,9 +12,11 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.gaussian.mixture import AtomMixture, Mixture
+from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.serial import SerialGaussian
 from tailored.tasks.rows import Scaling
+
+pytestmark = pytest.mark.usefixtures("no_curves_in_module")
 
 
 def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
@@ -32,9 +34,7 @@ def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
 
 
 def fit(frame, **options):
-    return EmpiricalBayesLearner(common="linear", **options).fit(
-        TaskSet.from_frame(frame, task="g", target="y", time="t")
-    )
+    return EmpiricalBayesLearner(**options).fit(TaskSet.from_frame(frame, task="g", target="y", time="t"))
 
 
 def covariance(times, response):
@@ -55,17 +55,6 @@ def test_evidence_of_whitened_rows_is_that_of_the_targets():
         )
 
 
-def test_evidence_with_atoms_is_that_of_their_mixture():
-    tasks = TaskSet.from_frame(panel(0, n_tasks=7), task="g", target="y")
-    statistics = SerialGaussian(0, 1.7, 0.8).statistics(tasks, Scaling.of(tasks, True, centre=True))
-    means = np.random.default_rng(0).normal(size=(4, 3))
-    parts = np.full(4, 0.25), means, np.diag([0.1, 0.3, 0.7])[None], 0.4
-    each = [statistics.posterior(Mixture(np.ones(1), b[None], *parts[2:])).log_evidence for b in means]
-    atoms = AtomMixture(*parts, parents=parts[2], parent_shares=np.ones((4, 1)))
-    found = statistics.posterior(atoms).log_evidence
-    np.testing.assert_allclose(found, np.logaddexp.reduce(each) - np.log(4.0), rtol=1e-9)
-
-
 @pytest.fixture(scope="module")
 def fitted():
     return fit(panel(1))
@@ -82,7 +71,7 @@ def test_correlated_noise_is_found_and_improves_forecasts(fitted):
         np.mean((learner.predict_tasks(query, support=support)["prediction"] - query["y"]) ** 2)
         for learner in (
             fitted,
-            EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(panel(1), task="g", target="y")),
+            EmpiricalBayesLearner().fit(TaskSet.from_frame(panel(1), task="g", target="y")),
         )
     ]
     assert errors[0] < 0.97 * errors[1]

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.special
-from sklearn.linear_model import LinearRegression
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -129,23 +128,15 @@ def test_more_classes_against_the_rest():
         learner.effects(TaskSet(X, y * 10, groups))
 
 
-def test_common_linear_turns_off_the_shared_curve(tmp_path):
+def test_a_formula_turns_off_the_shared_curve():
     rng = np.random.default_rng(3)
     x, groups = rng.uniform(-2.0, 2.0, 1200), np.repeat(np.arange(60), 20)
     y = rng.random(1200) < scipy.special.expit(2.0 * x**2 - 2.0 + rng.normal(size=60)[groups])
-    curve, line = (EmpiricalBayesClassifier(varying=[], common=common) for common in (None, "linear"))
-    for one in (curve, line):
-        one.fit(x[:, None], y, groups=groups)
+    table = pd.DataFrame({"x": x, "y": y.astype(int), "g": groups})
+    curve = EmpiricalBayesClassifier(varying=[]).fit(x[:, None], y, groups=groups)
+    line = EmpiricalBayesClassifier().fit(TaskSet.from_formula("y ~ x + (1 | g)", table))
     assert curve.learners_[0].prior_.shared is not None
     assert line.learners_[0].prior_.shared is None
-    line.save(tmp_path / "model")
-    assert load(tmp_path / "model").get_params() == line.get_params()
-    # Files of 0.1.0 have no `common`.
-    before = {name: value for name, value in curve.state().items() if name != "common"}
-    assert EmpiricalBayesClassifier.from_state(before).common is None
-    for wrong in ("auto", "cubic", LinearRegression()):
-        with pytest.raises(ValueError, match="common: must be None or 'linear' for the bernoulli loss"):
-            EmpiricalBayesClassifier(common=wrong).fit(x[:, None], y, groups=groups)
 
 
 def test_one_class_is_an_error():

@@ -43,7 +43,7 @@ def test_standard_errors_cover_the_expected_coefficients():
     new = pd.DataFrame({"s": [-1.0, 0.0, 1.0, 1.0], "kind": ["a", "a", "a", "b"]}, index=list("wxyz"))
     z = []
     for seed in range(12):
-        learner = EmpiricalBayesLearner(common="linear").fit(linear_effect(60, seed)[0])
+        learner = EmpiricalBayesLearner().fit(linear_effect(60, seed)[0])
         weights, errors = learner.coefficients(new, return_std=True)
         assert weights.shape == errors.shape == (4, 2)
         z.append((weights[:, 0] - [-1.0, 1.0, 3.0, 6.0]) / errors[:, 0])
@@ -60,7 +60,7 @@ def test_shared_effects_complete_the_prediction():
     by_hand = X @ model.coef_ + model.intercept_ + model.shared_effect(X)
     np.testing.assert_allclose(by_hand, model.predict(X), rtol=1e-10, atol=1e-10)
     assert np.ptp(model.shared_effect(X)) > 1.0
-    plain = EmpiricalBayesLearner(common="linear").fit(X, y, groups=groups).adapt(X[:4], y[:4])
+    plain = EmpiricalBayesLearner(covariance="full").fit(X, y, groups=groups).adapt(X[:4], y[:4])
     np.testing.assert_array_equal(plain.shared_effect(X), np.zeros(400))
 
 

@@ -6,7 +6,6 @@ from copy import deepcopy
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LinearRegression
 
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.losses import Pinball
@@ -81,11 +80,8 @@ def test_the_file_holds_it(learner, tmp_path):
     pd.testing.assert_frame_equal(load(tmp_path / "m").predict_tasks(query), learner.predict_tasks(query))
 
 
-@pytest.mark.parametrize(
-    "options", [{"loss": Pinball(0.8), "clip": (-1.0, 1.0)}, {"common": LinearRegression()}]
-)
-def test_of_every_kind_of_prior(options):
-    learner = fitted(**options)
+def test_quantiles_are_those_of_predict():
+    learner = fitted(loss=Pinball(0.8), clip=(-1.0, 1.0))
     query = KNOWN.iloc[::5]
     found = learner.predict_tasks(query)
     expected = learner.predict(query[["a", "b"]], groups=query["task"])
@@ -113,7 +109,7 @@ def test_predictions_of_counts_keep_their_covariances(monkeypatch):
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(120, 1)), np.repeat(np.arange(30), 4)
     y = rng.poisson(np.exp(rng.normal(size=30)[groups]))
-    learner = EmpiricalBayesLearner(loss="poisson", varying=[], common="linear").fit(X, y, groups=groups)
+    learner = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(X, y, groups=groups)
     expected = learner.adapt(X[:4], y[:4]).predict(X[:4])
     np.testing.assert_allclose(learner.predict(X[:4], groups=groups[:4]), expected, rtol=1e-6)
 

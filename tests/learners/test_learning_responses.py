@@ -27,7 +27,7 @@ def tasks_of(name, T, n, seed=0):
 
 @pytest.fixture(scope="module", params=RESPONSES)
 def fitted(request, short_fits_in_module):
-    learner = EmpiricalBayesLearner(loss=RESPONSES[request.param](), common="linear")
+    learner = EmpiricalBayesLearner(loss=RESPONSES[request.param]())
     return request.param, learner.fit(tasks_of(request.param, 60, 10))
 
 
@@ -145,9 +145,8 @@ def test_side_information_shifts_the_linear_predictor():
 
 def test_unsupported_combinations_are_errors():
     tasks = tasks_of("poisson", 6, 4)
-    for name, value in (("common", "auto"), ("device", "cuda")):
-        with pytest.raises(ValueError, match=f"{name}: must be None .*for the poisson loss"):
-            EmpiricalBayesLearner(loss="poisson", **{name: value}).fit(tasks)
+    with pytest.raises(ValueError, match="device: must be None for the poisson loss"):
+        EmpiricalBayesLearner(loss="poisson", device="cuda").fit(tasks)
     with pytest.raises(ValueError, match="y: the poisson loss needs counts"):
         EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=tasks.y - 1.0))
     for bad in (-1.0, 0.5):

@@ -12,7 +12,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sklearn.tree import DecisionTreeRegressor
 
 import tailored
 from tailored import (
@@ -63,9 +62,6 @@ def same(one, other, described=False):
 
 LEARNERS = {
     "empirical Bayes": EmpiricalBayesLearner,
-    "beside a common part": lambda: EmpiricalBayesLearner(
-        common=DecisionTreeRegressor(max_depth=2, random_state=0)
-    ),
     "independent": IndependentLearner,
     **{**baselines.BASELINES, "pooled boosting": lambda: baselines.PooledBoosting(max_iter=20)},
 }
@@ -103,11 +99,10 @@ def test_tasks_without_statistics_of_all_are_summed_in_the_order_of_their_labels
     monkeypatch.setattr("tailored.sources.base.Reservoir", small)
     monkeypatch.setattr("tailored.empirical_bayes.learn.Reservoir", small)
     tasks = made()
-    for common in (None, DecisionTreeRegressor(max_depth=2, random_state=0)):
-        one, other = (EmpiricalBayesLearner(common=common).fit(each) for each in (tasks, shuffled(tasks)))
-        assert one.n_tasks_seen_ == T
-        assert len(one._stream.sample) == 16
-        same(one, other)
+    one, other = (EmpiricalBayesLearner().fit(each) for each in (tasks, shuffled(tasks)))
+    assert one.n_tasks_seen_ == T
+    assert len(one._stream.sample) == 16
+    same(one, other)
 
 
 def test_the_order_of_calibration_tasks_does_not_matter():

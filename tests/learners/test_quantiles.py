@@ -12,6 +12,8 @@ from tailored.datasets import make_clusters
 from tailored.losses import Pinball
 from tailored.priors.intervals import Calibration
 
+pytestmark = pytest.mark.usefixtures("no_curves_in_module")
+
 
 def _tasks(n_tasks, seed, scale=1.0, shift=0.0):
     """Skewed noise whose level differs from task to task, tasks of different sizes."""
@@ -34,7 +36,7 @@ GROUPS = np.repeat(TRAIN.labels, TRAIN.sizes)
 
 
 def fit_quantile(q, tasks=TRAIN, **options):
-    return few_folds(loss=Pinball(q), common="linear", **options).fit(tasks)
+    return few_folds(loss=Pinball(q), **options).fit(tasks)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def learned():
 
 @pytest.fixture(scope="module")
 def plain():
-    return few_folds(loss="absolute", common="linear").fit(TRAIN)
+    return few_folds(loss="absolute").fit(TRAIN)
 
 
 @pytest.mark.parametrize("q", [0.05, 0.5, 0.9])

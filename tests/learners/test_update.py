@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskRegressor, TaskSet
@@ -33,7 +32,6 @@ ARGUMENTS = {
     "features of rows": {"feature_map": "mean"},
     "quantile": {"loss": Pinball(0.8)},
     "clipped": {"clip": "train"},
-    "shared regressor": {"common": HistGradientBoostingRegressor(max_iter=5)},
 }
 
 
@@ -43,7 +41,7 @@ def learners(short_fits_in_module):
     made = {}
     for name, arguments in ARGUMENTS.items():
         learner = EmpiricalBayesLearner(**arguments)
-        side = dict(enumerate(s)) if name in ("side information", "shared regressor") else None
+        side = dict(enumerate(s)) if name == "side information" else None
         made[name] = learner.fit(X, y, groups=groups, side_info=side)
     return made
 
@@ -88,7 +86,7 @@ def test_from_no_rows_at_all(learners):
     same(model, learner.adapt(x[:6], z[:6], side_info=s[0]), x[6:])
 
 
-@pytest.mark.parametrize("name", ["shared regressor", "quantile"])
+@pytest.mark.parametrize("name", ["side information", "quantile"])
 def test_a_pickled_model_goes_on(name, learners):
     learner = learners[name]
     X, y, groups, s = environment(2, 20, seed=4)

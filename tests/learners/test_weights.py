@@ -15,7 +15,7 @@ from tailored.cli import app
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.moments import Moments
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 
 T, N, D = 12, 6, 2
 RNG = np.random.default_rng(0)
@@ -29,7 +29,7 @@ REPEATED = np.repeat(np.arange(T * N), WEIGHTS)
 
 @pytest.fixture(scope="module")
 def fitted():
-    return few_folds(common="linear").fit(X, Y, groups=GROUPS)
+    return few_folds().fit(X, Y, groups=GROUPS)
 
 
 def test_a_frequency_is_a_number_of_rows(fitted):
@@ -95,7 +95,7 @@ def test_weights_follow_their_rows():
 @pytest.mark.parametrize("name", ["sample_weight", "frequency_weight"])
 def test_support_frames_have_the_weights_of_fit(name, tmp_path):
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "task": GROUPS, "n": WEIGHTS})
-    learner = few_folds(common="linear")
+    learner = few_folds()
     learner.fit(TaskSet.from_frame(frame, task="task", target="y", **{name: "n"}))
     new = frame.assign(task=frame["task"] + 100)
     support, query = new[new.task == 100].head(3), new[new.task == 100].tail(3).drop(columns=["y", "n"])

@@ -37,7 +37,6 @@ PACKAGES = {
         (
             "tests/gaussian",
             "tests/priors",
-            "tests/empirical_bayes/test_atoms.py",
             "tests/empirical_bayes/test_low_rank_search.py",
             "tests/empirical_bayes/test_selection.py",
             "tests/empirical_bayes/test_streaming.py",

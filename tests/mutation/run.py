@@ -159,8 +159,6 @@ def preload() -> None:
     import sklearn.linear_model
     import sklearn.utils.estimator_checks  # noqa: F401
 
-    with contextlib.suppress(ImportError):
-        import skops.io  # noqa: F401
     assert "tailored" not in sys.modules
     gc.freeze()  # pytest collects garbage at its end: not all of this in every fork
 

@@ -28,10 +28,10 @@ def some_tasks(sizes, seed):
     )
 
 
-def made_prior(n_components=1, *, shared_covariance=False, rank=D, side=False):
+def made_prior(n_components=1, *, rank=D, side=False):
     """Return a prior with random numbers, in units that are not those of the user."""
     rng = np.random.default_rng(3)
-    roots = rng.normal(size=(1 if shared_covariance else n_components, D, rank)) * 0.7
+    roots = rng.normal(size=(n_components, D, rank)) * 0.7
     means, proportions = rng.normal(size=(n_components, D)), rng.dirichlet(np.full(n_components, 3.0))
     features = SideFeatures.fit(SideVector(), some_tasks((1,) * 30, 5)) if side else None
     Gamma = rng.normal(size=(D, len(features.mean))) if side else None
@@ -64,7 +64,7 @@ def dense_moments(prior, component, support, query, errors=None):
     its errors: of the coefficients, the noise, and the fixed effects, which all tasks share.
     """
     model, scaling = prior.model, prior.scaling
-    W = model.covariances[min(component, len(model.covariances) - 1)]
+    W = model.covariances[component]
     v = np.zeros((len(support), 0)) if prior.side is None else prior.side(support)
     u = np.hstack([np.ones((len(support), 1)), v])
     b = model.means[component] + (0.0 if model.side is None else v @ model.side.T)
@@ -125,10 +125,9 @@ def test_draws_of_one_gaussian_have_the_moments_of_dense_algebra(rank, side, has
     np.testing.assert_allclose(totals.var(axis=0), expected, rtol=5 * np.sqrt(2 / N_DRAWS))
 
 
-@pytest.mark.parametrize("shared_covariance", [False, True])
 @pytest.mark.parametrize("has_errors", [False, True])
-def test_draws_of_a_mixture_have_its_distribution(shared_covariance, has_errors):
-    prior = made_prior(3, shared_covariance=shared_covariance)
+def test_draws_of_a_mixture_have_its_distribution(has_errors):
+    prior = made_prior(3)
     errors = made_errors(prior) if has_errors else None
     support, query = some_tasks(SUPPORT, 0), some_tasks(QUERY, 1)
     rows = joint_rows(prior, support, query, errors)

@@ -8,19 +8,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.priors.shared import fit_out_of_fold
 from tailored.sources import disk as disk_module
 from tailored.sources import tables
 from tailored.sources.base import Blocks, LazyBlock
 from tailored.sources.disk import DiskSource, read_block, write_block
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.reading import positions_of
 from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")
@@ -138,23 +135,6 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     with pytest.raises(ValueError, match="predict_tasks"):
         found.predict(frame[["x0", "x1"]], frame["user"])
     assert len(found.predict_tasks(frame[:20], support=frame[20:])) == 20
-
-
-@pytest.mark.usefixtures("few_steps")
-def test_a_table_beside_a_common_part(small_sample):
-    """Tasks are tailored on what it leaves: of those in the sample, by a regressor that has not seen them."""
-    frame = long_frame(60, n_rows=4)
-    learner = EmpiricalBayesLearner(common=DecisionTreeRegressor(max_depth=2)).fit(scan(frame, **COLUMNS))
-    assert (learner.n_tasks_seen_, learner.prior_.regressor is not None) == (60, True)
-    tasks = TaskSet.from_frame(frame, **COLUMNS)
-    learned, others = tasks[:40], tasks[35:]
-    shared = fit_out_of_fold([DecisionTreeRegressor(max_depth=2)], learned, [0]).weighted(np.ones(1), learned)
-    left = shared.regressor.residual_tasks(
-        others, shared.folds_of(positions_of(others.labels, learned.labels))
-    )
-    known = shared.regressor.residual_tasks(learned, shared.folds)
-    np.testing.assert_array_equal(left[:5].y, known[35:].y)
-    np.testing.assert_array_equal(left[5:].y, shared.regressor.residual_tasks(tasks[40:]).y)
 
 
 @pytest.mark.usefixtures("few_steps")

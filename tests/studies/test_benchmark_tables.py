@@ -9,7 +9,6 @@ from studies.benchmark import polls
 from studies.benchmark.measures import weight_error
 from studies.benchmark.methods import (
     ALGORITHM_1,
-    COMMON,
     IN_ORDER,
     ORACLE,
     OURS,
@@ -177,8 +176,6 @@ def test_rows_in_the_order_of_time():
 
 def test_what_runs_where():
     assert applies(OURS, "hsb82")
-    assert applies(COMMON, "exam")
-    assert not applies(COMMON, "sleepstudy-time")
     assert applies(IN_ORDER, "sleepstudy-time")
     assert not applies(ORACLE, "clusters-2")
     assert not applies("lme4", "clusters-2")
@@ -190,7 +187,7 @@ def test_what_runs_where():
     assert counts == {"lme4": 30, "MERF": 10}
 
 
-def test_forecasts_and_common():
+def test_forecasts():
     results = [
         (Trial(suite, name, 0), TrialResult(e, 1.0, coverage=covered, row_rmse=e))
         for suite, name, e, covered in (
@@ -198,7 +195,6 @@ def test_forecasts_and_common():
             ("oxboys-time", OURS, 1.5, {}),
             ("oxboys-time", "lme4", 2.0, {}),
             ("oxboys", OURS, 2.0, {}),
-            ("oxboys", COMMON, 1.0, {}),
             ("oxboys", "lme4", 1.0, {}),
         )
     ]
@@ -207,4 +203,3 @@ def test_forecasts_and_common():
     assert lines["oxboys-time", IN_ORDER][7] == 0.9
     assert lines["oxboys-time", OURS][:2] == [1, pytest.approx(-25.0)]
     assert lines["oxboys", OURS][1] == pytest.approx(100.0)
-    assert lines["oxboys", COMMON][1] == pytest.approx(0.0)

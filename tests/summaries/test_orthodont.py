@@ -90,7 +90,7 @@ def test_sentences(learner):
     }
     assert sentences[learner.structure_.get("structure", "full")] in text
     plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
-    intercept = EmpiricalBayesLearner(varying=[], common="linear").fit(plain).summary()
+    intercept = EmpiricalBayesLearner(varying=[], covariance="full").fit(plain).summary()
     assert "mixed model" not in intercept.to_frame("errors")["method"].tolist()  # it is this learner
     assert intercept.text[0] == "Linear mixed model with a random intercept."
     assert "selected" not in intercept.tables["errors"].caption  # there was one candidate
@@ -99,7 +99,7 @@ def test_sentences(learner):
         slope = EmpiricalBayesLearner(varying=["age"], fit_intercept=False).fit(plain).summary().text[0]
     assert slope.startswith("Linear mixed model with a random effect on age")
     tasks = TaskSet.from_frame(FRAME, side_columns=["sex"], **ROLES)
-    with_side = EmpiricalBayesLearner(varying=[], common="linear").fit(tasks).summary()
+    with_side = EmpiricalBayesLearner(varying=[], covariance="full").fit(tasks).summary()
     assert with_side.text[1].endswith("~ age + (1 | child), with shrunk effects of the side information.")
     table = with_side.tables["effects"]
     if "R² of side info" in table.columns and table.columns["R² of side info"][0] == 1.0:

@@ -16,7 +16,7 @@ from tailored.summaries.sentences import _describe_side, describe_selection, des
 from tailored.summaries.tables import errors_table
 from tailored.tasks.episodes import SupportSampling
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 pd = pytest.importorskip("pandas")
 
 
@@ -32,7 +32,7 @@ def frame(n_tasks=40, n_rows=6, slope=0.0, seed=0):
 
 def fit(table, target="score", **options):
     tasks = TaskSet.from_frame(table, task="school", target=target)
-    return EmpiricalBayesLearner(common="linear", **options).fit(tasks)
+    return EmpiricalBayesLearner(**options).fit(tasks)
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +155,7 @@ def test_pooled_regression_of_classes_is_compared():
     """It is a candidate for classes and counts, and a baseline otherwise."""
     table = frame()
     table["score"] = np.where(table["score"] > 0, "yes", "no")
-    classes = EmpiricalBayesClassifier(common="linear").fit(
-        TaskSet.from_frame(table, task="school", target="score")
-    )
+    classes = EmpiricalBayesClassifier().fit(TaskSet.from_frame(table, task="school", target="score"))
     assert "pooled regression" in list(classes.summary().to_frame("selection")["structure"])
     assert "pooled regression" not in list(fit(frame()).summary().to_frame("selection")["structure"])
 
@@ -205,10 +203,7 @@ def test_side_information_that_shifts_some_coefficients_is_not_said_to_shift_all
 
 def test_variances_that_are_rounding_errors_are_zero(learner):
     prior = learner.prior_
-    W = prior.model.covariances * [
-        [1e-33, 1e-17],
-        [1e-17, 1.0],
-    ]  # as of the means of atoms of a random intercept
+    W = prior.model.covariances * [[1e-33, 1e-17], [1e-17, 1.0]]
     changed = replace(prior, model=replace(prior.model, covariances=W))
     model = replace(FittedModel.of(learner), prior=changed)
     np.testing.assert_allclose(model.covariance, [[0.0, 0.0], [0.0, W[0, 1, 1]]], rtol=1e-12)

@@ -174,8 +174,7 @@ def test_summary_after_save_and_load(fitted, tmp_path):
     np.testing.assert_array_equal(again.effects(tasks)["std"], learner.effects(tasks)["std"])
 
 
-def test_components_and_gates(monkeypatch):
-    monkeypatch.setattr("tailored.empirical_bayes.selection._atoms", lambda *rest: [])
+def test_components_and_gates():
     tasks = make_clusters(120, n_clusters=2, n_rows=15, n_features=4, rank=1, hint=0.8, random_state=0)
     learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
     assert learner.structure_["kind"] == "mixture"

@@ -7,6 +7,9 @@ from scipy.special import expit
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 
+# Without curves, as the other software.
+pytestmark = pytest.mark.usefixtures("no_curves_in_module")
+
 T, N = 150, 8
 #: glmer(b ~ x + (1 | g), nAGQ = 25), the same of counts with offset(log(e)), and glmmTMB(family = nbinom2): estimates and
 #: standard errors of the slope and the intercept, random-effect std, and dispersion.
@@ -44,8 +47,7 @@ def fitted(request, frame):
     }
     tasks = TaskSet.from_frame(frame, **columns)
     learner = EmpiricalBayesClassifier if is_binary else EmpiricalBayesLearner
-    # Without curves, as the other software.
-    options = {"varying": [], "common": "linear"} | ({} if is_binary else {"loss": request.param})
+    options = {"varying": []} | ({} if is_binary else {"loss": request.param})
     return request.param, tasks, learner(**options).fit(tasks)
 
 
@@ -77,7 +79,7 @@ def test_a_constant_column_does_not_change_the_standard_errors(frame):
     rows, errors = frame[frame["g"] < 20].assign(one=1.0), []
     for features in (["x"], ["x", "one"]):
         tasks = TaskSet.from_frame(rows, task="g", target="bernoulli", features=features)
-        learner = EmpiricalBayesClassifier(varying=[], common="linear").fit(tasks)
+        learner = EmpiricalBayesClassifier(varying=[]).fit(tasks)
         errors.append(learner.summary().tables["effects"].columns["std. error"])
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-6)
 
@@ -133,7 +135,7 @@ def test_standard_errors_with_side_information_are_those_with_a_column():
     found = []
     for columns in ({"features": ["z"]}, {"features": [], "side_columns": ["z"]}):
         tasks = TaskSet.from_frame(rows, task="g", target="y", **columns)
-        summary = EmpiricalBayesClassifier(varying=[], common="linear").fit(tasks).summary()
+        summary = EmpiricalBayesClassifier(varying=[]).fit(tasks).summary()
         found.append(summary.tables["effects"].columns["std. error"][-1])
     assert "side_effects" in summary.tables
     np.testing.assert_allclose(found[1], found[0], rtol=0.05)
@@ -142,7 +144,7 @@ def test_standard_errors_with_side_information_are_those_with_a_column():
 def test_the_formula_names_the_exposure(frame, few_steps):
     table = frame[["g", "x", "poisson"]].assign(days=2.0 + frame.index % 3)
     tasks = TaskSet.from_frame(table, task="g", target="poisson", exposure="days")
-    summary = EmpiricalBayesLearner(varying=[], loss="poisson", common="linear").fit(tasks).summary()
+    summary = EmpiricalBayesLearner(varying=[], loss="poisson").fit(tasks).summary()
     assert "Formula of lme4: poisson ~ x + offset(log(days)) + (1 | g)." in summary.text
     tasks = TaskSet.from_formula("poisson ~ x + (1 | g)", table, exposure="days")
     summary = EmpiricalBayesLearner(loss="poisson").fit(tasks).summary()

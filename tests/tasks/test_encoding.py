@@ -600,9 +600,7 @@ def test_missing_features_are_imputed_by_their_means(library):
 def test_imputing_is_stored_with_the_model(tmp_path):
     rng = np.random.default_rng(0)
     frame = with_holes().drop(columns="code").assign(y=rng.normal(size=80))
-    learner = EmpiricalBayesLearner(common="linear").fit(
-        TaskSet.from_frame(frame, task="g", target="y", missing="impute")
-    )
+    learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="g", target="y", missing="impute"))
     learner.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert loaded.encoding_ == learner.encoding_

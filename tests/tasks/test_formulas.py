@@ -143,7 +143,7 @@ def test_columns_groups_and_fit_are_those_by_hand(formula, frame, short_fits_in_
     np.testing.assert_array_equal(tasks.y, by_hand.y)
     has_intercept = options.get("fit_intercept", True)
     learner = EmpiricalBayesLearner(fit_intercept=has_intercept).fit(tasks)
-    options = {"covariance": "full", "common": "linear", "varying": varying} | options
+    options = {"covariance": "full", "varying": varying} | options
     other = EmpiricalBayesLearner(**options).fit(by_hand)
     assert learner.structure_ == other.structure_
     np.testing.assert_allclose(learner.task_weights_, other.task_weights_, rtol=1e-6, atol=1e-8)

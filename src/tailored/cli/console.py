@@ -29,7 +29,6 @@ for _name in (
     "coverage",
     "exposure",
     "loss",
-    "common",
     "missing",
     "time",
 ):

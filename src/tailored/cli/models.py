@@ -60,11 +60,6 @@ _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
 _VARYING = "Comma-separated columns with random slopes; '' fits a random intercept only. By default, fit selects them."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = (
-    "Also use boosting and a forest, fitted to all tasks together, if they lower the error of query rows by two standard "
-    "errors. Not for classes or counts."
-)
-Common = Annotated[bool, flag("--common", _COMMON)]
 _LOSS = (
     "Predicted quantity: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
@@ -87,8 +82,6 @@ Decimal = Annotated[Literal[".", ","] | None, typer.Option(callback=set_csv_opti
 _ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if a file is not valid UTF-8."
 Encoding = Annotated[str | None, typer.Option(metavar="NAME", callback=set_csv_option, help=_ENCODING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
-_TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
-TrustRegressor = Annotated[bool, flag("--trust-regressor", _TRUST)]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
 Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 _ROWS = "Comma-separated numbers of support rows; by default those of 0,1,2,5,10,20,50 that at least half of the tasks exceed."
@@ -129,7 +122,6 @@ def fit(
     loss: LossName = "squared",
     exposure: Exposure = None,
     time: Time = None,
-    common: Common = False,
     first_rows: FirstRows = False,
     missing: Missing = "error",
     decimal: Decimal = None,
@@ -147,7 +139,7 @@ def fit(
         check_files(out, data=data, side_info=side_info)
         labels, side, names, slopes = map(_names, (task, side_columns, features, varying))
         columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(formula)
-        learner = _learner(columns, loss, common, first_rows, jobs)
+        learner = _learner(columns, loss, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
         if checkpoint is not None and not is_large(data):
@@ -184,7 +176,6 @@ def predict(
     missing: Annotated[Literal["error", "drop"], typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
-    trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
     """Append predictions, bounds of prediction intervals (lower, upper) and predictive std to a table.
@@ -205,7 +196,7 @@ def predict(
     with report_user_errors():
         files = {"model": model, "data": data, "support": support, "side_info": side_info}
         check_files(out, endings=TABLES, **files)
-        learner = _load(model, trust_regressor)
+        learner = _load(model)
         labels, known = list(learner.encoding_.task_columns), getattr(learner, "task_labels_", None)
         table = _read_by_task(data, labels, "data", known)
         rows = None if support is None else _read_by_task(support, labels, "--support", known)
@@ -249,7 +240,6 @@ def evaluate(
     loss: LossName = "squared",
     exposure: Exposure = None,
     time: Time = None,
-    common: Common = False,
     missing: Missing = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -273,7 +263,7 @@ def evaluate(
         supports = None if rows is None else _integers(rows)
         labels, side, names, slopes = map(_names, (task, side_columns, features, varying))
         columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(formula)
-        learner = _learner(columns, loss, common, first_rows, jobs)
+        learner = _learner(columns, loss, first_rows, jobs)
         import pyarrow as pa
 
         from .. import evaluation
@@ -298,7 +288,7 @@ def evaluate(
             say(f"  Tasks with at most {most} are not evaluated: {n_left:,} of {len(tasks):,}.")
 
 
-def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json = False) -> None:
+def summary(model: Model, as_json: Json = False) -> None:
     """Print a summary of a model: fixed effects, random effects, side information, errors.
 
     Example: tailored summary model.tailored
@@ -307,7 +297,7 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
         check_files(None, model=model)
         from .. import load
 
-        learner = load(model, trust_regressor=trust_regressor)
+        learner = load(model)
         summaries = _summaries(learner)
         if as_json:
             by_class = {str(label): result.to_dict() for label, result in summaries.items()}
@@ -325,7 +315,6 @@ def report(
     decimal: Decimal = None,
     encoding: Encoding = None,
     coverage: Coverage = 0.9,
-    trust_regressor: TrustRegressor = False,
 ) -> None:
     """Write an HTML page about a model and its data.
 
@@ -335,7 +324,7 @@ def report(
         check_files(out, model=model, data=data, side_info=side_info)
         from ..report import write_report
 
-        learner = _load(model, trust_regressor)
+        learner = _load(model)
         names = learner.columns_in_
         side = names["side_info"] if side_info is None else None
         columns = Columns(
@@ -484,20 +473,19 @@ def _note_dropped(
         note(f"{option}: {n_rows:,} rows read, {used:,} used; {then}: {reasons}")
 
 
-def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs: int) -> Any:
-    shared, order = "auto" if common else None, "first" if first_rows else "random"
+def _learner(columns: Columns, loss: str, first_rows: bool, n_jobs: int) -> Any:
     if columns.exposure is not None and loss not in ("poisson", "negative_binomial"):
         raise UsageError("--exposure: only for counts. Add --loss poisson or --loss negative_binomial.")
-    if common and loss not in ("squared", "absolute"):
-        raise UsageError("--common: not for classes or counts. Omit this option.")
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
-    options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
-    options |= {
-        "fit_intercept": columns.formula is None or columns.formula.has_intercept,
-        "time": columns.time,
-    }
-    return EmpiricalBayesLearner(loss=loss, **options)
+    return EmpiricalBayesLearner(
+        loss=loss,
+        varying=columns.varying,
+        time=columns.time,
+        fit_intercept=columns.formula is None or columns.formula.has_intercept,
+        order="first" if first_rows else "random",
+        n_jobs=n_jobs,
+    )
 
 
 def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
@@ -520,8 +508,8 @@ def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:
     """Return a classifier with the settings of a learner."""
     from ..learners.classifier import EmpiricalBayesClassifier
 
-    if learner.loss not in ("squared", "bernoulli") or learner.common is not None or learner.time is not None:
-        raise UsageError("--loss, --common, --time: the target has classes. Omit these options.")
+    if learner.loss not in ("squared", "bernoulli") or learner.time is not None:
+        raise UsageError("--loss, --time: the target has classes. Omit these options.")
     names = ("varying", "fit_intercept", "order", "n_jobs")
     return EmpiricalBayesClassifier(**{name: getattr(learner, name) for name in names})
 
@@ -558,13 +546,13 @@ def _integers(text: str) -> list[int]:
         raise UsageError(f"--rows: expected comma-separated integers such as 0,5,10; got {text!r}.") from None
 
 
-def _load(path: str, trust_regressor: bool) -> Any:
+def _load(path: str) -> Any:
     """Load a learner that was fitted to a table."""
     from .. import load
 
     if {".csv", ".tsv", ".parquet"} & set(Path(path).suffixes):
         raise UsageError(f"model: {path} is a table. The model comes first, then the data.")
-    learner = load(path, trust_regressor=trust_regressor)
+    learner = load(path)
     if getattr(learner, "columns_in_", {}).get("task") is None:
         raise UsageError(f"model: {path} was not fitted to a table. Use it in Python.")
     return learner

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian.errors import as_one
 from ..gaussian.mixture import Want
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.rows import dense, dense_rows
@@ -212,7 +211,7 @@ class ShrinkageDisplay(ModelDisplay):
 class ComponentsDisplay(ModelDisplay):
     """Coefficients of tasks in a plane, marked by their most likely component, with an ellipse for each component.
 
-    Hollow markers show tasks whose component is uncertain.  A mixture with atoms is drawn as one component.
+    Hollow markers show tasks whose component is uncertain.
 
     Attributes
     ----------
@@ -257,9 +256,6 @@ class ComponentsDisplay(ModelDisplay):
         if columns is None:
             columns = most_varying(learner, coefficients)[:2]
         chosen = _find_pair(columns, names)
-        if mixture.has_atoms:
-            # Draw one ellipse for the whole mixture; hundreds of ellipses would hide the tasks.
-            mixture, shares = as_one(mixture), np.ones((len(shares), 1))
         points, means = (w[:, chosen] for w in (coefficients, scaling.raw_weights(mixture.means)))
         raw = scaling.target**2 * scaling.raw_representation(mixture.covariances)
         components = means, raw[:, chosen][:, :, chosen], mixture.proportions

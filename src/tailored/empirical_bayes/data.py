@@ -60,7 +60,6 @@ class Draw(IntEnum):
     STRUCTURE_STARTS = 2
     HELD_OUT_ROWS = 3
     INTERVAL_ROWS = 6
-    SHARED_REGRESSOR = 7
     SUMMARY_TASKS = 8
     SIDE_TASKS = 9
 

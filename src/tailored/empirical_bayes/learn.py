@@ -10,18 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from scipy.optimize import nnls
-
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
-from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.factor_em import fit_factors
 from ..gaussian.moments import used_columns
@@ -29,19 +24,18 @@ from ..gaussian.reml import count_collinear
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import Atoms, MixedModel, Stepwise, Structure, StructureFitter, refine
-from ..priors.base import Prior, calibrate, predict_blocks
+from ..gaussian.structures import MixedModel, Stepwise, Structure, StructureFitter, refine
+from ..priors.base import Prior, calibrate
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
-from ..priors.shared import OutOfFold, SharedEffects, SharedLevels, fit_out_of_fold
+from ..priors.shared import SharedEffects, SharedLevels
 from ..sources.reservoir import Reservoir
-from ..tasks.episodes import Episodes
-from ..tasks.rows import Array, clipped
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
 from .rule import Score, is_as_good, known_mean, significant
-from .selection import ADVICE, LEAST_COMPARED, better_baseline, score_parts, select
+from .selection import ADVICE, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
     MIXED_MODEL,
@@ -74,7 +68,6 @@ class Learned:
     results: list[dict[str, Any]]  # errors of all candidates
     training_summary: TrainingSummary
     scale: float = 1.0  # the selected multiple of FFᵀ for many columns
-    shared: OutOfFold | None = None  # the shared regressor; the prior was learned from its residuals
 
     @property
     def validation_error(self) -> float:
@@ -93,7 +86,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     """Learn the prior from tasks in memory.
 
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
-    structure is fitted to all tasks, unless it consists of atoms; everything else is learned from the sample.
+    structure is fitted to all tasks; everything else is learned from the sample.
     """
     n_steps = len(data.folds) * N_CHAINS
     if data.has_many_columns:
@@ -115,84 +108,6 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     # Task means and ridge regressions of the residuals are not the baselines that a user expects.
     errors = {name: e for name, e in summary.errors.items() if name in (OWN, POOLED, MIXED_MODEL)}
     return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
-
-
-def learn_with_regressor(
-    data: TrainingData,
-    regressors: Sequence[Any],
-    *,
-    reads_side_info: bool,
-    automatic: bool,
-    progress: bool = False,
-    source_in: SourceIn | None = None,
-) -> Learned:
-    """Learn a prior, fit ``regressors`` to its residuals, and learn the final prior from the residuals of the regressors.
-
-    The final prior estimates the linear mean again.  ``automatic`` regressors are only used if they lower the error of query rows by
-    two paired standard errors.  ``source_in`` is as in `learn`, with an additional argument ``shared``: the regressor to
-    subtract from the targets.
-    """
-    first, settings = learn(data, progress=progress, source_in=source_in), data.settings
-    if automatic and (data.tasks.sizes > 0).sum() < LEAST_COMPARED:
-        return first
-    shared, compared = _fit_regressors(data, first.prior, regressors, reads_side_info, automatic)
-    if shared is None:
-        return replace(first, results=[*first.results, *compared])
-    residual_tasks = shared.regressor.residual_tasks(data.tasks, shared.folds)
-    # Features of rows are computed from the residuals.
-    side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), residual_tasks)
-    # Only the sum of both parts is clipped.
-    rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
-    residual_source = None if source_in is None else partial(source_in, shared=shared)
-    second = learn(rest, progress=progress, source_in=residual_source)
-    summary = second.training_summary
-    return replace(
-        second,
-        prior=replace(second.prior, regressor=shared.regressor, clip=settings.clip),
-        results=[*second.results, *compared],
-        # The baselines are those of the targets, not of the residuals.
-        training_summary=replace(summary, errors={**first.training_summary.errors, OWN: second.errors}),
-        shared=shared,
-    )
-
-
-def _fit_regressors(
-    data: TrainingData, prior: Prior, regressors: Sequence[Any], reads_side_info: bool, automatic: bool
-) -> tuple[OutOfFold | None, list[dict[str, Any]]]:
-    """Fit regressors out of fold to the residuals of a prior; their weights minimise the squared errors of query rows.
-
-    Return the shared regressor, or None if automatic regressors are rejected, and the errors without and with it.  The prior
-    was fitted to the tasks of the query rows, so these rows are not held out.
-    """
-    prior, settings = replace(prior, clip=None, calibration=None), data.settings
-    if isinstance(prior, MixturePrior):
-        prior = replace(prior, offset=0.0)
-
-    def residuals(support: TaskSet, query: TaskSet) -> Array:
-        return query.y - predict_blocks(prior, support, query, n_jobs=settings.n_jobs).prediction
-
-    def held_out(y: Array) -> tuple[Episodes, Array]:
-        tasks = data.tasks.replace(y=y, encoding=None)
-        episodes = settings.arrival.episodes(tasks, data.seed(Draw.HELD_OUT_ROWS))
-        return episodes, residuals(episodes.support, episodes.query)
-
-    y, unexplained = data.tasks.y, data.tasks.replace(y=residuals(data.tasks, data.tasks), encoding=None)
-    seed = data.seed(Draw.SHARED_REGRESSOR)
-    shared = fit_out_of_fold(regressors, unexplained, seed, reads_side_info=reads_side_info)
-    episodes, before = held_out(y)
-    # Predictions of query rows are linear in the targets, except for the responsibilities of several components.
-    gains = np.stack([before - held_out(y - part)[1] for part in shared.predict_parts(data.tasks).T], axis=1)
-    weights = nnls(gains, before)[0]
-    rests = before, before - gains @ weights
-    predictions = (clipped(episodes.query.y - rest, settings.clip) for rest in rests)
-    errors = [data.errors(episodes, prediction, len(data)) for prediction in predictions]
-    parts = {type(each).__name__: float(w) for each, w in zip(regressors, weights, strict=True)}
-    compared = [
-        {"kind": "common part", "common": common, "error": known_mean(each)}
-        for common, each in zip((None, parts), errors, strict=True)
-    ]
-    is_used = not automatic or significant(errors[0] - errors[1])
-    return shared.weighted(weights, unexplained) if is_used else None, compared
 
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
@@ -330,7 +245,7 @@ def _learn_mixture(
             summary = replace(summary, log_likelihood=log_likelihood - volume)
     return Learned(
         prior,
-        replace(structure, n_components=fitted.n_components) if isinstance(structure, Atoms) else structure,
+        structure,
         selection.side if fitted.side is not None else None,
         best.errors,
         selection.results,
@@ -398,7 +313,7 @@ class RunningModel:
         return bool(other >= own)
 
     def advance(self, tasks: TaskSet, n_before: int) -> RunningModel:
-        """Return the model after a batch that follows ``n_before`` tasks; targets are the residuals of any shared regressor."""
+        """Return the model after a batch that follows ``n_before`` tasks."""
         return replace(self, model=self.model.advance(self.prior.statistics(tasks), n_before))
 
     def current(self, selected: Prior) -> Prior:

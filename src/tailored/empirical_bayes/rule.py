@@ -7,7 +7,7 @@ covariance.  The total error is the held-out error in the user's loss given supp
 rows.  The simplest covariance is the random intercept; for classes and counts it is pooled regression.  With several
 ``varying`` coefficients, or for numeric targets without an intercept, it is that of uncorrelated random effects.
 
-A richer model (more components, atoms) has to raise the density by two paired standard errors.  It also has to pass a
+A mixture of several components has to raise the density by two paired standard errors.  It also has to pass a
 guard: neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The
 number of components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the
 highest density is the candidate.  Noise that is correlated in time is compared with independent noise, in a model with
@@ -23,14 +23,12 @@ error may rise by two paired standard errors.  For this comparison, the proposed
 the training tasks of each fold.  Curves and products are also selected again in each fold.  A low-rank covariance is
 accepted like a proposal, after its number of factors and its scales were set on the held-out tasks.
 
-Shifts of the prior mean and a common regressor (``common="auto"``) are selected by errors, not by a density.  Shifts have
-to lower the relative held-out error, averaged over several numbers of support rows, by two paired standard errors.  The
-regressor has to lower the error of query rows by two paired standard errors.  These rows are held out from the regressor
-only: the prior was fitted to their tasks.
+Shifts of the prior mean are selected by errors, not by a density.  They have to lower the relative held-out error,
+averaged over several numbers of support rows, by two paired standard errors.
 
 Shared curves and products are selected first.  All other models are compared on the residuals.  The next steps select the
 dispersion of counts, and whether noise is correlated in time.  The last steps are, in this order: side information
-together with the covariance, a low-rank covariance, the number of components, atoms, and shifts.  For large tables with
+together with the covariance, a low-rank covariance, the number of components, and shifts.  For large tables with
 many columns, only a low-rank plus diagonal covariance is fitted.  There, more factors are a richer model, and effects of
 side information are always proposed.  A single task is fitted by ridge regression.  With more tasks, ridge regression and
 pooled regression of numeric targets are only baselines.
@@ -48,7 +46,7 @@ from ..tasks.rows import Array
 RULE = (
     "Of the covariances of one Gaussian (random intercept, uncorrelated or correlated random effects), the one with the "
     "highest density is selected. Its total error (given support rows plus without) must not be higher than that of the "
-    "simplest. A richer model (more components, atoms) has to raise the density by two paired standard errors. Neither its "
+    "simplest. A mixture of several components has to raise the density by two paired standard errors. Neither its "
     "error given support rows nor its total error may be higher than that of the selected Gaussian. With a low-rank "
     "covariance, the density must not fall, and neither error may rise by two paired standard errors. Mixtures are listed if "
     "short fits accept more than one component."

@@ -18,13 +18,11 @@ from .._utils.progress import Stages
 from ..gaussian.em import fit_mixture
 from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
-from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.structures import (
     GATE_PENALTY,
     TRUNCATIONS,
-    Atoms,
     LowRank,
     MixedModel,
     MixtureModel,
@@ -48,7 +46,7 @@ COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 COUNTING_TASKS = 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
-#: Minimum number of held-out tasks for a warning about baselines, and of tasks with rows for automatic regressors.
+#: Minimum number of held-out tasks for a warning about baselines.
 LEAST_COMPARED = 10
 #: Advice to the user if a baseline is better.
 ADVICE = (
@@ -133,9 +131,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
         stage.begin("number of components")
         mixtures = _mixtures(data, folds, best, single, stage)
         best = _richest(sorted(mixtures, key=lambda c: -c.mean_density)[:1], best, single)
-        atoms = _atoms(data, folds, best, single)
-        best = _richest(atoms, best, single)
-        tried += [*mixtures, *atoms]
+        tried += mixtures
     ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response.is_gaussian else []
     ridge = min(ridges, key=lambda c: c.error, default=None)
     return Selection(best, side, tried, _task_mean_errors(data, folds), ridge)
@@ -260,23 +256,6 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
     full = MixedModel()
     if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
         out.append(_join([_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
-    return out
-
-
-def _atoms(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> list[Candidate]:
-    """Return priors on atoms, derived from the selected Gaussian and, if it is different, from the best candidate."""
-    out: list[Candidate] = []
-    if data.settings.device is not None or not isinstance(folds[0].fitter.tasks, Moments):
-        return out
-    for start in {c.structure: c for c in (single, best)}.values():
-        # The coefficients of a pooled regression do not vary, and low-rank covariances are not supported.
-        if start.structure.is_pooled or isinstance(start.structure, LowRank):
-            continue
-        structure, scored = Atoms(start.structure, n_components=start.structure.n_components), []
-        for fold, fit in zip(folds, start.fits, strict=True):
-            fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
-            scored.append(_score(data, fold, structure, fitter.fit(structure)))
-        out.append(_join(scored))
     return out
 
 

@@ -1,8 +1,7 @@
 """Model files: a safetensors container with arrays and a JSON tree.
 
 The tensor "tree" contains the JSON text (`tailored.files.tree`).  The metadata contains the SHA-256 checksum of the file,
-computed with 64 zeros in place of the checksum.  Reading a file does not execute code from it, unless it contains a
-regressor that the user trusts.
+computed with 64 zeros in place of the checksum.  Reading a file does not execute code from it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,10 @@ from .._utils.files import PathLike, write_atomically
 from .._utils.records import Stored
 from .._version import __version__
 from ..exceptions import MissingModelFileError, ModelFileError
-from .tree import Decoder, Encoder, Invalid, load_json, load_regressor, refuse_regressor
+from .tree import Decoder, Encoder, Invalid, load_json
 
 #: Version of the file format, both written and read.
-FORMAT = 5
+FORMAT = 6
 #: A file starts with the header length (8 bytes) and this text; the checksum follows.
 START = b'{"__metadata__":{"sha256":"'
 CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)
@@ -41,23 +39,17 @@ def save(path: PathLike, model: Stored) -> None:
     tree = json.dumps({"format": FORMAT, "version": __version__, "value": value}, separators=(",", ":"))
     try:
         # Before writing the file, check that it can be read.
-        _build(tree.encode(), encoder.arrays, lambda content, place: None)
+        _build(tree.encode(), encoder.arrays)
     except Invalid as error:
         raise ValueError(f"{error.place}: cannot be saved: it {error.reason}") from error
     write_atomically(path, pack(tree.encode(), encoder.arrays))
 
 
-def load(path: PathLike, *, trust_regressor: bool = False) -> Any:
+def load(path: PathLike) -> Any:
     """Read a learner, or the model of one task, from a file written by its ``save``.
 
     A loaded learner adapts, predicts and scores as before, but cannot continue a stream of `partial_fit`.  SECURITY.md
     describes what an untrusted file can do.
-
-    Parameters
-    ----------
-    trust_regressor : bool, default=False
-        Read the shared regressor of a learner (``common=``).  This can execute code from the file, so use it only for files
-        that you trust as you would trust a pickle.
 
     Raises
     ------
@@ -67,7 +59,7 @@ def load(path: PathLike, *, trust_regressor: bool = False) -> Any:
     """
     content = _read(path)
     try:
-        return _build(*unpack(content), load_regressor if trust_regressor else refuse_regressor)
+        return _build(*unpack(content))
     except Invalid as error:
         raise ModelFileError(path, error.place, error.reason) from error
     except NotFittedError:
@@ -90,9 +82,7 @@ def _read(path: PathLike) -> bytes:
         raise ModelFileError(path, "", f"cannot be opened: {error.strerror or error}") from error
 
 
-def _build(
-    content: bytes, arrays: dict[str, np.ndarray], read_regressor: Callable[[bytes, str], object]
-) -> Any:
+def _build(content: bytes, arrays: dict[str, np.ndarray]) -> Any:
     """Build a model from its JSON and its arrays."""
     tree = load_json(content)
     if not isinstance(tree, dict) or set(tree) != {"format", "version", "value"}:
@@ -103,7 +93,7 @@ def _build(
             f"has the format {str(tree['format'])[:20]} of tailored {str(tree['version'])[:40]}; this version reads "
             f"format {FORMAT}. Read it with that version, or fit and save again.",
         )
-    model = Decoder(arrays, read_regressor).decode(tree["value"], "model")
+    model = Decoder(arrays).decode(tree["value"], "model")
     if not hasattr(model, "save"):
         raise Invalid("model", "must be a learner or the model of one task")
     check_is_fitted(model)

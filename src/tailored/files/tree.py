@@ -5,10 +5,9 @@ numbers, strings and lists are JSON values.  Other values are JSON objects with 
 
     {"array": [tensor, "C" | "F"]}     {"csr": [data, indices, indptr, shape]}     {"tuple": [..]}
     {"strings": tensor}                {"objects": [shape, [..]]}                  {"dict": {name: ..}}
-    {"regressor": tensor}              {"object": [class, {field: ..}]}
+    {"object": [class, {field: ..}]}
 
-Here ``tensor`` is the name of an array.  Arrays of strings are stored as UTF-32, one row of code points per string, and
-scikit-learn regressors in the format of skops.
+Here ``tensor`` is the name of an array.  Arrays of strings are stored as UTF-32, one row of code points per string.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, NoReturn, TypeAlias, TypeVar, Union
@@ -78,9 +77,6 @@ class Encoder:
         if type(value) in (list, tuple):
             items = [self.encode(item, f"{place}.{i}") for i, item in enumerate(value)]
             return items if type(value) is list else {"tuple": items}
-        if is_regressor(value) and not type(value).__module__.startswith("tailored."):
-            content = np.frombuffer(dump_regressor(value, place), dtype=np.uint8)
-            return {"regressor": self._add(content)}
         _refuse(value, place)
 
     def _encode_dict(self, values: Mapping[Any, object], place: str) -> dict[str, Any]:
@@ -128,15 +124,10 @@ def load_json(content: bytes) -> Any:
 
 
 class Decoder:
-    """Build objects from JSON values and arrays; each array must be used exactly once.
+    """Build objects from JSON values and arrays; each array must be used exactly once."""
 
-    ``read_regressor`` is called with the bytes of each regressor and its dotted path.
-    """
-
-    def __init__(
-        self, arrays: Mapping[str, np.ndarray], read_regressor: Callable[[bytes, str], object]
-    ) -> None:
-        self._arrays, self._read_regressor = dict(arrays), read_regressor
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._arrays = dict(arrays)
 
     def decode(self, node: Json, place: str) -> Any:
         """Build the object that a complete tree encodes."""
@@ -194,9 +185,6 @@ class Decoder:
             raise Invalid(place, f"has {len(values)} objects in an array of shape {_short(shape)}")
         # np.array would make a second axis from tuples.
         return np.fromiter(values, dtype=object, count=len(values)).reshape(shape)
-
-    def _decode_regressor(self, body: Json, place: str) -> object:
-        return self._read_regressor(self._take(body, place, np.uint8).tobytes(), place)
 
     def _decode_array(self, body: Json, place: str) -> np.ndarray:
         name, order = _checked(body, list, place, 2)
@@ -268,52 +256,6 @@ def _short(value: object) -> str:
     """Shorten a value of an untrusted file for a message."""
     text = ascii(value)
     return text if len(text) <= 60 else f"{text[:57]}...{text[-1]}"
-
-
-def is_regressor(value: object) -> bool:
-    """Return whether an object is an estimator with `predict`, to be stored with skops."""
-    return hasattr(value, "predict") and hasattr(value, "get_params") and not isinstance(value, type)
-
-
-def dump_regressor(value: object, place: str) -> bytes:
-    """Return a regressor as bytes in the skops format; raise TypeError if skops cannot save it."""
-    name = type(value).__name__
-    try:
-        from skops.io import dumps
-    except ImportError:
-        raise TypeError(
-            f"{place}: {name} is saved in the format of skops; install the extra 'all', or pickle the learner"
-        ) from None
-    try:
-        content: bytes = dumps(value)
-        # Some objects cannot be read back, such as instances of a class defined inside a function.
-        load_regressor(content, place)
-    except Exception as error:
-        raise TypeError(
-            f"{place}: skops cannot save {name}: {error}. Pickle the learner, or use another regressor."
-        ) from error
-    return content
-
-
-def load_regressor(content: bytes, place: str) -> object:
-    """Read a regressor; this can execute code, so the caller must trust its author."""
-    try:
-        from skops.io import get_untrusted_types, loads
-    except ImportError:
-        raise Invalid(place, "is a regressor in skops format; install the extra 'all' to read it") from None
-    regressor = loads(content, trusted=get_untrusted_types(data=content))
-    if not is_regressor(regressor):
-        raise Invalid(place, f"must be a regressor, is {type(regressor).__name__}")
-    return regressor
-
-
-def refuse_regressor(content: bytes, place: str) -> NoReturn:
-    """Raise `Invalid`; this replaces `load_regressor` if the user does not trust the file."""
-    raise Invalid(
-        place,
-        "is a scikit-learn regressor, and reading it can execute code. If you trust the source of this file, "
-        "use load(path, trust_regressor=True), or --trust-regressor in the shell.",
-    )
 
 
 @cache

@@ -174,7 +174,7 @@ def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = N
         return expected.mean, expected.mixture_covariance()
     R = influence(*tasks.gaussian(model), expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
-    if len(model.covariances) > 1:
+    if model.n_components > 1:
         errors *= (expected.shares**2 / np.maximum(model.proportions, 1e-3)).sum(axis=1)[:, None, None]
     return expected.mean, expected.mixture_covariance() + R @ errors @ R.transpose(0, 2, 1)
 

@@ -1,4 +1,4 @@
-"""Compiled kernels: small Cholesky factorisations, second moments of rows, and the posterior mean of one task under atoms.
+"""Compiled kernels: small Cholesky factorisations, and second moments of rows.
 
 A single 20 x 20 system is too small to use the vector units of a processor well.  The factorisations therefore process eight
 systems at once: a vector holds the same entry of eight tasks.  A *workspace* is an array (m, 8) of such vectors, where
@@ -370,68 +370,3 @@ def _second_moments(
                 gram[t, c, a] = products[a, c]
             cross[t, a] = products[d, a]
         square[t] = products[d, d]
-
-
-@njit(**ROWS)
-def adapt_to_atoms(
-    X: Array, y: Array, change: Array, noise: float, table: Array, A: Array, x: Array, logs: Array, v: Array
-) -> None:
-    """Write the posterior mean of one task under atoms to ``A[:, r]``, in the r coordinates of `Mixture.atoms`.
-
-    The product ``(x, 1, y) change`` gives a row in these coordinates, and its residual.  On entry, A (r, r + 1) must be
-    (σ²W, 0) with W = diag(1, .., 1, 0, .., 0) of rank p, and v (r,) zero.  ``x`` (m,) and ``logs`` (K,) are scratch arrays,
-    for a ``table`` (K, m).
-    """
-    (n, n_columns), K, r, p = X.shape, len(table), len(v), 0
-    while p < r and A[p, p] > 0.0:
-        p += 1
-    for i in range(n):
-        for a in range(r + 1):
-            x[a] = change[n_columns, a]
-        for j in range(n_columns):
-            for a in range(r + 1):
-                x[a] += X[i, j] * change[j, a]
-        x[r] += y[i] * change[n_columns + 1, r]
-        for a in range(r):
-            for b in range(r + 1):
-                A[a, b] += x[a] * x[b]
-    # Gauss-Jordan elimination of the first p coordinates; in exact arithmetic, pivots are at least σ².
-    for a in range(p):
-        pivot = 1.0 / max(A[a, a], noise)
-        A[a, a] = 1.0
-        for b in range(r + 1):
-            A[a, b] *= pivot
-        for i in range(r):
-            factor = A[i, a]
-            if i != a:
-                A[i, a] = 0.0
-                for b in range(r + 1):
-                    A[i, b] -= factor * A[a, b]
-    o = r
-    for a in range(r):
-        x[a] = A[a, r] if a < p else A[a, r] / noise
-        for b in range(a + 1):
-            if a < p:
-                x[o] = (1.0 if a == b else 0.0) - noise * A[a, b]
-            else:
-                x[o] = -A[a, b] if b < p else A[a, b] / noise
-            o += 1
-    largest, total = -np.inf, 0.0
-    for k in range(K):
-        value = table[k, o]
-        for j in range(o):
-            value += table[k, j] * x[j]
-        logs[k] = value
-        largest = max(largest, value)
-    for k in range(K):
-        if logs[k] > largest - 50.0:  # smaller terms are lost in rounding
-            value = np.exp(logs[k] - largest)
-            total += value
-            for a in range(r):
-                v[a] += value * table[k, a]
-    for a in range(r):
-        if a >= p:
-            A[a, r] = v[a] / total
-            continue
-        for b in range(r):
-            A[a, r] += (noise if b < p else -1.0) * A[a, b] * v[b] / total

@@ -8,7 +8,7 @@ component (K = 1), this is a linear mixed model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple, Self
 
@@ -67,32 +67,27 @@ class Shrinkage:
 
 
 class Components(NamedTuple):
-    """The J distinct covariances of a mixture, in the form in which posteriors are computed.
+    """The covariances of the K components, in the form in which posteriors are computed.
 
     A component is described in coordinates u with ``w = b + L u``.  If W has full rank, L is the identity; otherwise L is a
-    root of W with ``ranks[j]`` columns.
+    root of W with ``ranks[k]`` columns.
     """
 
-    roots: Array  # (J, d, d) the first ranks[j] rows are the columns of L; zero if the rank is full
-    ranks: NDArray[np.int64]  # (J,)
-    precisions: Array  # (J, d (d + 1) / 2) P = σ² Cov(u)⁻¹, packed
-    log_determinants: Array  # (J,) log |W| if the rank is full, otherwise zero
-    of: NDArray[np.int64]  # (K,) index of the covariance of each component
+    roots: Array  # (K, d, d) the first ranks[k] rows are the columns of L; zero if the rank is full
+    ranks: NDArray[np.int64]  # (K,)
+    precisions: Array  # (K, d (d + 1) / 2) P = σ² Cov(u)⁻¹, packed
+    log_determinants: Array  # (K,) log |W| if the rank is full, otherwise zero
     all_full: bool  # whether all ranks are full
     constants: Array  # (.., 1) means, squared pivots of the Cholesky factors of P, and negative roots unless all_full
 
 
 @dataclass(frozen=True)
 class Mixture(Record):
-    """Parameters of the mixture.
-
-    If there is only one covariance, all components share it, and their posteriors share one factorisation.  If ``gates`` are
-    given, π_k(s) is computed from them instead of the proportions.
-    """
+    """Parameters of the mixture.  If ``gates`` are given, π_k(s) is computed from them instead of the proportions."""
 
     proportions: Array  # (K,) π
     means: Array  # (K, d) b
-    covariances: Array  # (K, d, d) or (1, d, d) W
+    covariances: Array  # (K, d, d) W
     noise: float  # σ²
     side: Array | None = None  # (d, q) Γ
     gates: Array | None = None  # (K, 1 + q) coefficients of the mixing weights, intercepts first
@@ -100,7 +95,7 @@ class Mixture(Record):
     def __post_init__(self) -> None:
         K, d = self.means.shape
         check_shape("proportions", self.proportions, K)
-        check_shape("covariances", self.covariances, K if len(self.covariances) > 1 else 1, d, d)
+        check_shape("covariances", self.covariances, K, d, d)
         if self.side is not None:
             check_shape("side", self.side, d, None)
         if self.gates is not None:
@@ -116,21 +111,16 @@ class Mixture(Record):
     def n_components(self) -> int:
         return len(self.proportions)
 
-    @property
-    def has_atoms(self) -> bool:
-        """Whether several components share one covariance (`tailored.gaussian.atoms`)."""
-        return len(self.covariances) < len(self.proportions)
-
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
-        """Eigenvalues (J, d), increasing, and eigenvectors (J, d, d) of the covariances."""
+        """Eigenvalues (K, d), increasing, and eigenvectors (K, d, d) of the covariances."""
         values, vectors = np.linalg.eigh(self.covariances)
         return values, vectors
 
     @cached_property
     def components(self) -> Components:
         values, vectors = self.eigen
-        J, d = values.shape
+        K, d = values.shape
         ranks = np.array([root.shape[1] for root in self.factors])
         i, j, _ = lower_triangle(d)
         W, divisors, singular = self.covariances, values, np.flatnonzero(ranks < d)
@@ -139,48 +129,26 @@ class Mixture(Record):
             W[singular], divisors[singular] = np.eye(d), 1.0
         inverses = np.matmul(vectors / divisors[:, None, :], vectors.transpose(0, 2, 1))
         # `take` returns a contiguous array; the kernel is compiled for one memory order.
-        precisions = self.noise * inverses.reshape(J, d * d).take(i * d + j, axis=1)
+        precisions = self.noise * inverses.reshape(K, d * d).take(i * d + j, axis=1)
         # W = UUᵀ with an upper triangular U, so the Cholesky factor of W⁻¹ is U⁻ᵀ.
         upper = np.linalg.cholesky(W[:, ::-1, ::-1]).diagonal(axis1=1, axis2=2)[:, ::-1]
         floors = self.noise / (upper * upper)
-        roots, diagonal = np.zeros((J, d, d)), np.arange(d)
+        roots, diagonal = np.zeros((K, d, d)), np.arange(d)
         for c in singular:
             roots[c, : ranks[c]] = self.factors[c].T
             precisions[c], floors[c] = 0.0, self.noise
             precisions[c, (diagonal * (diagonal + 3) // 2)[: ranks[c]]] = self.noise
-        of = np.arange(self.n_components) if J > 1 else np.zeros(self.n_components, np.int64)
-        all_full, parts = not len(singular), (self.means, floors, -roots[: len(singular) * J])
+        all_full, parts = not len(singular), (self.means, floors, -roots[: len(singular) * K])
         constants = np.concatenate([part.reshape(-1, 1) for part in parts])
         log_determinants = np.log(divisors).sum(axis=1)
-        return Components(roots, ranks, precisions, log_determinants, of, all_full, constants)
+        return Components(roots, ranks, precisions, log_determinants, all_full, constants)
 
     @cached_property
     def factors(self) -> list[Array]:
-        """The root L (d, p) of each distinct covariance W = LLᵀ; its columns are ordered by increasing norm."""
+        """The root L (d, p) of each covariance W = LLᵀ; its columns are ordered by increasing norm."""
         values, vectors = self.eigen
         kept = values > np.maximum(RANK_TOLERANCE * values[:, -1:], TINY)
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
-
-    @cached_property
-    def atoms(self) -> tuple[Mixture, Array, Array, Array]:
-        """Atoms in coordinates v (r,) with ``w = c + B v``; W is the identity in the first p coordinates and zero in the rest.
-
-        The parts are the model N(0, I) of the first p coordinates, the mean c of all atoms, B (d, r), and a table with a row
-        for each atom: v, the packed ``−½ vvᵀ`` with off-diagonal entries doubled, and log π (zero if there are gates).
-        """
-        values, vectors = (part[0] for part in self.eigen)
-        p, (root,), centre = self.components.ranks[0], self.factors, self.proportions @ self.means
-        deviations, first = self.means - centre, len(values) - p
-        inside = deviations @ (vectors[:, first:] / np.sqrt(values[first:]))
-        # The means may also differ in directions in which W is zero; relative lengths below 1e-13 are rounding errors.
-        _, lengths, rows = np.linalg.svd(deviations - inside @ root.T, full_matrices=False)
-        rows = rows[lengths > 1e-13 * np.linalg.norm(deviations)]
-        v = np.hstack([inside, deviations @ rows.T])
-        i, j, twice = lower_triangle(v.shape[1])
-        logs = np.log(self.proportions) if self.gates is None else np.zeros(len(v))
-        table = np.column_stack([v, -0.5 * twice * v[:, i] * v[:, j], logs])
-        single = Mixture(np.ones(1), np.zeros((1, p)), np.eye(p)[None], self.noise)
-        return single, centre, np.hstack([root, rows.T]), table
 
     @cached_property
     def inverse(self) -> tuple[Array, Array]:
@@ -206,8 +174,6 @@ class Mixture(Record):
 
     def mean_covariance(self, shares: Array) -> Array:
         """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K)."""
-        if len(self.covariances) == 1:
-            shares = shares.sum(axis=1, keepdims=True)
         return np.asarray(np.tensordot(shares, self.covariances, 1))
 
     def scaled(self, factor: float) -> Self:
@@ -220,24 +186,3 @@ class Mixture(Record):
         centred = self.means - mean
         covariances = self.covariances + np.einsum("ki,kj->kij", centred, centred)
         return mean, np.tensordot(self.proportions, covariances, 1)
-
-
-@dataclass(frozen=True)
-class AtomMixture(Mixture):
-    """Atoms, and the components that they were derived from; representations use the covariances of these components."""
-
-    parents: Array = field(kw_only=True)  # (J, d, d) covariances of the components
-    parent_shares: Array = field(kw_only=True)  # (K, J) responsibilities of the components for each atom
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        K, d = self.means.shape
-        check_shape("parents", self.parents, None, d, d)
-        check_shape("parent_shares", self.parent_shares, K, len(self.parents))
-
-    def restore(self) -> None:
-        super().restore()
-        check_cone("parents", self.parents)
-
-    def mean_covariance(self, shares: Array) -> Array:
-        return np.asarray(np.tensordot(shares @ self.parent_shares, self.parents, 1))

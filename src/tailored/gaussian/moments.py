@@ -8,7 +8,7 @@ The compiled pass processes tasks in chunks whose Cholesky factors fit into the 
 evidence under each component and the responsibilities, and then reuses the factors for means, covariances and sums.  Its
 workspace (`tailored.gaussian.kernels`) starts with the sums of each component, ``−Σ r E(uuᵀ)`` and ``Σ r E(u)``, followed by
 `Components.constants`.  Then, for each *group* of eight tasks, it has the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the quadratic
-form ``‖y − Xb‖² − ‖z‖²`` under each component, and the factor F under each covariance.  The rest is scratch space.
+form ``‖y − Xb‖² − ‖z‖²`` under each component, and the factor F.  The rest is scratch space.
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ class Expected(NamedTuple):
     means: Array  # (T, K, d) E(w | y, k), with the effect of side information
     covariances: Array  # (T, d, d) mean covariance within components, Σ_k r_k Cov(w | y, k)
     sums: Sums
-    between: Array | None = None  # (T, d, d) covariance between components; ``means`` is then (T, 1, d)
 
     @property
     def mean(self) -> Array:
@@ -129,10 +128,10 @@ class Expected(NamedTuple):
 
     def mixture_covariance(self, scale: float = 1.0) -> Array:
         """Return ``scale`` times the covariance of the mixture, (T, d, d)."""
-        between = 0.0 if self.between is None else self.between
-        if self.means.shape[1] > 1:
-            centred = self.means - self.mean[:, None]
-            between = np.matmul((self.shares[:, :, None] * centred).transpose(0, 2, 1), centred)
+        if self.means.shape[1] == 1:
+            return scale * self.covariances
+        centred = self.means - self.mean[:, None]
+        between = np.matmul((self.shares[:, :, None] * centred).transpose(0, 2, 1), centred)
         return np.asarray(scale * (self.covariances + between))
 
 
@@ -262,21 +261,19 @@ class Moments(TaskStatistics):
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
     ) -> Expected:
-        if model.has_atoms and not want.sums:
-            return self._posterior_of_atoms(model, want, among)
         T, (K, d) = len(self), model.means.shape
         effects = model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
         shares, log_evidence = log_priors(model, self.side, T, among), np.empty(T)
         means = np.empty((T if want.means else 0, K, d))
         n_totals, components, blocks = K * d * (d + 3) // 2, model.components, self.blocks()
-        n_outputs = 1 if components.all_full else len(components.ranks)
+        n_outputs = 1 if components.all_full else K
         covariances = np.zeros((T if want.covariances else 0, n_outputs, d, d))
         totals = np.empty((len(blocks), n_totals))
         quadratics = np.zeros((len(blocks), K if want.sums else 0))
         given = [np.ascontiguousarray(array) for array in (rest.gram, rest.cross, rest.square, rest.sizes)]
         found = [shares, log_evidence, means, covariances]
-        fixed = *components[1:5], model.noise
+        fixed = *components[1:4], model.noise
 
         def run(i: int, part: slice) -> None:
             cut = given + found if len(blocks) == 1 else [array[part] for array in given + found]
@@ -301,48 +298,6 @@ class Moments(TaskStatistics):
         needs_map = want.covariances and not components.all_full
         within = _within(components, covariances) if needs_map else covariances[:, 0]
         return Expected(log_evidence, shares, means, within, sums)
-
-    def _posterior_of_atoms(self, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
-        """Return the posterior under components that share one covariance.
-
-        The linear systems are those of one Gaussian, restricted to the range of its covariance.  The log evidence is
-        quadratic in the prior mean, so one matrix product gives it for all components; the posterior mean is linear in it.
-        """
-        single, centre, B, table = model.atoms
-        T, (d, r), p, noise = len(self), B.shape, single.means.shape[1], model.noise
-        i, j, twice = lower_triangle(r)
-        effects = model.effects(self.side)
-        origins = np.broadcast_to(centre, (T, d)) if effects is None else centre + effects
-        rest = self.shifted(origins)
-        gram, cross = np.matmul(B.T, (rest.gram.reshape(-1, d) @ B).reshape(T, d, r)), rest.cross @ B
-        # Plain moments: the evidence of whitened rows is corrected once, by the caller.
-        inner = Moments(gram[:, :p, :p], cross[:, :p], rest.square, rest.sizes, None, rest.n_threads)
-        found = inner.posterior(single, Want(means=True, covariances=True))
-        # With the prior N(v, I), the posterior covariance R is also ∂(posterior mean)/∂v, and G R/σ² = I − R.
-        R, mean = found.covariances, found.means[:, 0]
-        if r == p:
-            slopes, packed = mean, (2.0 - twice) - R.reshape(T, r * r).take(i * r + j, axis=1)
-        else:
-            R = np.tile(np.eye(r), (T, 1, 1))
-            across = found.covariances @ gram[:, :p, p:] / -noise
-            R[:, :p] = np.concatenate([found.covariances, across], axis=2)
-            slopes = times(R.transpose(0, 2, 1), cross) / noise
-            packed = (gram @ R).reshape(T, r * r).take(i * r + j, axis=1) / noise
-            mean = np.hstack([mean, np.zeros((T, r - p))])
-        shares = np.concatenate([slopes, packed, np.ones((T, 1))], axis=1) @ table.T
-        if among is not None or model.gates is not None:
-            shares += log_priors(model, self.side, T, among) - table[:, -1]
-        log_evidence = found.log_evidence + normalise(shares)
-        means, covariances, between = np.empty((0, 1, d)), np.empty((0, d, d)), None
-        if want.means:
-            means = ((mean + times(R, shares @ table[:, :r])) @ B.T + origins)[:, None]
-        if want.covariances:
-            v, squares = np.split(shares @ table[:, :-1], [r], axis=1)
-            between = (squares / (-0.5 * twice)).take(unpacked(r), axis=1) - v[:, :, None] * v[:, None, :]
-            effect, root = B @ R, B[:, :p]
-            between = np.matmul(np.matmul(effect, between), effect.transpose(0, 2, 1))
-            covariances = np.matmul(root @ found.covariances, root.T)
-        return Expected(log_evidence, shares, means, covariances, NO_SUMS, between)
 
     def totals(self) -> Totals:
         n_rows, square = float(self.sizes.sum()), float(self.square.sum())
@@ -402,10 +357,10 @@ def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
     It is ``Σ_k r_k (I + W_k G/σ²)⁻¹`` with G = XᵀX.
 
     ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by cancellation if the rows
-    determine the coefficients.  With one W, this formula is used only outside the range of W, and C W⁺ inside.
+    determine the coefficients.  With one component, this formula is used only outside the range of W, and C W⁺ inside.
     """
     d = tasks.n_features
-    if len(model.covariances) > 1:
+    if model.n_components > 1:
         return np.asarray(np.eye(d) - np.matmul(covariances, tasks.gram) / model.noise)
     inverse, absent = model.inverse
     if model.components.ranks[0] < d:
@@ -423,21 +378,20 @@ def _sums(
     totals = totals.reshape(K, -1)
     first, packed = -totals[:, len(i) :], totals[:, : len(i)]
     second = packed.take(unpacked(d), axis=1)
-    for k, c in enumerate(components.of):
-        if components.ranks[c] < d:
-            root = components.roots[c]
+    for k, root in enumerate(components.roots):
+        if components.ranks[k] < d:
             first[k] = first[k] @ root
             second[k] = root.T @ second[k] @ root
     # E‖y − Xw‖² is ``quadratics`` minus E(uᵀPu), summed over tasks.
-    residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
+    residual = float(quadratics.sum() - np.vdot(twice * components.precisions, packed))
     return Sums(log_evidence, counts, first, second, residual)
 
 
 def _within(components: Components, covariances: Array) -> Array:
-    """Convert covariances (T, J, d, d) from the coordinates of each component to those of the coefficients; add over J."""
+    """Convert covariances (T, K, d, d) from the coordinates of each component to those of the coefficients; add over K."""
     total = np.zeros_like(covariances[:, 0])
-    for j, (L, p) in enumerate(zip(components.roots, components.ranks, strict=True)):
-        C = covariances[:, j]
+    for k, (L, p) in enumerate(zip(components.roots, components.ranks, strict=True)):
+        C = covariances[:, k]
         total += C if p == len(L) else L[:p].T @ (C[:, :p, :p] @ L[:p])
     return total
 
@@ -448,20 +402,20 @@ _kept = threading.local()
 
 
 def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
-    """Return the arguments ``tasks`` (J chunk,), ``n_tasks`` (J,) and ``work`` of `_pass`; ``work`` holds the constants."""
-    J, n_groups, n_packed = len(components.ranks), max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
+    """Return the arguments ``tasks`` (K chunk,), ``n_tasks`` (K,) and ``work`` of `_pass`; ``work`` holds the constants."""
+    n_groups, n_packed = max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
     constants, kept = None, getattr(_kept, "workspace", None)
-    if kept is not None and kept[0] == (J, n_groups, K, d):
+    if kept is not None and kept[0] == (n_groups, K, d):
         _, constants, made = kept
     else:
-        n_vectors = K * (n_packed + 2 * d) + J * d * (d + 1) + n_groups * (K * (d + 1) + J * n_packed)
+        n_vectors = K * (n_packed + 2 * d + d * (d + 1) + n_groups * (d + 1 + n_packed))
         n_vectors += 4 + 2 * d + 2 * d * (d + 1)
-        made = np.empty(J * n_groups * LANES, np.int64), np.empty(J, np.int64), empty_workspace(n_vectors)
+        made = np.empty(K * n_groups * LANES, np.int64), np.empty(K, np.int64), empty_workspace(n_vectors)
     if constants is not components.constants:
         first = K * (n_packed + d)
         made[2][first : first + len(components.constants)] = components.constants
         if len(made[2]) <= _KEPT_VECTORS:
-            _kept.workspace = (J, n_groups, K, d), components.constants, made
+            _kept.workspace = (n_groups, K, d), components.constants, made
     return made
 
 
@@ -474,7 +428,6 @@ def _pass(
     ranks: Index,
     precisions: Array,
     log_determinants: Array,
-    of: Index,
     noise: float,
     joint: Array,
     log_evidence: Array,
@@ -489,103 +442,93 @@ def _pass(
 
     The inputs are fields of `Moments` and `Components`, and σ².  ``joint`` (T, K) has log π on entry and responsibilities on
     return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` are written if they have length T.
-    ``covariances`` are those of u, (T, J, d, d), or (T, 1, d, d) for their sum over components, and must be zero on entry.
+    ``covariances`` are those of u, (T, K, d, d), or (T, 1, d, d) for their sum over components, and must be zero on entry.
     If ``quadratics`` has length K, Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each component
     are added to the workspace.
     """
     keep_separate()
     T, K = joint.shape
     _, d = cross.shape
-    J = len(ranks)
-    chunk, n_packed, log_noise = len(tasks) // J, d * (d + 1) // 2, np.log(noise)
+    chunk, n_packed, log_noise = len(tasks) // K, d * (d + 1) // 2, np.log(noise)
     n_groups, b = chunk // LANES, K * (n_packed + d)
     floors = b + K * d
-    roots = floors + J * d
-    solutions = roots + J * d * d
+    roots = floors + K * d
+    solutions = roots + K * d * d
     factors = solutions + K * n_groups * (d + 1)
-    log_pivots = factors + J * n_groups * n_packed
+    log_pivots = factors + K * n_groups * n_packed
     free = log_pivots + 2
     for begin in range(0, T, chunk):
         end = begin + chunk
         if end > T:
             end = T
-        for c in range(J):
-            n_tasks[c] = _select(joint, of, c, begin, end, tasks, c * chunk)
+        for k in range(K):
+            n_tasks[k] = _select(joint, k, begin, end, tasks, k * chunk)
         for g in range(0, end - begin, LANES):
             loaded = False
-            for c in range(J):
-                if g >= n_tasks[c]:
+            for k in range(K):
+                if g >= n_tasks[k]:
                     continue
-                first, p, L = c * chunk + g, ranks[c], roots + c * d * d
+                first, p, L = k * chunk + g, ranks[k], roots + k * d * d
                 A = factors + first // LANES * n_packed
-                # Covariances that no task skips have the same groups of tasks, so XᵀX is loaded once.
-                no_skips = n_tasks[c] == end - begin
+                # Components that no task skips have the same groups of tasks, so XᵀX is loaded once.
+                no_skips = n_tasks[k] == end - begin
                 if not (loaded and no_skips):
                     _load_gram(gram, tasks, first, d, work, free)
                 loaded = no_skips
                 if p < d:
                     _project(work, p, d, L, free, A, free + d * d + d)
-                _add_precision(work, p, d, free, A, precisions, c)
-                vectors.factorise(work, A, p, floors + c * d, log_pivots)
-                for k in range(K):
-                    if of[k] == c:
-                        z = solutions + (k * n_groups + g // LANES) * (d + 1)
-                        _solve(cross, square, tasks, first, work, p, b + k * d, free, L, A, z)
-                        for o in range(first, first + LANES):
-                            if o == c * chunk + n_tasks[c]:
-                                break
-                            t, form = tasks[o], work[z + d, o - first]
-                            # NaN is kept, so that a model that overflows has the evidence NaN.
-                            if form < 0.0:
-                                form = 0.0
-                                work[z + d, o - first] = form
-                            value = (sizes[t] - p) * log_noise + 2.0 * work[log_pivots, o - first]
-                            value = value + log_determinants[c] + form / noise + sizes[t] * _LOG_2_PI
-                            joint[t, k] -= 0.5 * value
+                _add_precision(work, p, d, free, A, precisions, k)
+                vectors.factorise(work, A, p, floors + k * d, log_pivots)
+                z = solutions + (k * n_groups + g // LANES) * (d + 1)
+                _solve(cross, square, tasks, first, work, p, b + k * d, free, L, A, z)
+                for o in range(first, first + LANES):
+                    if o == k * chunk + n_tasks[k]:
+                        break
+                    t, form = tasks[o], work[z + d, o - first]
+                    # NaN is kept, so that a model that overflows has the evidence NaN.
+                    if form < 0.0:
+                        form = 0.0
+                        work[z + d, o - first] = form
+                    value = (sizes[t] - p) * log_noise + 2.0 * work[log_pivots, o - first]
+                    value = value + log_determinants[k] + form / noise + sizes[t] * _LOG_2_PI
+                    joint[t, k] -= 0.5 * value
         _normalise(joint, log_evidence, begin, end)
-        for c in range(J):
-            p, L = ranks[c], roots + c * d * d
-            for g in range(0, n_tasks[c], LANES):
-                first, n = c * chunk + g, n_tasks[c] - g
+        for k in range(K):
+            p, L = ranks[k], roots + k * d * d
+            for g in range(0, n_tasks[k], LANES):
+                first, n = k * chunk + g, n_tasks[k] - g
                 A = factors + first // LANES * n_packed
-                for k in range(K):
-                    if of[k] == c:
-                        z = solutions + (k * n_groups + g // LANES) * (d + 1)
-                        if len(means):
-                            _write_means(tasks, first, p, work, b + k * d, A, z, L, free, means, k)
-                        if not len(quadratics):
-                            continue
-                        any_weight = False
-                        for lane in range(LANES):
-                            r = joint[tasks[first + lane], k] if lane < n else 0.0
-                            if r <= NEGLIGIBLE:
-                                r = 0.0
-                            else:
-                                quadratics[k] += r * (work[z + d, lane] + p * noise)
-                                any_weight = True
-                            work[free, lane] = np.sqrt(r * noise)
-                            work[free + 1, lane] = np.sqrt(r)
-                        if any_weight:
-                            _add_moments(d, p, work, A, z, free, k * (n_packed + d))
+                z = solutions + (k * n_groups + g // LANES) * (d + 1)
+                if len(means):
+                    _write_means(tasks, first, p, work, b + k * d, A, z, L, free, means, k)
+                if len(quadratics):
+                    any_weight = False
+                    for lane in range(LANES):
+                        r = joint[tasks[first + lane], k] if lane < n else 0.0
+                        if r <= NEGLIGIBLE:
+                            r = 0.0
+                        else:
+                            quadratics[k] += r * (work[z + d, lane] + p * noise)
+                            any_weight = True
+                        work[free, lane] = np.sqrt(r * noise)
+                        work[free + 1, lane] = np.sqrt(r)
+                    if any_weight:
+                        _add_moments(d, p, work, A, z, free, k * (n_packed + d))
                 if len(covariances):
                     for lane in range(LANES):
-                        r = joint[tasks[first + lane], c] if J > 1 else 1.0
-                        work[free, lane] = np.sqrt(r * noise)
-                    z = solutions + (c * n_groups + g // LANES) * (d + 1)
-                    _add_covariances(tasks, first, n, p, work, A, z, free, covariances, c)
+                        work[free, lane] = np.sqrt(joint[tasks[first + lane], k] * noise)
+                    _add_covariances(tasks, first, n, p, work, A, z, free, covariances, k)
 
 
 @njit(**PART)
-def _select(joint: Array, of: Index, c: int, begin: int, end: int, tasks: Index, first: int) -> int:
-    """Write the tasks that do not skip covariance c to ``tasks[first:]``, padded with the last; return their number."""
+def _select(joint: Array, k: int, begin: int, end: int, tasks: Index, first: int) -> int:
+    """Write the tasks that do not skip component k to ``tasks[first:]``, padded with the last; return their number."""
     keep_separate()
     o = first
     for t in range(begin, end):
-        for k in range(len(of)):
-            if of[k] == c and joint[t, k] > -np.inf:
-                tasks[o] = t
-                o += 1
-                break
+        if joint[t, k] > -np.inf:
+            tasks[o] = t
+            o += 1
     n = o - first
     while o % LANES:
         tasks[o] = tasks[o - 1]
@@ -725,12 +668,12 @@ def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, tota
 
 @njit(**PART)
 def _add_covariances(
-    tasks: Index, o: int, n: int, p: int, work: Array, A: int, z: int, weights: int, out: Array, c: int
+    tasks: Index, o: int, n: int, p: int, work: Array, A: int, z: int, weights: int, out: Array, k: int
 ) -> None:
     """Add ``r σ² A⁻¹`` of up to n tasks of the group at ``tasks[o]`` to ``out``; ``weights`` has √(rσ²)."""
     keep_separate()
     _, n_outputs, d, _ = out.shape
-    n_packed, place = d * (d + 1) // 2, c % n_outputs
+    n_packed, place = d * (d + 1) // 2, k % n_outputs
     packed = weights + 2 + d + n_packed
     # The entry for √r is set to zero, that for √(rσ²) is not: `_add_moments` adds −rσ²A⁻¹, without the part of the means.
     vectors.clear(work, weights + 1, 1)

@@ -91,10 +91,9 @@ class TaskRows(RowStatistics):
         covariances = np.zeros((T if want.covariances else 0, d, d))
         solved = {}
         for s, stack in enumerate(self.stacks):
-            shared: dict[int, tuple[Array, Array, Array]] = {}
             for k in range(K):
                 mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
-                found = _solve(self, stack, model, mean, shared, 0 if model.has_atoms else k)
+                found = _solve(self, stack, model, mean, k)
                 joint[stack.tasks, k] += found.log_evidence
                 if want.means:
                     means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
@@ -102,8 +101,7 @@ class TaskRows(RowStatistics):
                     solved[s, k] = found
         log_evidence, shares = normalise(joint), joint
         if want.covariances:
-            W = np.broadcast_to(model.covariances, (K, d, d))
-            covariances += np.tensordot(shares, W, 1)
+            covariances += np.tensordot(shares, model.covariances, 1)
             for (s, k), found in solved.items():
                 at = self.stacks[s].tasks
                 inverses = shares[at, k, None, None] * found.inverses
@@ -151,23 +149,14 @@ class _Solved(NamedTuple):
     log_evidence: Array
 
 
-def _solve(
-    tasks: TaskRows,
-    stack: _Stack,
-    model: Mixture,
-    mean: Array,
-    shared: dict[int, tuple[Array, Array, Array]],
-    c: int,
-) -> _Solved:
-    """Solve the systems of stacked tasks for one component with prior means (d,) or (m, d); ``shared`` caches inverses by c."""
+def _solve(tasks: TaskRows, stack: _Stack, model: Mixture, mean: Array, k: int) -> _Solved:
+    """Solve the systems of stacked tasks for component k with prior means (d,) or (m, d)."""
     X, n = stack.X, stack.X.shape[1]
-    if c not in shared:
-        W, variances = model.covariances[c], model.covariances[c].diagonal()
-        is_diagonal = np.count_nonzero(W) == np.count_nonzero(variances)
-        XW = X * variances if is_diagonal else np.matmul(X, W)
-        kernel = np.matmul(XW, X.transpose(0, 2, 1))
-        shared[c] = XW, *invert_all(kernel + model.noise * np.eye(n), model.noise)
-    XW, inverses, log_determinants = shared[c]
+    W, variances = model.covariances[k], model.covariances[k].diagonal()
+    is_diagonal = np.count_nonzero(W) == np.count_nonzero(variances)
+    XW = X * variances if is_diagonal else np.matmul(X, W)
+    kernel = np.matmul(XW, X.transpose(0, 2, 1))
+    inverses, log_determinants = invert_all(kernel + model.noise * np.eye(n), model.noise)
     fitted = np.matmul(X, mean[..., None])[..., 0]
     left = tasks.y[stack.at] - fitted
     a = np.matmul(inverses, left[:, :, None])[:, :, 0]

@@ -209,7 +209,7 @@ class ResponseRows(RowStatistics):
         joint = log_priors(model, self.side, T, among)
         deviations, within = np.zeros((T, K, d)), []
         for k in range(K):
-            root = model.factors[k if len(model.factors) > 1 else 0]
+            root = model.factors[k]
             found = rest.directions(model.means[k], root, model.noise, joint[:, k] > -np.inf, k=k)
             joint[:, k] += found.log_evidence
             deviations[:, k] = found.means @ root.T

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from .._utils.validation import check_choice
 from ..tasks.rows import Array
-from .atoms import fit_atoms
 from .em import (
     COMPONENT_SHRINKAGE,
     Source,
@@ -252,24 +251,6 @@ class LowRank(Structure):
         return model.scaled(self.calibration).mixture()
 
 
-@dataclass(frozen=True)
-class Atoms(Structure):
-    """Narrow Gaussians that replace the fit of another structure, see `tailored.gaussian.atoms`."""
-
-    kind = "atoms"
-    is_refined = False
-
-    start: Structure
-
-    def describe(self) -> dict[str, Any]:
-        gated = {name: value for name, value in self.start.describe().items() if name == "gate_penalty"}
-        return {"kind": self.kind, "n_components": self.n_components, **gated}
-
-    def fit(self, fitter: StructureFitter) -> Mixture:
-        assert isinstance(fitter.tasks, Moments)
-        return fit_atoms(fitter.tasks, fitter.without_side(self.start), fitter.seed)
-
-
 def covariance_structures(
     n_features: int, has_intercept: bool, varying: tuple[int, ...] | None = None, *, full: bool = True
 ) -> list[list[MixedModel]]:
@@ -392,8 +373,7 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
-    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks and of atoms are not
-    changed.
+    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks are not changed.
     """
     if not structure.is_refined:
         return model
@@ -420,7 +400,7 @@ class Stepwise:
     The model moves part of the way to an EM step on the batch alone, ``θ ← (1 − γ) θ + γ M(batch; θ)``, where θ are the
     moments of the model and γ = n^−α at the n-th batch of equal size (Cappé and Moulines, 2009).  Large steps reduce the weight
     of the initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, gates and the
-    means of coefficients without variance stay fixed, and so do the models of independent tasks and of atoms.
+    means of coefficients without variance stay fixed, and so do the models of independent tasks.
     """
 
     structure: Structure

@@ -141,10 +141,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
         The file contains all that `adapt`, `predict` and `score` need.  It contains training rows only if noise is
-        correlated in time, or if a shared regressor keeps them.  It cannot contain a feature map that is a function or a
-        scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.  A shared regressor is
-        written in the skops format (install the extra ``all``).  Read such a file with
-        ``load(path, trust_regressor=True)`` and the version of scikit-learn that fitted the regressor.
+        correlated in time.  It cannot contain a feature map that is a function or a scikit-learn transformer.  Task labels
+        must be numbers, strings or tuples of these.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
@@ -254,14 +252,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             )
         return fresh
 
-    def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:
-        """Store the posterior of the tasks for `predict`; ``folds`` are their folds in training, see `Posterior`."""
+    def _remember(self, tasks: TaskSet) -> None:
+        """Store the posterior of the tasks for `predict`."""
         prior = self.prior_
         fits = len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
         # Predictions of quantiles, classes and counts depend on the covariances; otherwise, only intervals do.
         keep = needs_covariances(prior, None) or (needs_covariances(prior, 0.9) and fits)
         self.task_labels_ = tasks.labels
-        self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)
+        self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, n_jobs=self.n_jobs)
 
     def adapt(
         self,

@@ -165,8 +165,8 @@ class EmpiricalBayesClassifier(_Classifier):
 
     Parameters
     ----------
-    feature_map, common, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
-        See `EmpiricalBayesLearner`.  ``common`` is None or "linear": shared regressors need numeric targets.
+    feature_map, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
+        See `EmpiricalBayesLearner`.
 
     Attributes
     ----------
@@ -179,7 +179,6 @@ class EmpiricalBayesClassifier(_Classifier):
 
     feature_map: object = "auto"
     _: KW_ONLY
-    common: str | None = None
     varying: Iterable[str | int] | None = None
     fit_intercept: bool = True
     n_support: SupportLike = None

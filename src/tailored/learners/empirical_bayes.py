@@ -19,7 +19,7 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import ClipLike, RandomState, check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
-from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn, learn_with_regressor
+from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
@@ -27,7 +27,7 @@ from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
 from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
-from ..priors.shared import OutOfFold, SharedEffects, check_regressor, default_regressors
+from ..priors.shared import SharedEffects
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device
@@ -61,12 +61,15 @@ class EmpiricalBayesLearner(MetaLearner):
     Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
     Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is
     selected.  Its total error (the error given support rows plus the error without them) must not be higher than that
-    of the simplest covariance.  More components, and atoms (narrow Gaussians at the coefficients of training tasks)
-    must raise the density by two paired standard errors.  Neither their error given support rows nor their total error
-    may be higher than that of the selected Gaussian.  Effects of side information, shared curves and shared products
-    are proposed if they raise the evidence.  Each proposal is accepted as a whole if, on held-out tasks, the density
-    does not fall and no error rises by two paired standard errors.  `summary` shows the comparison of structures, and
-    the page "Concepts" has the whole rule.
+    of the simplest covariance.  A mixture of several components must raise the density by two paired standard errors.
+    Neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  Effects
+    of side information, shared curves and shared products are proposed if they raise the evidence.  Each proposal is
+    accepted as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard
+    errors.  `summary` shows the comparison of structures, and the page "Concepts" has the whole rule.
+
+    Shared effects are the same in all tasks.  Curves of columns and products of two columns need at least seven tasks,
+    at most 12 columns, and neither a formula nor ``covariance`` nor ``device``.  Each category of a column with more
+    than 20 categories always has a shared effect, shrunken with one variance per column.
 
     Parameters
     ----------
@@ -81,18 +84,6 @@ class EmpiricalBayesLearner(MetaLearner):
         coefficients.  "poisson" gives means of counts, with the log link.  A dispersion parameter is added if, on
         held-out tasks, it raises the density by two standard errors and no error by two standard errors;
         "negative_binomial" always has one.
-    common : None, "linear", "auto" or regressor, default=None
-        Shared effects, which are the same in all tasks.  None adds curves of columns and products of two columns if they
-        raise the evidence and held-out tasks accept them.  This needs at least seven tasks, at most 12 columns and no
-        ``device``.  "linear" and a formula add none.  Each category of a column with more than 20 categories always has a
-        shared effect, shrunken with one variance per column.
-        A scikit-learn regressor is fitted to all tasks; it reads the columns of X and the encoded side information.
-        Clones are fitted out of fold to the residuals of the model with ``common=None``, and weighted by non-negative
-        least squares on query rows.  The model of the residuals of the weighted regressor is then selected and fitted
-        like any other.  A prediction is the sum of the weighted regressor and this model; ``coef_`` of an adapted model
-        is for the residuals.  "auto" combines gradient boosting and a random forest.  It needs ten tasks.  It is
-        dropped before the residuals are modelled if it does not lower the error of query rows by two standard errors.
-        A regressor that is passed is never dropped, but its weight may be zero.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
@@ -100,8 +91,8 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML unless ``reml`` is False, whose means are not shifted.  None selects the covariance on held-out tasks unless
-        a formula gives it, and may shrink correlations or use several components.
+        by REML unless ``reml`` is False, whose means are not shifted, without curves and products of columns.  None selects the
+        covariance on held-out tasks unless a formula gives it, and may shrink correlations or use several components.
     reml : bool, default=True
         If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum likelihood, as lme4
         does.  False uses maximum likelihood, whose log likelihoods can be compared between models with different fixed
@@ -148,14 +139,10 @@ class EmpiricalBayesLearner(MetaLearner):
     side_structure_ : dict or None
         The columns of the side information that affect b(s), the columns with a nonlinear effect, and whether only the
         intercept depends on them; None if no column has an effect.
-    common_ : list of (weight, regressor) or None
-        The shared regressors, fitted to all tasks, or to the sample of at most 5,000 tasks; the shared part of a
-        prediction is their weighted sum.
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
-        the structure.  Shifts of the prior mean and shared regressors have an "error" only.  For a shared regressor, it
-        is the error of query rows of the training tasks.
+        the structure.  Shifts of the prior mean have an "error" only.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary
@@ -165,7 +152,6 @@ class EmpiricalBayesLearner(MetaLearner):
     feature_map: object = "auto"
     _: KW_ONLY
     loss: str | Loss = "squared"
-    common: Any = None
     varying: Iterable[str | int] | None = None
     covariance: str | None = None
     reml: bool = True
@@ -196,17 +182,6 @@ class EmpiricalBayesLearner(MetaLearner):
             any_unit=True,
             min_features=0,
         )
-
-    @property
-    def _has_plain_common(self) -> bool:
-        """Whether `common` is None or "linear", so that no shared regressor is fitted."""
-        return self.common is None or (isinstance(self.common, str) and self.common == "linear")
-
-    @property
-    def common_(self) -> list[tuple[float, Any]] | None:
-        """Pairs of weight and regressor, fitted to all tasks or the sample, whose weighted sum is the shared part, or None."""
-        shared = self.prior_.regressor
-        return None if shared is None else list(zip(shared.weights, shared.parts, strict=True))
 
     def fit(
         self,
@@ -361,8 +336,7 @@ class EmpiricalBayesLearner(MetaLearner):
         n = self.n_tasks_seen_ = learned.training_summary.n_tasks + len(held_out or ())
         self._stream = replace(self._stream, n_tasks=n, n_selected=n, running=RunningModel.of(learned))
         if known is not None:
-            shared, positions = learned.shared, positions_of(known.labels, ordered.labels)
-            self._remember(known, None if shared is None else shared.folds_of(positions))
+            self._remember(known)
 
     def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
         """Select the model again if the stream has doubled or the prior is not a mixture, otherwise take one step of EM."""
@@ -422,14 +396,8 @@ class EmpiricalBayesLearner(MetaLearner):
         data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
         options: dict[str, Any] = {"progress": self.progress}
         if source is not None:
-            options["source_in"] = partial(_statistics, source, ordered.labels)
-        if self._has_plain_common:
-            learned = learn(data, **options)
-        else:
-            automatic = isinstance(self.common, str)
-            regressors = default_regressors() if automatic else [self.common]
-            options |= {"reads_side_info": side is not None, "automatic": automatic}
-            learned = learn_with_regressor(data, regressors, **options)
+            options["source_in"] = partial(_statistics, source)
+        learned = learn(data, **options)
         if learned.warning is not None and np.ptp(together.y) > 0:  # the mean of equal targets has no error
             warn(learned.warning, UnhelpfulWarning)
         if quantile is not None:
@@ -445,7 +413,11 @@ class EmpiricalBayesLearner(MetaLearner):
         return learned, ordered
 
     def _settings(self, loss: Loss, clip: tuple[float, float] | None, tasks: TaskSet) -> Settings:
-        formula, is_linear = self._formula, isinstance(self.common, str) and self.common == "linear"
+        formula = self._formula
+        # A formula and a covariance state the model for the rows, as in lme4, so that nothing is added to it.
+        is_stated = self.covariance is not None or (
+            self.encoding_ is not None and self.encoding_.formula is not None
+        )
         return Settings(
             loss,
             bool(self.fit_intercept),
@@ -455,7 +427,7 @@ class EmpiricalBayesLearner(MetaLearner):
             self._support_sampling(),
             self.device,
             self._varying_positions(tasks),
-            ("values", "curves") if formula is None and self.device is None and not is_linear else (),
+            () if is_stated or self.device is not None else ("values", "curves"),
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
             self.covariance if formula is None else self.covariance or formula.covariance,
@@ -468,8 +440,7 @@ class EmpiricalBayesLearner(MetaLearner):
         is_mixture, before = learned.prior.mixture is not None, self._stream.running
         running = RunningModel.of(learned) if is_mixture else None
         n_tasks = self._stream.n_tasks
-        is_plain = learned.shared is None and learned.prior.shared is None
-        if is_plain and running is not None and before is not None:
+        if learned.prior.shared is None and running is not None and before is not None:
             with single_threaded_blas():
                 batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
                 if running.is_superseded_by(before, unseen):
@@ -477,8 +448,7 @@ class EmpiricalBayesLearner(MetaLearner):
                     self.prior_ = running.current(self.prior_)
         self._stream = replace(self._stream, running=running, n_selected=n_tasks)
         self.n_tasks_seen_ = n_tasks
-        # Training tasks are predicted with the shared regressor that was fitted without them.
-        self._remember(tasks, None if learned.shared is None else learned.shared.folds_of(known))
+        self._remember(tasks)
 
     def _check_loss(self) -> None:
         if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
@@ -492,20 +462,11 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _check_parameters(self) -> None:
         self._check_loss()
-        if isinstance(self.loss_, Response) and not self._has_plain_common:
-            advice = "A shared regressor needs loss='squared' or another loss for numbers."
-            raise ValueError(f"common: must be None or 'linear' for the {self.loss_.name} loss. {advice}")
         if isinstance(self.loss_, Response) and self.device is not None:
             raise ValueError(f"device: must be None for the {self.loss_.name} loss")
         if self.device is not None:
             check_device(self.device)
-            if not self._has_plain_common:
-                raise ValueError("device: a shared regressor runs on the CPU; use device=None or common=None")
         self._support_sampling()
-        if isinstance(self.common, str):
-            check_choice("common", self.common, ("auto", "linear"), also="None or a regressor")
-        elif self.common is not None:
-            check_regressor(self.common)
         if self.covariance is not None:
             check_choice("covariance", self.covariance, ("full", "diagonal"), also="None")
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
@@ -612,24 +573,14 @@ class EmpiricalBayesLearner(MetaLearner):
 
 def _statistics(
     source: TaskSource,
-    labels: NDArray[Any],
     scaling: Scaling,
     side: SideFeatures | None,
     response: Response,
-    shared: OutOfFold | None = None,
     effects: SharedEffects | None = None,
 ) -> Statistics:
-    """Return statistics of all tasks of a source, after shared parts are subtracted; ``labels`` are those of the sample."""
-
-    def residuals(tasks: TaskSet) -> TaskSet:
-        if shared is not None:
-            # The residuals of a task in the sample come from the regressor that was fitted without it.
-            folds = shared.folds_of(positions_of(tasks.labels, labels))
-            tasks = shared.regressor.residual_tasks(tasks, folds)
-        return tasks if effects is None else effects.residual_tasks(tasks, response)
-
-    changed = shared is not None or effects is not None
-    return source.statistics(Reader(scaling, side, residuals if changed else None, response))
+    """Return statistics of all tasks of a source, after the shared effects are subtracted."""
+    residuals = None if effects is None else partial(effects.residual_tasks, response=response)
+    return source.statistics(Reader(scaling, side, residuals, response))
 
 
 def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:

@@ -154,7 +154,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return model
 
     def _adapt(self, prior: Prior, support: TaskSet) -> None:
-        posterior = prior.adapt(support, covariances=needs_covariances(prior, None))
+        posterior = prior.posterior(support, covariances=needs_covariances(prior, None))
         self._prior, self._support, self._certificate = prior, support, None
         self.clip_ = prior.clip
         self._store(posterior)
@@ -236,7 +236,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self._support = self._encoding = None
         self._certificate = float(solution.gap), int(solution.n_iter)
         weights, n_rows, nothing = (solution.coef + bias)[None], np.array([len(y)]), np.zeros((0, 0, 0))
-        self._store(Posterior(weights, n_rows, np.zeros(0), nothing, np.zeros((1, 0)), np.full(1, -1)))
+        self._store(Posterior(weights, n_rows, np.zeros(0), nothing, np.zeros((1, 0))))
         return self
 
     def _store(self, posterior: Posterior) -> None:
@@ -307,14 +307,14 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self._predicted(*self._inputs(X, exposure), None).prediction
 
     def shared_effect(self, X: RowsLike) -> Array:
-        """Return the part of the linear predictor that all tasks share, (n,): curves, products, categories and regressors.
+        """Return the part of the linear predictor that all tasks share, (n,): curves, products and categories.
 
         With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless predictions are clipped or
         noise is correlated in time.  The shared effect is zero if there is no such part.
         """
         X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
         task = np.zeros(X.shape[0], dtype=np.intp)
-        rows, part = prior.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
+        rows, part = prior.shared_part(X, posterior.shared_inputs[task])
         own, every = (products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X))
         return np.asarray(part + own - every)
 
@@ -364,7 +364,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             with warnings.catch_warnings():
                 # The warning was already given when the same problem was solved before.
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                self._posterior = self._prior.adapt(self._support, covariances=True)
+                self._posterior = self._prior.posterior(self._support, covariances=True)
         with single_threaded_products(*X.shape):
             task = np.zeros(X.shape[0], dtype=np.intp)
             return predict(self._prior, self._posterior, X, task, coverage, exposure=exposure)

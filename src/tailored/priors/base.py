@@ -36,7 +36,7 @@ from ..tasks.rows import (
 )
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, calibration_of, noise_variances
-from .shared import SharedEffects, SharedRegressor
+from .shared import SharedEffects
 
 Index = NDArray[np.intp]
 T = TypeVar("T")
@@ -67,8 +67,7 @@ class Posterior(Record):
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
     squares: Array  # (T,) sums of squared residuals of the support rows; always empty for classes and counts
     covariances: Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
-    shared_inputs: Array  # (T, k) encoded side information for shared effects and regressors; k may be 0
-    folds: Index  # (T,) index of the shared regressor not fitted to the task; -1: the one fitted to all tasks
+    shared_inputs: Array  # (T, k) encoded side information for shared effects; k may be 0
     #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.
     history: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
@@ -76,8 +75,7 @@ class Posterior(Record):
         n = len(self.weights)
         for name in ("weights", "shared_inputs"):
             check_shape(name, getattr(self, name), n, None)
-        for name in ("n_rows", "folds"):
-            check_shape(name, getattr(self, name), n)
+        check_shape("n_rows", self.n_rows, n)
         check_shape("squares", self.squares, n if len(self.squares) else 0)
         check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
         check_shape("history", self.history, int(self.n_rows.sum()) if len(self.history) else 0, None)
@@ -118,9 +116,7 @@ class Prior(Record, ABC):
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) rounded training range; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
-    #: Parts that all tasks share.  The prior is for the tasks without these parts.
-    regressor: SharedRegressor | None = None
-    shared: SharedEffects | None = None
+    shared: SharedEffects | None = None  # the prior is for the tasks without these effects
 
     block_floats: ClassVar[int] = 1 << 17  # maximum number of floats in the (d, d) matrices of a block
     parallel_blocks: ClassVar[bool] = True  # False if the posterior of a block is itself computed in parallel
@@ -152,9 +148,6 @@ class Prior(Record, ABC):
             check_shape("squares", posterior.squares, n if self.response.is_gaussian else 0)
         elif self.quantile is not None:
             raise ValueError("covariances: missing, but needed to predict a quantile")
-        n_folds = 0 if self.regressor is None else len(self.regressor.folds)
-        if not ((posterior.folds >= -1) & (posterior.folds < n_folds)).all():
-            raise ValueError(f"folds: must be from -1 to {n_folds - 1}")
 
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
@@ -258,12 +251,9 @@ class Prior(Record, ABC):
     def certificate(self, support: TaskSet) -> tuple[float, int]:
         """Return a bound on the suboptimality of one task's (scaled) objective, NaN if unknown, and the number of iterations."""
 
-    def posterior(
-        self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
-    ) -> Posterior:
-        """Return the posterior of one block of tasks (see `adapt_tasks`); ``folds`` of training tasks are as in `Posterior`."""
-        folds = np.full(len(tasks), -1, dtype=np.intp) if folds is None else folds
-        residual = self.residual_tasks(tasks, folds)
+    def posterior(self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None) -> Posterior:
+        """Return the posterior of one block of tasks (see `adapt_tasks`)."""
+        residual = self.residual_tasks(tasks)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
         squares = np.zeros(0)
@@ -274,11 +264,7 @@ class Prior(Record, ABC):
                 errors *= np.sqrt(row_weights)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         n_rows = tasks.sizes if tasks.frequency_weight is None else np.rint(tasks.n_observed).astype(np.intp)
-        return Posterior(weights, n_rows, squares, covariance, self.shared_inputs(tasks), folds)
-
-    def adapt(self, task: TaskSet, *, covariances: bool) -> Posterior:
-        """Return the posterior of one task."""
-        return self.posterior(task, covariances=covariances)
+        return Posterior(weights, n_rows, squares, covariance, self.shared_inputs(tasks))
 
     def representation(
         self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
@@ -307,29 +293,19 @@ class Prior(Record, ABC):
         """
         return np.maximum(sizes, 1).astype(float)
 
-    def residual_tasks(self, tasks: TaskSet, folds: Index | None = None) -> TaskSet:
-        """Remove shared effects and regressors from tasks; ``folds`` of training tasks are as in `Posterior`."""
-        if self.regressor is not None:
-            tasks = self.regressor.residual_tasks(tasks, folds)
-        if self.shared is not None:
-            tasks = self.shared.residual_tasks(tasks, self.response)
-        return tasks
+    def residual_tasks(self, tasks: TaskSet) -> TaskSet:
+        """Remove the shared effects from tasks."""
+        return tasks if self.shared is None else self.shared.residual_tasks(tasks, self.response)
 
     def shared_inputs(self, tasks: TaskSet) -> Array:
-        """Return the encoded side information that shared effects and regressors use, (T, k)."""
-        parts = [part.encode(tasks) for part in (self.shared, self.regressor) if part is not None]
-        return np.hstack(parts) if parts else np.zeros((len(tasks), 0))
+        """Return the encoded side information that shared effects use, (T, k)."""
+        return np.zeros((len(tasks), 0)) if self.shared is None else self.shared.encode(tasks)
 
-    def shared_part(self, X: Matrix, inputs: Array, folds: Index | None = None) -> tuple[Matrix, Array]:
-        """Return the rows that the prior uses, and the sum of shared effects and regressors, (n,)."""
-        part = np.zeros(X.shape[0])
-        k = 0 if self.shared is None else self.shared.n_inputs
-        if self.regressor is not None:
-            part += self.regressor.predict(X, inputs[:, k:], folds)
-        if self.shared is not None:
-            part += self.shared.predict(X, inputs[:, :k])
-            X = self.shared.own_columns(X)
-        return X, part
+    def shared_part(self, X: Matrix, inputs: Array) -> tuple[Matrix, Array]:
+        """Return the rows that the prior uses, and the sum of the shared effects, (n,)."""
+        if self.shared is None:
+            return X, np.zeros(X.shape[0])
+        return self.shared.own_columns(X), self.shared.predict(X, inputs)
 
     def variances(self, posterior: Posterior, X: Matrix, task: Index) -> Array:
         """Return the variance of ``<x, w>`` of each row; ``task`` (n,) are task positions.
@@ -350,9 +326,9 @@ class Prior(Record, ABC):
         """
         part: Array | None = None
         of_shared: Array | float = 0.0
-        if self.regressor is not None or self.shared is not None:
-            of_shared = 0.0 if self.shared is None else self.shared.error_variances(X)
-            X, part = self.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
+        if self.shared is not None:
+            of_shared = self.shared.error_variances(X)
+            X, part = self.shared_part(X, posterior.shared_inputs[task])
         centre = products(X, posterior.weights, task, self.fit_intercept)
         centre = centre if part is None else centre + part
         own = np.maximum(self.variances(posterior, X, task), 0.0) if variances else np.zeros(len(centre))
@@ -398,14 +374,12 @@ def adapt_tasks(
     tasks: TaskSet,
     *,
     covariances: bool = True,
-    folds: Index | None = None,
     n_jobs: int | None = None,
 ) -> Posterior:
     """Adapt to any number of tasks; the result for a task depends neither on the other tasks nor on ``n_jobs``."""
 
     def work(start: int, stop: int) -> Posterior:
-        at = None if folds is None else folds[start:stop]
-        return prior.posterior(tasks[start:stop], covariances=covariances, folds=at, n_jobs=n_jobs)
+        return prior.posterior(tasks[start:stop], covariances=covariances, n_jobs=n_jobs)
 
     blocks = each_block(prior, len(tasks), work, n_jobs)
     return blocks[0] if len(blocks) == 1 else Posterior(*_joined([each.arrays for each in blocks]))

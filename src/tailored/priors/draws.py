@@ -61,7 +61,7 @@ def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: 
 
 @dataclass(frozen=True)
 class JointRows:
-    """The joint distribution of N predicted rows of T tasks, under K components with J distinct covariances; J is 1 or K."""
+    """The joint distribution of N predicted rows of T tasks, under K components."""
 
     prior: MixturePrior
     errors: MeanCovariance | None  # of (b, Γ); None if they are treated as known
@@ -73,9 +73,9 @@ class JointRows:
     #: For each category column with shared effects: the category of each row (N,), and error variances by category.
     levels: list[tuple[Index, Array]]
     shares: Array  # (T, K) responsibilities
-    means: Array  # (J, T, d) posterior means minus that of the mixture; zero if J is 1
-    roots: Array  # (J, T, d, d) L
-    influence: Array  # (J, T, d, d) R
+    means: Array  # (K, T, d) posterior means minus that of the mixture
+    roots: Array  # (K, T, d, d) L
+    influence: Array  # (K, T, d, d) R
     side: Array  # (T, 1 + q) factors of b and of the columns of Γ in the prior mean
 
     @classmethod
@@ -102,7 +102,7 @@ class JointRows:
             X = prior.shared.own_columns(X)
         statistics = prior.statistics(prior.residual_tasks(support))
         means, roots, R = [], [], []
-        for b, W in zip(model.means, model.covariances, strict=False):
+        for b, W in zip(model.means, model.covariances, strict=True):
             one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
             found = statistics.posterior(one, Want(means=True, covariances=True))
             means.append(found.mean)
@@ -174,7 +174,7 @@ class JointRows:
 
     def _draw_coefficients(self, rng: np.random.Generator, n: int) -> Array:
         """Draw the deviations of the coefficients from the posterior means, (n, T, d)."""
-        model, (J, T, d), K = self.prior.model, self.means.shape, self.shares.shape[1]
+        K, T, d = self.means.shape
         u, shift, errors = rng.standard_normal((T, n, d)), np.zeros((T, n, d)), self.errors
         if errors is not None:
             B, L = np.zeros((n, d, self.side.shape[1])), roots_of(np.nan_to_num(errors.covariance))
@@ -182,14 +182,12 @@ class JointRows:
             shift = np.tensordot(self.side, B, (1, 2))
         steps = np.cumsum(self.shares, axis=1)[:, None, :-1]
         component = (rng.random((T, n, 1)) > steps).sum(axis=2) if K > 1 else np.zeros((T, n), np.intp)
-        if K > J:
-            shift += model.means[component] - (self.shares @ model.means)[:, None]
         out = np.empty((n, T, d))
-        for j in range(J):
-            found = u @ self.roots[j].mT
-            found += shift @ self.influence[j].mT
-            found += self.means[j][:, None]
-            np.copyto(out, found.transpose(1, 0, 2), where=(component.T[:, :, None] == j) | (J == 1))
+        for k in range(K):
+            found = u @ self.roots[k].mT
+            found += shift @ self.influence[k].mT
+            found += self.means[k][:, None]
+            np.copyto(out, found.transpose(1, 0, 2), where=component.T[:, :, None] == k)
         return out
 
 

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._utils.records import cached_property
 from .._utils.validation import check_shape
 from ..feature_maps.maps import check_features
 from ..feature_maps.side_features import SideFeatures
-from ..gaussian.kernels import adapt_to_atoms
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.moments import COMPILED_COLUMNS, times
+from ..gaussian.moments import times
 from ..gaussian.rows import Tasks
 from ..gaussian.serial import SerialGaussian, SerialMoments
-from ..tasks.rows import Index, Matrix, frozen
+from ..tasks.rows import Index, Matrix
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior
 
@@ -74,19 +72,16 @@ class MixturePrior(Prior):
         """Return the posterior of residual tasks from their statistics, without the sums of squared residuals."""
         _, weights, covariance = self._solve_statistics(statistics, covariances)
         T, sizes = len(weights), np.asarray(statistics.sizes, dtype=np.int64)
-        nothing = np.zeros((T, 0)), np.full(T, -1, dtype=np.intp)
-        found = Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, *nothing)
+        found = Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, np.zeros((T, 0)))
         if isinstance(statistics, SerialMoments):
             return replace(found, history=statistics.history(weights))
         return found
 
-    def posterior(
-        self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
-    ) -> Posterior:
-        found = super().posterior(tasks, covariances, folds, n_jobs)
+    def posterior(self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None) -> Posterior:
+        found = super().posterior(tasks, covariances, n_jobs)
         if not isinstance(self.response, SerialGaussian):
             return found
-        statistics = self.statistics(self.residual_tasks(tasks, folds))
+        statistics = self.statistics(self.residual_tasks(tasks))
         assert isinstance(statistics, SerialMoments)
         weights = self._solve_statistics(statistics, False)[1]
         squares = statistics.squared_residuals(weights) if covariances else found.squares
@@ -115,37 +110,6 @@ class MixturePrior(Prior):
         weights = expected.mean + self._moved(statistics)
         found = expected.mixture_covariance(1.0 / self.unit) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
-
-    def adapt(self, task: TaskSet, *, covariances: bool) -> Posterior:
-        known = None if covariances else self._atoms
-        if known is None or task.row_weights is not None or task.is_sparse:
-            return self.posterior(task, covariances)
-        start, change, table, B, centre = known
-        A, v, (K, m) = start.copy(), np.zeros(len(B)), table.shape
-        scratch = np.empty(m), np.empty(K)
-        adapt_to_atoms(frozen(task.X), frozen(task.y), change, self.model.noise, table, A, *scratch, v)
-        nothing = np.zeros(0), np.zeros((0, 0, 0)), np.zeros((1, 0)), np.full(1, -1, dtype=np.intp)
-        return Posterior((A[:, -1] @ B + centre)[None], task.sizes, *nothing)
-
-    @cached_property
-    def _atoms(self) -> tuple[Array, ...] | None:
-        """Arguments of `adapt_to_atoms`, and B and centre of w = v B + centre in the user's units; None if not applicable."""
-        model, scaling = self.model, self.scaling
-        parts = self.side, self.shared, self.regressor, model.gates, model.side
-        if not model.has_atoms or self.without_rows is not None or any(part is not None for part in parts):
-            return None
-        if self.n_weights > COMPILED_COLUMNS:
-            return None
-        single, centre, B, table = model.atoms
-        r, (shift, scale, target_shift, target_scale) = B.shape[1], scaling.change
-        rows = np.column_stack([B, -centre])
-        ends = rows[len(scale) :].sum(axis=0) - (shift * scale) @ rows[: len(scale)]
-        target = target_scale * (np.arange(r + 1) == r)
-        change = np.vstack([scale[:, None] * rows[: len(scale)], ends - target_shift * target, target])
-        raw = scaling.raw_weights(np.vstack([centre, centre + B.T]))
-        start = model.noise * np.eye(r, r + 1)
-        start[single.means.shape[1] :] = 0.0  # W is zero in these coordinates
-        return start, change, table, raw[1:] - raw[0], raw[0]
 
     def certificate(self, support: TaskSet) -> tuple[float, int]:
         if not self.response.is_gaussian:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..gaussian.mixture import AtomMixture
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
@@ -27,8 +26,7 @@ def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
         raise ValueError(f"device: {type(prior).__name__} is only supported on the CPU; use device=None")
     refused = {
         "features of a task's rows": prior.needs_rows,
-        "effects that all tasks share": prior.shared is not None or prior.regressor is not None,
-        "atoms": isinstance(prior.model, AtomMixture),
+        "effects that all tasks share": prior.shared is not None,
     }
     for what, is_refused in refused.items():
         if is_refused:

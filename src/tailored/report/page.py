@@ -112,8 +112,7 @@ def write_report(
     if evaluation.loss not in ("squared", "absolute"):  # the loss is already the one that the hint recommends
         data = replace(data, notes=[note for note in data.notes if note != hint_about_target(tasks.y)])
     content["Data"] = f"<pre>{escape(str(data))}</pre>"
-    opening = sections.opening(note, getattr(learner, "common", "") is None)
-    write_atomically(out, html_page(title, opening, content).encode())
+    write_atomically(out, html_page(title, sections.opening(note), content).encode())
     return Path(out)
 
 
@@ -164,7 +163,7 @@ class EvaluationSections:
         few, supports = {0: "no rows", 1: "one row"}, self.evaluation.supports
         return few.get(supports[0], f"{supports[0]} rows"), few.get(supports[-1], f"{supports[-1]} rows")
 
-    def opening(self, note: str, no_common: bool) -> str:
+    def opening(self, note: str) -> str:
         """Return the error on new tasks, the data it was measured on, the comparison with baselines, and a figure."""
         evaluation, (first, last) = self.evaluation, self.ends
         mean, by_method = evaluation.mean, dict(zip(evaluation.methods, evaluation.mean[:, -1], strict=True))
@@ -184,8 +183,8 @@ class EvaluationSections:
                 f"{', which is within two standard errors' * bool(abs(gain) <= 2.0 * error)}."
             )
             is_better = by_method.get("pooled boosting", np.inf) < mean[0, -1]
-            if no_common and evaluation.loss in ("squared", "absolute") and is_better:
-                text += " Pooled boosting is better: try <code>--common</code> (<code>common='auto'</code> in Python)."
+            if evaluation.loss in ("squared", "absolute") and is_better:
+                text += " Pooled boosting is better: fit it first, and tailored to what it leaves (how-to “Boosting first”)."
         axes = new_axes(1)
         RowsDisplay.from_evaluation(evaluation, ax=axes)
         band = "The band is one standard error. Errors far above the others are only in the table."

@@ -39,8 +39,7 @@ BLOCK_FLOATS = 8_000_000
 class Reader:
     """Convert tasks to the statistics that EM uses.
 
-    ``side`` computes features (T, q) of the side information.  ``residuals`` subtracts shared effects and
-    predictions of the shared regressor from the targets.
+    ``side`` computes features (T, q) of the side information.  ``residuals`` subtracts shared effects from the targets.
     """
 
     scaling: Scaling

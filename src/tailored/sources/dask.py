@@ -161,7 +161,7 @@ class DaskSource:
 
         # The peer-to-peer shuffle would return rows in another order each time.
         whole = self.frame.shuffle(on=self.roles.task, shuffle_method="tasks")
-        # The reader is sent as one Dask task, because a shared regressor may be large.
+        # The reader is sent as one Dask task, because shared effects of many categories may be large.
         reader = delayed(read, traverse=False, pure=False)
         compute = delayed(_shard, pure=False)
         shards = [compute(part, self.roles, self.reservoir.sample[:0], reader) for part in whole.to_delayed()]

@@ -27,9 +27,6 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if getattr(learner, "structure_", None) is None:
         yield f"The documentation of {type(learner).__name__} describes its prior."
         return
-    if learner.common_ is not None:
-        names = " + ".join(f"{weight:.2g} {type(part).__name__}" for weight, part in learner.common_)
-        yield f"{names} is the shared regressor; the numbers below describe the residuals."
     centre = ""
     if prior.scaling.shift.any():
         centre = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
@@ -106,11 +103,6 @@ def describe_structure(
         factors = plural(structure.get("rank") or structure.get("n_factors", 0), "common factor")
         each = ", each" * (n > 1)
         text = f"{several}{each} with {factors} of the coefficients plus independent variation (low rank)"
-    elif kind == "atoms":
-        atoms = (
-            f"{n} narrow Gaussians with the same covariance, centred at the coefficients of training tasks"
-        )
-        text = f"mixture of {atoms} (atoms)" + ("," + gated if gated else "")
     elif kind == "mixture":
         text = f"{several}{gated}"
     elif structure.get("structure") == "none":
@@ -146,7 +138,7 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     structure, prior, task_columns = learner.structure_, model.prior, learner.columns_in_
     levels = model.categories
     is_serial = isinstance(prior.response, SerialGaussian)
-    if structure["kind"] != "mixed model" or model.has_curves or is_serial or prior.regressor is not None:
+    if structure["kind"] != "mixed model" or model.has_curves or is_serial:
         return None
     covariance, names = structure.get("structure", "full"), model.columns
     if covariance == "none":
@@ -208,7 +200,7 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
     gain = f"{abs(runner_up.difference):.2g} ± {runner_up.std_error:.1g} nats per task"
     if runner_up.difference <= 0.0:
         return f"{text}: the log predictive density exceeds that of {other} by {gain}."
-    is_richer = name == "atoms" or name.startswith("mixture")
+    is_richer = name.startswith("mixture")
     is_significant = runner_up.difference > RICHER * runner_up.std_error
     reason = "of its errors" if is_significant or not is_richer else "the gain is below two standard errors"
     if not is_richer and not name.startswith("rank"):

@@ -194,9 +194,9 @@ def levels_table(model: FittedModel, encoding: Any) -> Table:
 
 
 def components_table(model: FittedModel) -> Table:
-    """Tabulate the proportions of the components; empty for one component and for atoms."""
+    """Tabulate the proportions of the components; empty for one component."""
     mixture = model.mixture
-    if mixture.n_components == 1 or mixture.has_atoms:
+    if mixture.n_components == 1:
         return Table("Components", {})
     columns: dict[str, Any] = {
         "component": list(range(1, mixture.n_components + 1)),
@@ -210,9 +210,9 @@ def components_table(model: FittedModel) -> Table:
 
 
 def component_effects_table(model: FittedModel) -> Table:
-    """Tabulate the coefficients of the components; empty for one component and for atoms."""
+    """Tabulate the coefficients of the components; empty for one component."""
     mixture, units = model.mixture, model.prior.scaling
-    K, d = (0, 0) if mixture.n_components == 1 or mixture.has_atoms else mixture.means.shape
+    K, d = (0, 0) if mixture.n_components == 1 else mixture.means.shape
     columns = {
         "component": np.repeat(np.arange(1, K + 1), d).tolist(),
         "column": list(model.columns) * K,

@@ -241,14 +241,14 @@ def _kernels(D: int, like: Tensor, fit_intercept: bool) -> Kernels:
 def _component(model: Mixture, k: int) -> Component:
     """Return component k of a mixture, with NumPy arrays."""
     components, b, noise = model.components, model.means[k], model.noise
-    c, d = components.of[k], len(b)
-    if components.ranks[c] == d:
-        ridge = components.precisions[c]
-        constant = 0.5 * float(d * np.log(noise) - components.log_determinants[c])
+    d = len(b)
+    if components.ranks[k] == d:
+        ridge = components.precisions[k]
+        constant = 0.5 * float(d * np.log(noise) - components.log_determinants[k])
         return Component(ridge, b, constant, ridge[unpacked(d)] / noise)
     # If the covariance is zero, one coordinate with a zero column is kept, because the kernels need at least one.
-    p = max(int(components.ranks[c]), 1)
-    root = components.roots[c, :p].T
+    p = max(int(components.ranks[k]), 1)
+    root = components.roots[k, :p].T
     # The columns of [X, y] A are XL and y − Xb.
     A = np.zeros((d + 1, p + 1))
     A[:-1, :-1], A[:-1, -1], A[-1, -1] = root, -b, 1.0
