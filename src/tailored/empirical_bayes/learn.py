@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import Source
