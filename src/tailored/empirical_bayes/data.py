@@ -76,8 +76,7 @@ class Settings:
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
     varying: tuple[int, ...] | None = None  # positions of the varying coefficients; the intercept is last
-    #: Kinds of shared effects that may be proposed, in this order: "curves" (and products) of columns, effects of their "values".
-    proposals: tuple[str, ...] = ("curves", "values")
+    proposes: bool = True  # whether curves, products and effects of values may be proposed as shared effects
     levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
     n_folds: int = 5
     covariance: str | None = None  # "full" or "diagonal", if set by the user

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import Source
@@ -30,7 +28,7 @@ from ..gaussian.structures import MixedModel, Stepwise, Structure, StructureFitt
 from ..priors.base import Prior, calibrate
 from ..priors.intervals import Calibration
 from ..priors.mixture import MixturePrior
-from ..priors.shared import SharedEffects, SharedLevels
+from ..priors.shared import SharedEffects
 from ..sources.reservoir import Reservoir
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
@@ -133,32 +131,14 @@ def _accepted_effects(data: TrainingData) -> FittedEffects | None:
     if isinstance(data.response, Poisson):
         # With a Poisson response, the effects would absorb overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
-    plain = _proposing(data, ())
+    plain = replace(data, settings=replace(data.settings, proposes=False))
     fitted = fit_effects(plain)
-    if min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
+    if not data.settings.proposes or min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
         return fitted
-    n_plain = 0 if fitted is None else len(fitted.effects.effects)
-    without, best = None, -np.inf
-    kinds = data.settings.proposals
-    for some in (*((kind,) for kind in kinds), kinds) if len(kinds) > 1 else (kinds,) if kinds else ():
-        proposed = fit_effects(_proposing(data, some))
-        if proposed is None or len(proposed.effects.effects) == n_plain:
-            continue
-        if (
-            some == kinds
-            and len(kinds) > 1
-            and len({type(e) for e in proposed.effects.effects} & {SharedLevels}) == 0
-        ):
-            continue
-        without = without or _score_effects(plain)
-        new = _score_effects(_proposing(data, some))
-        if is_as_good(new, without) and new.mean_density > best:
-            best, fitted = new.mean_density, proposed
-    return fitted
-
-
-def _proposing(data: TrainingData, kinds: tuple[str, ...]) -> TrainingData:
-    return replace(data, settings=replace(data.settings, proposals=kinds))
+    proposed = fit_effects(data)
+    if proposed is None or len(proposed.effects.effects) == len(data.settings.levels):
+        return fitted
+    return proposed if is_as_good(_score_effects(data), _score_effects(plain)) else fitted
 
 
 def _score_effects(data: TrainingData) -> Score:

@@ -100,15 +100,7 @@ def is_as_good(proposed: Score, without: Score) -> bool:
         losses = without.density - proposed.density
     if not np.isfinite(proposed.mean_density):
         return False
-    import os
-
-    if os.environ.get("RULE") == "B":
-        falls = bool(np.sort(losses)[:-1].mean() > 0.0) if len(losses) > 1 else False
-    elif os.environ.get("RULE") == "M":
-        falls = bool(np.median(losses) > 0.0)
-    else:
-        falls = significant(losses)
-    return not falls and not any(map(significant, rises))
+    return not any(map(significant, (losses, *rises)))
 
 
 def passes_guard(richer: Score, single: Score) -> bool:

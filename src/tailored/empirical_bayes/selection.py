@@ -18,6 +18,7 @@ from .._utils.progress import Stages
 from ..gaussian.em import fit_mixture
 from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
+from ..gaussian.normality import non_normality
 from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.structures import (
@@ -35,7 +36,7 @@ from ..tasks.episodes import Episodes
 from ..tasks.rows import Array
 from .data import LARGEST_WORK, Draw, Fold, TrainingData
 from .low_rank_search import LowRankSearch
-from .rule import Score, is_as_good, is_better, significant
+from .rule import RICHER, Score, is_as_good, is_better, significant
 from .without_rows import difference
 
 #: Minimum number of held-out tasks used to select the number of components, from as many folds as needed.
@@ -127,7 +128,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
         best = first if is_as_good(first, best) else best
         best = _richest(others, best, single)
         tried += [first, *others]
-    if not data.is_wide and is_free:
+    if not data.is_wide and is_free and _may_be_mixture(folds, single):
         stage.begin("number of components")
         mixtures = _mixtures(data, folds, best, single, stage)
         best = _richest(sorted(mixtures, key=lambda c: -c.mean_density)[:1], best, single)
@@ -177,6 +178,12 @@ def _select_covariance(
     simplest, *others = [c for c in tried if not (data.response.is_gaussian and c.structure.is_pooled)]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
     return tried, max(usable, key=lambda candidate: candidate.mean_density)
+
+
+def _may_be_mixture(folds: list[FoldState], single: Candidate) -> bool:
+    """Return whether the coefficients of the held-out tasks are not Gaussian, by two standard errors."""
+    pairs = zip(folds, single.fits, strict=True)
+    return non_normality((fold.held_out, fit) for fold, fit in pairs) > RICHER
 
 
 def _mixtures(

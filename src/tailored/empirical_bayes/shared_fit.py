@@ -83,19 +83,18 @@ class GaussianRows(NamedTuple):
 def fit_effects(data: TrainingData) -> FittedEffects | None:
     """Select and fit the shared effects; return None if none is selected."""
     tasks, sizes = data.tasks, data.settings.levels
-    proposals = data.settings.proposals if tasks.n_features <= MOST_COLUMNS else ()
-    if tasks.is_sparse or not (sizes or proposals):
+    proposes = data.settings.proposes and tasks.n_features <= MOST_COLUMNS
+    if tasks.is_sparse or not (sizes or proposes):
         return None
     width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
     n_parts = max(len(tasks) / MOST_TASKS, len(tasks.y) * width / MOST_ENTRIES)
     tasks = tasks[:: int(np.ceil(n_parts))] if n_parts > 1 else tasks
     terms = [_levels(tasks.X[:, j], j, n) for j, n in sizes.items()]
     encoder = None
-    numeric = [j for j in _usable(tasks.X) if j not in sizes]
-    if "values" in proposals:
-        terms += [term for j in numeric if (term := _values(tasks, j)) is not None]
-    if "curves" in proposals:
-        found = [_curve(tasks.X, j) for j in numeric]
+    if proposes:
+        numeric = [j for j in _usable(tasks.X) if j not in sizes]
+        found = [_values(tasks, j) for j in numeric]
+        found += [_curve(tasks.X, j) for j in numeric]
         found += [_product(tasks.X, pair) for pair in combinations(numeric, 2)]
         if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
             encoder = data.side.encoder

@@ -427,7 +427,7 @@ class EmpiricalBayesLearner(MetaLearner):
             self._support_sampling(),
             self.device,
             self._varying_positions(tasks),
-            () if is_stated or self.device is not None else ("values", "curves"),
+            not is_stated and self.device is None,
             {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
             self.covariance if formula is None else self.covariance or formula.covariance,
