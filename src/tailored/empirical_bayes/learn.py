@@ -162,7 +162,7 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
     # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors are too small and
     # intervals too narrow.
-    is_dispersed = significant(dispersed.density - plain.density) and is_as_good(dispersed, plain)
+    is_dispersed = significant(dispersed.density - plain.density)
     return more if is_dispersed else rest
 
 

@@ -159,8 +159,7 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
         rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
         state = _fold_state(rest, fold, None)
         fit = state.fitter.fit(structure)
-        moved = difference(rest, rest.tasks[fold.train], fit) if rest.response.is_gaussian else None
-        scored.append(_score(rest, state, structure, fit, moved))
+        scored.append(_score(rest, state, structure, fit, difference(rest, rest.tasks[fold.train], fit)))
     return _join(scored)
 
 
@@ -175,7 +174,7 @@ def _select_covariance(
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numeric targets is a baseline: a random intercept with variance zero is the same model.  With a log
     # link, means grow exponentially with the variance of random effects, so a model with a high density can have huge errors.
-    simplest, *others = [c for c in tried if not (data.response.is_gaussian and c.structure.is_pooled)]
+    simplest, *others = [c for c in tried if not c.structure.is_pooled]
     usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
     return tried, max(usable, key=lambda candidate: candidate.mean_density)
 

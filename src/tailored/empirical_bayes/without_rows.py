@@ -38,17 +38,17 @@ def fit_moves(data: TrainingData, model: Mixture, fits: Sequence[Mixture]) -> Mo
 
     ``model`` is fitted to all tasks, and ``fits`` to the training tasks of each fold.
     """
-    nothing: list[Array | None] = [None] * len(fits)
+    none: list[Array | None] = [None] * len(fits)
     if not data.response.is_gaussian or len(data) < 2:
-        return Moves(None, nothing)
-    moved: list[Array | None] = [
-        difference(data, data.tasks[fold.train], fit) for fold, fit in zip(data.folds, fits, strict=True)
-    ]
-    without, withdifference = (_errors_without_rows(data, fits, each) for each in (nothing, moved))
-    is_free = data.settings.covariance is None and not data.is_wide and len(data) > data.statistics.n_features
-    if is_free and significant(without - withdifference):
-        return Moves(difference(data, data.tasks, model), moved, _offset(data, fits))
-    return Moves(None, nothing, _offset(data, fits))
+        return Moves(None, none)
+    offset = _offset(data, fits)
+    if data.settings.covariance is not None or data.is_wide or len(data) <= data.statistics.n_features:
+        return Moves(None, none, offset)
+    pairs = zip(data.folds, fits, strict=True)
+    moved: list[Array | None] = [difference(data, data.tasks[fold.train], fit) for fold, fit in pairs]
+    if not significant(_errors_without_rows(data, fits, none) - _errors_without_rows(data, fits, moved)):
+        return Moves(None, none, offset)
+    return Moves(difference(data, data.tasks, model), moved, offset)
 
 
 def _errors_without_rows(data: TrainingData, fits: Sequence[Mixture], moved: Sequence[Array | None]) -> Array:
@@ -62,16 +62,19 @@ def _errors_without_rows(data: TrainingData, fits: Sequence[Mixture], moved: Seq
     return np.concatenate(out)
 
 
-def difference(data: TrainingData, tasks: TaskSet, model: Mixture) -> Array:
-    """Return δ: least squares of the targets minus predictions without rows, with the same weight for each task.
+def difference(data: TrainingData, tasks: TaskSet, model: Mixture) -> Array | None:
+    """Return δ: least squares of targets minus predictions without rows, with the same weight for each task.
 
-    One pseudo-task shrinks δ towards zero.
+    One pseudo-task shrinks δ towards zero.  None for classes and counts.
     """
+    if not data.response.is_gaussian:
+        return None
     X = data.scaling.dense(tasks.X)
     prediction = data.predict(data.statistics_of(tasks.without_rows()), data.prior(model), tasks)
-    weight = 1.0 / np.repeat(np.maximum(tasks.sizes, 1), tasks.sizes)
+    frequency = np.ones(len(tasks.y)) if tasks.frequency_weight is None else tasks.frequency_weight
+    weight = frequency / np.repeat(np.maximum(tasks.n_observed, 1.0), tasks.sizes)
     gram = (X * weight[:, None]).T @ X
-    ridge = np.trace(gram) / len(gram) / len(tasks)
+    ridge = np.trace(gram) / max(len(gram), 1) / len(tasks)
     right = X.T @ (weight * (tasks.y - prediction) / data.scaling.target)
     return np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), right))
 
