@@ -192,8 +192,6 @@ class Lme4(DescribedMixedModel):
         Estimate the chosen one again by restricted maximum likelihood, which is lme4's default.
     forms : sequence of str
         The random effects to compare.
-    clip
-        See `Baseline`.
 
     Attributes
     ----------
@@ -202,11 +200,10 @@ class Lme4(DescribedMixedModel):
     """
 
     def __init__(
-        self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL), clip: Any = None
+        self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL)
     ) -> None:
         self.reml = reml
         self.forms = forms
-        self.clip = clip
 
     @classmethod
     def missing(cls) -> str | None:
