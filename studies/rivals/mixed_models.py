@@ -199,9 +199,7 @@ class Lme4(DescribedMixedModel):
         lme4's message for each form that it refused.
     """
 
-    def __init__(
-        self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL)
-    ) -> None:
+    def __init__(self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL)) -> None:
         self.reml = reml
         self.forms = forms
 

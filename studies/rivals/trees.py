@@ -73,9 +73,7 @@ class MixedEffectsForest(TreesAndIntercepts):
 
     package = "merf"
 
-    def __init__(
-        self, n_estimators: int = 100, max_iter: int = 10, random_state: Any = 0
-    ) -> None:
+    def __init__(self, n_estimators: int = 100, max_iter: int = 10, random_state: Any = 0) -> None:
         self.n_estimators = n_estimators
         self.max_iter = max_iter
         self.random_state = random_state
