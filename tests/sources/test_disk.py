@@ -117,7 +117,7 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     # A draw that chooses a covariance that is free: one of few factors is not the likeliest, which is asked below.
     found = EmpiricalBayesLearner(random_state=1).fit(scan(tmp_path / "f.parquet", **COLUMNS))
     tasks = TaskSet.from_frame(frame, **COLUMNS)
-    sample = MemorySource(tasks, 1).reservoir.sample
+    sample = Reservoir(45, seed=1).take(tasks).sample
     sampled = EmpiricalBayesLearner(random_state=1).fit(sample)
     assert found.training_summary_.n_tasks == 400
     assert len(sample) == 45
