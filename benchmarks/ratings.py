@@ -58,9 +58,9 @@ def bias_model(train, support, query):
 
 
 def ours(train, support, query, ends, n_jobs):
-    learner = EmpiricalBayesLearner(loss="absolute", clip=ends, n_jobs=n_jobs).fit(train)
+    learner = EmpiricalBayesLearner(loss="absolute", n_jobs=n_jobs).fit(train)
     print(f"    chosen: {learner.structure_}, description: {learner.side_structure_}", flush=True)
-    cold = learner.predict_tasks(query, coverage=None)["prediction"]
+    cold = np.clip(learner.predict_tasks(query, coverage=None)["prediction"], *ends)
     table = learner.predict_tasks(query, support)
     inside = np.mean((table["lower"] <= query.y) & (query.y <= table["upper"]))
     print(

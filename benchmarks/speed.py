@@ -247,7 +247,7 @@ def memory(source):
     """Yield the rows of peak memory over the start, in megabytes."""
 
     def scan():
-        _, printed = call(source, HERE / "streams.py", "--tasks", 1_000_000, "--pieces", 0)
+        _, printed = call(source, HERE / "scans.py", "--tasks", 1_000_000)
         return [
             json.loads(line)["MB over the start"] for line in printed.splitlines() if line.startswith("{")
         ]

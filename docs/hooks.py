@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 #: Notebooks and scripts, in the order of the page.
 NOTEBOOKS = ("schools", "purchases", "repeated_measures")
-SCRIPTS = ("clusters_with_hint", "survey", "recommendations", "stream", "intervals")
+SCRIPTS = ("clusters_with_hint", "survey", "recommendations", "intervals")
 
 NOT_DRAWN = "*The figure was not drawn. `TAILORED_DATA=FOLDER python docs/draw.py` draws it.*"
 

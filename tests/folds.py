@@ -8,9 +8,9 @@ from unittest.mock import patch
 from tailored import EmpiricalBayesLearner
 
 
-def few_folds(*arguments, n_folds=2, **options):
+def few_folds(n_folds=2, **options):
     """Return a learner that selects the model structure on fewer folds."""
-    learner = EmpiricalBayesLearner(*arguments, **options)
+    learner = EmpiricalBayesLearner(**options)
     learner._n_folds = n_folds
     return learner
 

@@ -18,20 +18,20 @@ side_info = {user: row[:2] for user, row in zip(ratings.labels, ratings.side_inf
 users = TaskSet(ratings.X, ratings.y, np.repeat(ratings.labels, ratings.sizes), side_info=side_info)
 train, new = users.split([0.7, 0.3], random_state=0)
 ratings_of = [train.y[train.X[:, j] > 0] for j in range(20)]
-methods = {
-    "tailored": EmpiricalBayesLearner(loss="absolute", clip=(1, 5)).fit(train),
-    "tailored, age and sex ignored": EmpiricalBayesLearner(
-        loss="absolute", clip=(1, 5), feature_map="posterior"
-    ).fit(train),
-}
+learner = EmpiricalBayesLearner(loss="absolute").fit(train)
+without = EmpiricalBayesLearner(loss="absolute").fit(train.replace(side_info=None))
 supports = [0, 1, 2, 4, 8]
 pool, query = new.support_query(8, random_state=0)
-errors = {name: [] for name in methods}
+errors = {"tailored": [], "tailored, without age and sex": []}
 for n in supports:
     support = pool if n == 8 else pool.support_query(n, random_state=0)[0]
-    for name, method in methods.items():
-        predicted = method.predict_tasks(query, support, coverage=None)["prediction"]
-        errors[name].append(np.abs(predicted - query.y).mean())
+    pairs = (
+        (learner, (query, support)),
+        (without, (each.replace(side_info=None) for each in (query, support))),
+    )
+    for line, (method, rows) in zip(errors.values(), pairs, strict=True):
+        predicted = np.clip(method.predict_tasks(*rows, coverage=None)["prediction"], 1, 5)
+        line.append(np.abs(predicted - query.y).mean())
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for (name, line), style in zip(errors.items(), ["o-", "s--"], strict=True):

@@ -19,7 +19,7 @@ rows = pd.DataFrame(survey.tasks.X, columns=survey.feature_names)
 rows["person"] = np.repeat(survey.tasks.labels, survey.tasks.sizes)
 rows["likely to buy"] = survey.tasks.y
 people = TaskSet.from_frame(rows, task="person", target="likely to buy")
-meta = EmpiricalBayesLearner(clip=(0, 10)).fit(people)
+meta = EmpiricalBayesLearner().fit(people)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
 EffectsDisplay.from_estimator(meta, people, "price", ax=left)

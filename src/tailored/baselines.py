@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._utils.records import restored_on_failure
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
-from ._utils.validation import ClipLike, check_clip, check_rng, name_some, native
+from ._utils.validation import check_rng, name_some, native
 from .feature_maps import SideVector
 from .gaussian.em import fit_mixed_model
 from .gaussian.mixture import Want
@@ -31,7 +31,6 @@ from .tasks.rows import (
     Rows,
     Scaling,
     batches,
-    clipped,
     dense,
     mean_error,
     predictions,
@@ -73,16 +72,8 @@ SMALLEST_PROBABILITY = 1e-6
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Baseline(BaseEstimator):
-    """Base class of baselines, which are fitted to many tasks and predict rows of new tasks.
+    """Base class of baselines, which are fitted to many tasks and predict rows of new tasks."""
 
-    Parameters
-    ----------
-    clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range; "train" is the range of the training targets.
-    """
-
-    clip: ClipLike = None
-    clip_: tuple[float, float] | None = field(init=False)
     scaling_: Scaling = field(init=False)
     _encoder: SideVector | None = field(init=False, default=None)
 
@@ -96,7 +87,6 @@ class Baseline(BaseEstimator):
             self.scaling_ = self._scaling(tasks)
             self.scaling_.check(tasks.X, tasks.y, tasks.feature_names)
             self.n_features_in_ = tasks.n_features
-            self.clip_ = check_clip(self.clip, tasks.y)
             self._fit(tasks)
         return self
 
@@ -110,7 +100,7 @@ class Baseline(BaseEstimator):
 
     @abstractmethod
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
-        """Predict the query rows, without clipping."""
+        """Predict the query rows."""
 
     def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
         """Predict the rows of ``query`` given the rows of ``tasks``, which has the same tasks in the same order."""
@@ -118,7 +108,7 @@ class Baseline(BaseEstimator):
         if len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
         with single_threaded_blas(), single_threaded_openmp():
-            return clipped(self._predict(tasks, query), self.clip_)
+            return self._predict(tasks, query)
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: str | Loss = "absolute") -> Array:
         """Return the mean error of each task on its rows in ``query``, given its rows in ``tasks``; "squared" is (y - p)²."""
@@ -173,7 +163,7 @@ class LinearBaseline(Baseline):
 
     def _error(self, weights: Array, query: TaskSet) -> float:
         """Return the mean absolute error of query rows, given the coefficients of their tasks."""
-        predicted = clipped(predictions(Rows.of(query, True), weights), self.clip_)
+        predicted = predictions(Rows.of(query, True), weights)
         return mean_error(np.abs(predicted - query.y), query.offsets)
 
 
@@ -273,8 +263,6 @@ class MixedModel(LinearBaseline):
     ----------
     fit_intercept : bool, default=True
         Add a random intercept.  Without it, side information is not used.
-    clip
-        See `Baseline`.
 
     The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ².  The intercept is the last coefficient.
     """

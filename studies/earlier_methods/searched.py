@@ -113,7 +113,7 @@ class SearchedLearner(PaperLearner):
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)
-                start = self._prior(None, Constant(np.eye(self._n_weights)), feature_map)
+                start = self._prior(Constant(np.eye(self._n_weights)), feature_map)
                 priors = [found and replace(start, conditioning=found[0], bias=found[1]) for found in learned]
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
             self._remember(given)

@@ -192,8 +192,6 @@ class Lme4(DescribedMixedModel):
         Estimate the chosen one again by restricted maximum likelihood, which is lme4's default.
     forms : sequence of str
         The random effects to compare.
-    clip
-        See `Baseline`.
 
     Attributes
     ----------
@@ -201,12 +199,9 @@ class Lme4(DescribedMixedModel):
         lme4's message for each form that it refused.
     """
 
-    def __init__(
-        self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL), clip: Any = None
-    ) -> None:
+    def __init__(self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL)) -> None:
         self.reml = reml
         self.forms = forms
-        self.clip = clip
 
     @classmethod
     def missing(cls) -> str | None:

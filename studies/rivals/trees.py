@@ -73,12 +73,9 @@ class MixedEffectsForest(TreesAndIntercepts):
 
     package = "merf"
 
-    def __init__(
-        self, n_estimators: int = 100, max_iter: int = 10, clip: Any = None, random_state: Any = 0
-    ) -> None:
+    def __init__(self, n_estimators: int = 100, max_iter: int = 10, random_state: Any = 0) -> None:
         self.n_estimators = n_estimators
         self.max_iter = max_iter
-        self.clip = clip
         self.random_state = random_state
 
     def _grow(self, columns: Array, y: Array, task: NDArray[np.int64]) -> None:
@@ -103,9 +100,8 @@ class BoostedMixedModel(TreesAndIntercepts):
 
     package = "gpboost"
 
-    def __init__(self, max_iter: int = 500, clip: Any = None, random_state: int = 0) -> None:
+    def __init__(self, max_iter: int = 500, random_state: int = 0) -> None:
         self.max_iter = max_iter
-        self.clip = clip
         self.random_state = random_state
 
     def _grow(self, columns: Array, y: Array, task: NDArray[np.int64]) -> None:

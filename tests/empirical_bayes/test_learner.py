@@ -1,4 +1,4 @@
-"""EmpiricalBayesLearner: adapting to any number of rows, clipping, another prior, tiny and odd data."""
+"""EmpiricalBayesLearner: adapting to any number of rows, another prior, tiny and odd data."""
 
 import warnings
 
@@ -10,9 +10,7 @@ import tailored
 from bayes_samples import learned, same_numbers, skewed_tasks, weights_of
 from folds import few_folds
 from tailored import (
-    ConditionalLearner,
     EmpiricalBayesLearner,
-    IndependentLearner,
     TaskRegressor,
     TaskSet,
     UnconditionalLearner,
@@ -81,7 +79,7 @@ def test_constant_column_is_the_intercept(few_steps):
 @pytest.mark.parametrize(("n_tasks", "n_validation"), [(11, 0), (600, 0), (30, 7)])
 def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
     tasks = skewed_tasks(0, n_tasks=n_tasks, d=2, n_rows=3)
-    folds = TrainingData(tasks, None, n_validation, Settings(Absolute(), True, None, 0, None)).folds
+    folds = TrainingData(tasks, None, n_validation, Settings(Absolute(), True, 0, None)).folds
     assert len(folds) == (5 if n_tasks == 11 else 1)
     for fold in folds:
         assert not set(fold.train) & set(fold.held_out)
@@ -91,50 +89,13 @@ def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
         np.testing.assert_array_equal(folds[0].held_out, np.arange(23, 30))
 
 
-# ---------------------------------------------------------------- another prior, clipping
+# ---------------------------------------------------------------- another prior
 
 
 def test_a_loaded_learner_is_fitted_anew(few_steps, mixture, clusters, tmp_path):
     mixture.save(tmp_path / "a")
     again, fresh = tailored.load(tmp_path / "a").fit(clusters[:8]), clone(mixture).fit(clusters[:8])
     same_numbers(learned(fresh), learned(again))
-
-
-@pytest.mark.parametrize(
-    "learner",
-    [
-        EmpiricalBayesLearner(clip=(-0.5, 0.25)),
-        ConditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(0.3), fit_intercept=False),
-        UnconditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(0.1), fit_intercept=False),
-        IndependentLearner(clip=(-0.5, 0.25), fit_intercept=False),
-    ],
-    ids=lambda learner: type(learner).__name__,
-)
-@pytest.mark.filterwarnings("ignore:X. column 0 has the value")
-def test_clip(learner, few_steps, clusters, tmp_path):
-    clusters = clusters[:20]
-    learner.fit(clusters)
-    groups = np.repeat(clusters.labels, clusters.sizes)
-    X = 10.0 * clusters.X
-    prediction = learner.predict(X, groups=groups)
-    assert (prediction.min(), prediction.max()) == (-0.5, 0.25)
-    model = learner.adapt(clusters[0].X, clusters[0].y)
-    assert set(model.predict(100.0 * clusters.X)) >= {-0.5, 0.25}
-    far = TaskSet(clusters.X, np.full(len(groups), 9.0), groups)
-    assert (learner.task_errors(clusters, far, loss="absolute") >= 8.75).all()
-    learner.save(tmp_path / "a")
-    assert tailored.load(tmp_path / "a").clip_ == (-0.5, 0.25)
-
-
-def test_clip_to_the_training_targets(few_steps, clusters):
-    clusters = clusters[:12]
-    learner = EmpiricalBayesLearner(clip="train").partial_fit(clusters[:6])
-    assert learner.clip_ == (clusters[:6].y.min(), clusters[:6].y.max())
-    learner.partial_fit(clusters[6:])
-    assert learner.clip_ == (clusters.y.min(), clusters.y.max())
-    for clip in ("test", (1.0, 0.0), (0.0,), 3.0, (0.0, np.nan)):
-        with pytest.raises((ValueError, TypeError), match="clip"):
-            EmpiricalBayesLearner(clip=clip).fit(clusters)
 
 
 # ---------------------------------------------------------------- tiny and odd data

@@ -83,10 +83,10 @@ def test_a_new_user_without_ratings_is_described():
     tasks = ratings(seed=1, described=True)
     train, test = tasks.split([0.8, 0.2], random_state=0)
     learner = EmpiricalBayesLearner(loss="absolute").fit(train)
-    ignorant = EmpiricalBayesLearner(loss="absolute", feature_map="posterior").fit(train)
+    ignorant = EmpiricalBayesLearner(loss="absolute").fit(train.replace(side_info=None))
     assert learner.side_structure_ is not None
     cold = learner.task_errors(test, n_support=0).mean()
-    assert cold < 0.85 * ignorant.task_errors(test, n_support=0).mean()
+    assert cold < 0.85 * ignorant.task_errors(test.replace(side_info=None), n_support=0).mean()
     one = test[0]
     model = learner.adapt(side_info=one.side_info)
     np.testing.assert_allclose(
@@ -119,17 +119,3 @@ def test_units_of_targets_change_predictions_as_algebra_says(fitted, shift, fact
     found = other.predict_tasks(query, moved(support))["prediction"]
     expected = shift + factor * learner.predict_tasks(query, support)["prediction"]
     assert np.abs(found - expected).max() < 1e-6 * factor * np.std(test.y)
-
-
-def test_features_of_rows_are_refused_with_the_alternative():
-    with pytest.raises(ValueError, match=r"feature_map.*400 columns.*ConditionalLearner"):
-        EmpiricalBayesLearner(feature_map="mean").fit(ratings(n_tasks=90))
-
-
-def test_a_stream_learns_anew_from_its_sample():
-    tasks = ratings(seed=3, n_tasks=140)
-    learner = EmpiricalBayesLearner().partial_fit(tasks[:90])
-    learner.partial_fit(tasks[90:])
-    assert isinstance(learner.prior_, FactorPrior)
-    assert learner.n_tasks_seen_ == 140
-    assert len(learner.task_weights_) == 50

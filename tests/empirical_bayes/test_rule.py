@@ -42,7 +42,7 @@ SINGLE = score(0.0)
 
 
 def data_of(tasks, loss=None, **changes):
-    return TrainingData(tasks, None, 0, replace(Settings(loss or Squared(), True, None, 0, None), **changes))
+    return TrainingData(tasks, None, 0, replace(Settings(loss or Squared(), True, 0, None), **changes))
 
 
 def select_covariance(data):

@@ -32,7 +32,7 @@ def tasks_of(weights, n_rows, noise, seed, level=0.0):
 
 
 def data_of(tasks, **changes):
-    settings = Settings(Absolute(), True, None, 0, None)
+    settings = Settings(Absolute(), True, 0, None)
     return TrainingData(tasks, None, 0, replace(settings, **changes))
 
 

@@ -48,7 +48,7 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     """Against one covariance matrix of all rows, with the mean estimated by generalised least squares."""
     rng = np.random.default_rng(0)
     tasks = TaskSet.from_tasks([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 5, 2, 6, 4)])
-    data = TrainingData(tasks, None, 0, Settings(Squared(), True, None, 0, None))
+    data = TrainingData(tasks, None, 0, Settings(Squared(), True, 0, None))
     statistics = data.statistics
     model = fit_mixed_model(statistics, max_iter=5)
     Z = rng.normal(size=(len(tasks.y), 4))

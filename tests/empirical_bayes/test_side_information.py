@@ -1,12 +1,8 @@
 """Side information in the prior mean of EmpiricalBayesLearner: linear or curved, on all weights or the intercept."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from sklearn.preprocessing import FunctionTransformer
 
-from bayes_samples import skewed_tasks
 from folds import few_folds
 from studies.theory.bayes import CurveOracle
 from tailored import EmpiricalBayesLearner, TaskSet
@@ -14,7 +10,7 @@ from tailored._utils.progress import Stages
 from tailored.datasets import make_circle
 from tailored.empirical_bayes import selection
 from tailored.empirical_bayes.data import Settings, TrainingData
-from tailored.feature_maps import MeanEmbedding
+from tailored.feature_maps.side_features import SideFeatures
 from tailored.losses import Absolute
 
 
@@ -57,9 +53,10 @@ def test_a_word_that_shifts_the_intercept():
     np.testing.assert_allclose(red.coef_, green.coef_)
     assert 2.5 < red.intercept_ - green.intercept_ < 4.5
     assert green.intercept_ - 0.5 < violet.intercept_ < red.intercept_
-    without = EmpiricalBayesLearner("posterior").fit(tasks)
+    without = EmpiricalBayesLearner().fit(tasks.replace(side_info=None))
     assert without.side_structure_ is None
-    assert learner.task_errors(new, n_support=0).mean() < 0.8 * without.task_errors(new, n_support=0).mean()
+    errors = without.task_errors(new.replace(side_info=None), n_support=0)
+    assert learner.task_errors(new, n_support=0).mean() < 0.8 * errors.mean()
 
 
 def test_noise_as_side_information_has_no_effect():
@@ -76,41 +73,6 @@ def test_noise_as_side_information_has_no_effect():
         learner.adapt(X[:2], y[:2])
 
 
-def test_other_features_join(few_steps):
-    tasks = skewed_tasks(3, n_tasks=60, d=2, n_rows=8)
-    sums = np.array([[task.y.sum(), 1.0] for task in tasks[:12]])
-    for spec, some, expected in (
-        (lambda task: [task.y.sum(), 1.0], tasks[:12], sums),
-        ("mean", tasks, MeanEmbedding().transform(tasks)),
-    ):
-        learner = few_folds(spec, loss="absolute").fit(some)
-        assert np.isfinite(learner.adapt_many(tasks).weights_).all()
-        side = learner.prior_.side
-        assert not side.from_side_info
-        spread = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1.0)
-        standardised = (expected - expected.mean(axis=0)) / spread / np.sqrt(expected.shape[1])
-        np.testing.assert_allclose(side(some), standardised, atol=1e-12)
-        # they are part of ψ of every level that has something to say: d directions, two noise levels, these
-        for level in learner.prior_.shifts:
-            if level.summary is not None:
-                assert len(level.summary.mean) == 3 + 2 + expected.shape[1]
-    assert learner.bias_penalty_ is not None  # so that there was such a level
-
-
-def test_a_callable_may_read_the_side_information(few_steps, with_side):
-    tasks, _ = with_side
-    some = tasks[:12]
-    learner = EmpiricalBayesLearner(lambda s: s).fit(some)
-    assert np.isfinite(learner.adapt(side_info=tasks[0].side_info).coef_).all()
-    table = some.side_info
-    standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
-    np.testing.assert_allclose(learner.prior_.side(some)[:, :2], standardised, atol=1e-12)
-    # The other features are splines, as for the same function given as a transformer.
-    same = EmpiricalBayesLearner(FunctionTransformer(lambda table: table)).fit(some)
-    np.testing.assert_allclose(learner.prior_.side(some), same.prior_.side(some), atol=1e-12)
-    np.testing.assert_allclose(learner.adapt_many(tasks).weights_, same.adapt_many(tasks).weights_, rtol=1e-9)
-
-
 def test_a_weak_effect_on_the_intercept_is_kept():
     """Two standard errors of density would reject it; a proposal only must not lower the density."""
     kept = 0
@@ -120,7 +82,6 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         X, groups = rng.normal(size=(45 * 6, 1)), np.repeat(np.arange(45), 6)
         y = (X[:, 0] + (0.5 * side[:, 0] + rng.normal(size=45))[groups]) + rng.normal(size=len(X))
         tasks = TaskSet(X, y, groups, side_info=dict(enumerate(side)))
-        data = TrainingData(tasks, None, 0, Settings(Absolute(), True, None, 0, None, n_folds=2))
-        data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
+        data = TrainingData(tasks, SideFeatures.fit(tasks), 0, Settings(Absolute(), True, 0, None, n_folds=2))
         kept += selection.select(data, Stages("")).side is not None
     assert kept >= 3

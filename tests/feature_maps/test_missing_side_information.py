@@ -109,7 +109,7 @@ def test_words_are_a_category_of_their_own():
 def test_curves_have_their_knots_where_numbers_were():
     tasks = tasks_of("age")
     known = [age for age in PEOPLE["age"] if age is not None]
-    side = SideFeatures.fit(SideVector(), tasks)
+    side = SideFeatures.fit(tasks)
     (curve,) = side.curves
     assert (curve.knots[0], curve.knots[-1]) == (min(known), max(known))
     np.testing.assert_allclose(np.unique(curve.knots), np.quantile(known, np.linspace(0, 1, 7)))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.feature_maps import MeanEmbedding, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES, Curve, SideFeatures
 
 
@@ -75,8 +74,7 @@ def tasks():
 
 
 def test_features_are_centred_and_of_comparable_size(tasks):
-    features = SideFeatures.fit(SideVector(), tasks)
-    assert features.from_side_info
+    features = SideFeatures.fit(tasks)
     assert features.n_linear == 5  # age, the flag, three words
     assert [curve.column for curve in features.curves] == [0]
     v = features(tasks)
@@ -93,7 +91,7 @@ def test_features_are_centred_and_of_comparable_size(tasks):
 
 @pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 def test_values_that_training_did_not_have(tasks):
-    features = SideFeatures.fit(SideVector(), tasks)
+    features = SideFeatures.fit(tasks)
 
     def of(age, word):
         side = {"age": age, "colour": word, "old": False}
@@ -110,12 +108,8 @@ def test_values_that_training_did_not_have(tasks):
         of(1e40, "red")
 
 
-def test_constant_side_information_and_rows_have_no_curves(tasks):
+def test_constant_side_information_has_no_curves(tasks):
     same = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, np.full((30, 2), 7.0))
-    features = SideFeatures.fit(SideVector(), same)
+    features = SideFeatures.fit(same)
     assert features.curves == ()
     assert not features(same).any()
-    of_rows = SideFeatures.fit(MeanEmbedding(), tasks)
-    assert not of_rows.from_side_info
-    assert of_rows.curves == ()
-    assert of_rows.n_linear == len(of_rows.mean)

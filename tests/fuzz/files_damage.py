@@ -159,9 +159,7 @@ def change_field(rng, tree, other):
     elif choice < 0.75:
         del holder[key]
     elif choice < 0.85 and isinstance(holder, dict):
-        holder[rng.choice(("__init__", "__class__", "extra", "prior_", "_stream", "state", "clip_", ""))] = (
-            value
-        )
+        holder[rng.choice(("__init__", "__class__", "extra", "prior_", "_stream", "state", ""))] = value
     else:  # a part of this tree, or of another
         donor = tree if choice < 0.93 else other[0]
         holder[key] = copy.deepcopy(at(donor, rng.choice(list(places(donor)))))

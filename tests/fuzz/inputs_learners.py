@@ -48,7 +48,7 @@ def _bayes(rng: Rng) -> Any:
 
 
 def _conditional(rng: Rng) -> Any:
-    maps = ["auto", "auto", *(name for name in FEATURE_MAPS if name not in ("posterior", "vector"))]
+    maps = ["auto", "auto", *(name for name in FEATURE_MAPS if name != "vector")]
     return _paper(rng, ConditionalLearner, feature_map=str(rng.choice(maps)))
 
 

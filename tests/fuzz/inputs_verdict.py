@@ -21,7 +21,7 @@ crossed ends of an interval; anything on the terminal; a failed call that change
 
 #: Arguments that messages name.
 ARGUMENTS = re.compile(
-    r"\b(X|y|groups|side_info|tasks|query|support|labels|coverage|loss|clip|validation|validation_fraction|step_size|"
+    r"\b(X|y|groups|side_info|tasks|query|support|labels|coverage|loss|validation|validation_fraction|step_size|"
     r"step|solver|task|target|feature_map|sample_weight|frequency_weight|exposure|columns|order|representation|bias|frame|partial_fit|fit)\b"
 )
 #: Where an exception may come from: this package, or scikit-learn's own checks of arguments.

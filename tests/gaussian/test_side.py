@@ -8,7 +8,6 @@ from scipy.stats import multivariate_normal
 
 from tailored import TaskSet
 from tailored.datasets import make_circle
-from tailored.feature_maps import SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian import side as side_module
 from tailored.gaussian.em import fit_mixed_model
@@ -183,7 +182,7 @@ def circle_with_noise(n_noise=4, units=1.0, permuted=False):
     side = np.hstack([rng.normal(size=(120, n_noise)), place])
     side = side * units ** np.arange(1 + n_noise) + units
     tasks = TaskSet.from_arrays(tasks.X * units, tasks.y, tasks.offsets, tasks.labels, side)
-    features = SideFeatures.fit(SideVector(), tasks)
+    features = SideFeatures.fit(tasks)
     v = features(tasks)
     return statistics_of(tasks, Scaling.of(tasks, True, centre=True), v), features.groups(v)
 

@@ -1,4 +1,4 @@
-"""Sums over parts of the tasks, and the updates of a model from them: EM on all tasks, and blends of two models."""
+"""Sums over parts of the tasks, and EM on all tasks."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tailored import TaskSet
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.structures import MixedModel, MixtureModel, StructureFitter, blend, refine
+from tailored.gaussian.structures import MixedModel, MixtureModel, StructureFitter, refine
 from tailored.tasks.rows import Scaling
 
 
@@ -77,23 +77,9 @@ def test_refining_a_random_intercept_gives_generalised_least_squares_of_all_task
     assert np.abs(found.means - start.means).max() > 0.1
 
 
-def uncentred(model):
-    p, m = model.proportions, model.means
-    second = model.covariances + m[:, :, None] * m[:, None, :]
-    return p, p[:, None] * m, p[:, None, None] * second
-
-
 def test_covariances_are_known():
     with pytest.raises(ValueError, match="covariance must be one of 'none', 'intercept'"):
         MixedModel("diag")
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_moments_of_a_blend_are_those_of_both(share):
-    one, other = (draw(1, seed=seed)[2] for seed in (0, 1))
-    found = blend(one, other, share)
-    for ours, a, b in zip(uncentred(found), uncentred(one), uncentred(other), strict=True):
-        np.testing.assert_allclose(ours, (1.0 - share) * a + share * b, rtol=1e-12, atol=1e-14)
 
 
 def test_slopes_of_a_random_intercept_are_generalised_least_squares():

@@ -38,7 +38,6 @@ CHOICES = {
     "bias penalty": "bias_penalty_",
     "steps": "step_size_",
     "best parameters": "best_params_",
-    "clip": "clip_",
     "tasks seen": "n_tasks_seen_",
     "penalty": "alpha_",
     "centred": "centred_",
@@ -50,9 +49,9 @@ CHOICES = {
 SEARCH = "search_results_", "error"
 
 
-def empirical_bayes(feature_map="auto", **options):
+def empirical_bayes(**options):
     """The recommended learner with the absolute loss; two folds instead of five, to be quick."""
-    return few_folds(feature_map, **{"loss": "absolute", **options})
+    return few_folds(**{"loss": "absolute", **options})
 
 
 def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), **options):
@@ -110,7 +109,7 @@ class Case:
 
     ``pieces`` None is `fit`, 1 and 2 are `partial_fit` of a fresh learner in so many pieces.  ``validation``
     passes the environment's held-out tasks, ``intervals`` calibrates intervals on them after the fit.
-    ``n_train`` keeps the first so many tasks.  ``tell`` passes `adapt` the side information where there is any.
+    ``n_train`` keeps the first so many tasks.
     ``alone`` fits the first new task's rows and nothing else.
     """
 
@@ -120,7 +119,6 @@ class Case:
     validation: bool = False
     intervals: bool = False
     n_train: int | None = None
-    tell: bool = True
     alone: bool = False
 
 
@@ -157,31 +155,15 @@ for name, loss in LOSSES.items():
 CASES |= {
     "empirical bayes, all defaults": Case(lambda: empirical_bayes(n_folds=5)),
     "empirical bayes, sparse": Case(lambda: empirical_bayes(), "ratings"),
-    "empirical bayes, sparse, intercept": Case(
-        lambda: empirical_bayes(fit_intercept=True, clip="train"), "ratings"
-    ),
+    "empirical bayes, sparse, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "ratings"),
     "empirical bayes, ragged": Case(lambda: empirical_bayes(), "ragged"),
     "empirical bayes, ragged, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "ragged"),
-    "empirical bayes, ragged, huber, clip": Case(
-        lambda: empirical_bayes(loss="huber", clip="train"), "ragged"
-    ),
+    "empirical bayes, ragged, huber": Case(lambda: empirical_bayes(loss="huber"), "ragged"),
     "empirical bayes, intercept": Case(lambda: empirical_bayes(fit_intercept=True)),
     "empirical bayes, numbers, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "numbers"),
-    "empirical bayes, clip": Case(lambda: empirical_bayes(clip=(-2.0, 2.0))),
-    "empirical bayes, clip to the training targets": Case(lambda: empirical_bayes(clip="train")),
-    "empirical bayes, side information ignored": Case(
-        lambda: empirical_bayes("posterior"), "numbers", tell=False
-    ),
-    "empirical bayes, ridge features": Case(lambda: empirical_bayes("ridge")),
     "empirical bayes, validation": Case(lambda: empirical_bayes(), validation=True),
     "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "numbers", validation=True),
     "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "numbers", intervals=True),
-    "empirical bayes, one piece": Case(lambda: empirical_bayes(), pieces=1),
-    "empirical bayes, two pieces": Case(lambda: empirical_bayes(), pieces=2),
-    "empirical bayes, two pieces, clip, words": Case(
-        lambda: empirical_bayes(clip="train"), "words", pieces=2
-    ),
-    "empirical bayes, two pieces, validation": Case(lambda: empirical_bayes(), pieces=2, validation=True),
     "empirical bayes, one task": Case(lambda: empirical_bayes(), n_train=1),
     "empirical bayes, another seed": Case(lambda: empirical_bayes(random_state=7)),
 }
@@ -236,7 +218,7 @@ ALGORITHM_1 |= {
     "projected, start given as a matrix, Lipschitz constant given": Case(
         lambda: projected(initial_representation=np.diag([2.0, 1.0, 0.5, 0.0]), lipschitz=0.5)
     ),
-    "projected, clip, intervals": Case(lambda: projected(clip="train"), "numbers", intervals=True),
+    "projected, intervals": Case(lambda: projected(), "numbers", intervals=True),
     "projected, other fractions and seed": Case(
         lambda: projected(validation_fraction=0.3, support=0.3, random_state=5)
     ),
@@ -264,7 +246,6 @@ CASES |= {
     "unconditional, fixed step, intervals": Case(lambda: unconditional(step=0.3), intervals=True),
     "unconditional, validation": Case(lambda: unconditional(), validation=True),
     "unconditional, side information ignored": Case(lambda: unconditional(), "words"),
-    "unconditional, clip": Case(lambda: unconditional(clip="train")),
 }
 for mode, pieces in MODES.items():
     CASES[f"unconditional, projected{mode}"] = Case(lambda: unconditional(), pieces=pieces)
@@ -284,16 +265,12 @@ for name, loss, environment in EVERY_LOSS:
         )
 CASES |= {
     "independent, representation given": Case(lambda: independent(tau=np.diag([2.0, 1.0, 0.5, 0.0]))),
-    "independent, ragged, intercept, clip": Case(
-        lambda: independent(tau=3.0, fit_intercept=True, clip="train"), "ragged"
-    ),
+    "independent, ragged, intercept": Case(lambda: independent(tau=3.0, fit_intercept=True), "ragged"),
     "independent, sparse": Case(lambda: independent(), "ratings"),
     "independent, intervals": Case(lambda: independent(), intervals=True),
-    "independent, two pieces": Case(lambda: independent(clip="train"), pieces=2),
+    "independent, two pieces": Case(lambda: independent(), pieces=2),
     "one task's model, plain": Case(lambda: task_alone(0), alone=True),
-    "one task's model, intercept, clip": Case(
-        lambda: task_alone(5, fit_intercept=True, clip="train"), alone=True
-    ),
+    "one task's model, intercept": Case(lambda: task_alone(5, fit_intercept=True), alone=True),
     "one task's model, sparse": Case(lambda: task_alone(0, loss="squared"), "ratings", alone=True),
 }
 
@@ -338,14 +315,11 @@ for name in (
     "mixed model",
 ):
     CASES[f"baseline, {name}"] = Case(lambda name=name: baseline(name))
-    CASES[f"baseline, {name}, ragged, clip"] = Case(lambda name=name: baseline(name, clip="train"), "ragged")
+    CASES[f"baseline, {name}, ragged"] = Case(lambda name=name: baseline(name), "ragged")
     # With an item in one row only, all penalties of a ridge per task predict the other rows equally well.
     if name != "ridge per task":
         CASES[f"baseline, {name}, sparse"] = Case(lambda name=name: baseline(name), "ratings")
 CASES |= {
     "baseline, item and user bias": Case(lambda: baseline("item and user bias"), "ratings"),
-    "baseline, item and user bias, clip": Case(
-        lambda: baseline("item and user bias", clip="train"), "ratings"
-    ),
     "baseline, mixed model, intercept": Case(lambda: baseline("mixed model", fit_intercept=True), "ragged"),
 }

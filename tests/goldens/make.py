@@ -80,7 +80,7 @@ def _alone(case, environment):
 def _numbers(learner, environment, case):
     numbers = {}
     support, query = environment.support, environment.query
-    sides = environment.sides if case.tell else [None] * len(environment.sides)
+    sides = environment.sides
     for place, t in (("first", 0), ("without rows", WITHOUT_ROWS), ("last", len(support) - 1)):
         numbers |= _model(_adapt(learner, support[t], sides[t]), query[t].X, f"{place}: ")
     if getattr(getattr(learner, "prior_", None), "quantile", None) is None:

@@ -17,8 +17,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.learn import RunningModel
-from tailored.feature_maps import MeanEmbedding, RidgeEstimate
+from tailored.feature_maps import RidgeEstimate
 from tailored.priors.representation import RepresentationPrior
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.algorithm_1 import Trajectory
@@ -56,7 +55,6 @@ def searched():
         solver=ProjectedSGD(step_sizes=(0.1, 1.0)),
         rank=4,
         bias="conditional",
-        clip="train",
         fit_intercept=True,
     )
 
@@ -69,8 +67,8 @@ LEARNERS = {
     "unconditional": lambda: UnconditionalLearner(
         solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False
     ),
-    "empirical Bayes": lambda: EmpiricalBayesLearner("mean", clip="train"),
-    "independent": lambda: IndependentLearner(clip="train", fit_intercept=True),
+    "empirical Bayes": EmpiricalBayesLearner,
+    "independent": lambda: IndependentLearner(fit_intercept=True),
 }
 
 
@@ -98,11 +96,9 @@ INJECTED = {
     "pool": (HeldOutPool, "partition", 1, True),
     "held-out tasks": (HeldOutPool, "tasks", 1, False),
     "fit of the feature map": (RidgeEstimate, "fit", 1, True),
-    "fit of the side features": (MeanEmbedding, "fit", 1, True),
     "features of the training tasks": (RidgeEstimate, "transform", 1, False),
     "second features": (RidgeEstimate, "transform", 2, False),
     "features when adapting": (RepresentationPrior, "features", 1, False),
-    "side features": (MeanEmbedding, "transform", 1, False),
     "first task of the surrogate": (Surrogate, "__call__", 1, False),
     "later task of the surrogate": (Surrogate, "__call__", 7, True),
     "second candidate": (Trajectory, "advance", 2, True),
@@ -110,8 +106,7 @@ INJECTED = {
     "held-out error": (HeldOutTasks, "error", 1, False),
     "later held-out error": (HeldOutTasks, "error", 5, True),
     "learning": (empirical_bayes_module, "learn", 1, True),
-    "size": (EmpiricalBayesLearner, "_side_features", 1, True),
-    "step of the stream": (RunningModel, "advance", 1, True),
+    "settings": (EmpiricalBayesLearner, "_settings", 1, True),
     "adapting at the end": (base_module, "adapt_tasks", 1, False),
     "solving at the end": (RepresentationPrior, "solve", 1, True),
     "remembering": (base_module.MetaLearner, "_remember", 1, True),
@@ -125,22 +120,26 @@ STAGES = {
     "searched": EVERYWHERE + PROJECTED + SURROGATE + HELD_OUT + MAP + ["second candidate"],
     "fixed step": EVERYWHERE + PROJECTED + SURROGATE + MAP,
     "unconditional": [*EVERYWHERE, *PROJECTED, *SURROGATE, *HELD_OUT, "second candidate"],
-    "empirical Bayes": [*EVERYWHERE, "side features", "adapting at the end"],
+    "empirical Bayes": [*EVERYWHERE, "adapting at the end"],
     "independent": [*EVERYWHERE, "adapting at the end", "solving at the end"],
 }
 #: What is only reached by a call that starts over.
 STARTING = {
     "searched": ["fit of the feature map"],
     "fixed step": ["fit of the feature map"],
-    "empirical Bayes": ["fit of the side features", "size", "learning"],
+    "empirical Bayes": ["settings", "learning"],
 }
-#: And by one that goes on.
-GOING_ON = {"empirical Bayes": ["step of the stream"]}
+#: Names of learners, and the calls that will fail; "first" is the first call, where learners differ in nothing else.
+MODES = [
+    (name, mode)
+    for mode in ("partial_fit", "fit", "first")
+    for name in LEARNERS
+    if (name, mode) != ("empirical Bayes", "partial_fit")
+]
 CASES = [
     (name, stage, mode)
-    for mode in ("partial_fit", "fit", "first")
-    for name, stages in STAGES.items()
-    for stage in [*stages, *(GOING_ON if mode == "partial_fit" else STARTING).get(name, [])]
+    for name, mode in MODES
+    for stage in [*STAGES[name], *([] if mode == "partial_fit" else STARTING.get(name, []))]
     # A new learner stores nothing else on its way than a fitted one.
     if mode != "first" or stage in EVERYWHERE
 ]
@@ -159,18 +158,22 @@ def same_bits(one, other, tasks):
     for name in ("search_results_", "validation_error_", "scale_", "step_size_", "n_tasks_seen_", "n_iter_"):
         assert getattr(one, name, None) == getattr(other, name, None)
     assert pickle.dumps(one.prior_) == pickle.dumps(other.prior_)
-    assert one.clip_ == other.clip_
     np.testing.assert_array_equal(one.task_weights_, other.task_weights_)
     np.testing.assert_array_equal(one.adapt_many(tasks).weights_, other.adapt_many(tasks).weights_)
 
 
 def call(learner, mode, *args, **kwargs):
-    return (learner.fit if mode == "fit" else learner.partial_fit)(*args, **kwargs)
+    return (learner.fit if mode == "fit" else more_of(learner))(*args, **kwargs)
+
+
+def more_of(learner):
+    """The method that takes the next tasks: `partial_fit`, or `fit` of all tasks if there is none."""
+    return getattr(learner, "partial_fit", learner.fit)
 
 
 @cache
 def pickled_in_its_stream(name):
-    return pickle.dumps(LEARNERS[name]().partial_fit(make_tasks()[FIRST]))
+    return pickle.dumps(more_of(LEARNERS[name]())(make_tasks()[FIRST]))
 
 
 def prepared(name, mode):
@@ -180,7 +183,7 @@ def prepared(name, mode):
 
 @cache
 def never_failed(name, fresh):
-    return prepared(name, "first" if fresh else "fit").partial_fit(make_tasks()[MORE])
+    return more_of(prepared(name, "first" if fresh else "fit"))(make_tasks()[MORE])
 
 
 def expect(learner, error, match, mode, *args, **kwargs):
@@ -193,8 +196,8 @@ def expect(learner, error, match, mode, *args, **kwargs):
 
 def goes_on(learner, name, mode):
     """The stream goes on as if the failed call had never been."""
-    if name == "empirical Bayes" and mode != "partial_fit":
-        return  # it learns from all tasks anew, and that they are as they were has been seen
+    if name == "empirical Bayes":
+        return  # it learns from all tasks anew, and that its attributes are as they were has been seen
     tasks = make_tasks()
     same_bits(learner.partial_fit(tasks[MORE]), never_failed(name, mode == "first"), tasks)
 
@@ -219,8 +222,7 @@ def test_an_interrupt_changes_nothing(mode, tasks, monkeypatch):
     goes_on(learner, "unconditional", mode)
 
 
-@pytest.mark.parametrize("mode", ["partial_fit", "fit", "first"])
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(("name", "mode"), MODES)
 def test_bad_tasks_change_nothing(name, mode, tasks, other_columns):
     """Wrong columns and names, targets that are missing, and rows with NaN."""
     learner = prepared(name, mode)
@@ -245,8 +247,7 @@ def test_bad_tasks_change_nothing(name, mode, tasks, other_columns):
     goes_on(learner, name, mode)
 
 
-@pytest.mark.parametrize("mode", ["partial_fit", "fit", "first"])
-@pytest.mark.parametrize("name", [name for name in LEARNERS if name != "independent"])
+@pytest.mark.parametrize(("name", "mode"), [pair for pair in MODES if pair[0] != "independent"])
 def test_bad_held_out_tasks_change_nothing(name, mode, tasks, other_columns):
     learner = prepared(name, mode)
     if name == "fixed step":

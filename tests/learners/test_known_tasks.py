@@ -81,7 +81,7 @@ def test_the_file_holds_it(learner, tmp_path):
 
 
 def test_quantiles_are_those_of_predict():
-    learner = fitted(loss=Pinball(0.8), clip=(-1.0, 1.0))
+    learner = fitted(loss=Pinball(0.8))
     query = KNOWN.iloc[::5]
     found = learner.predict_tasks(query)
     expected = learner.predict(query[["a", "b"]], groups=query["task"])

@@ -41,7 +41,6 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
         ({"fit_intercept": "no"}, "^fit_intercept must be True or False; got 'no'"),
         ({"scale_features": "no"}, "^scale_features must be True or False; got 'no'"),
         ({"tune_scale": None}, "^tune_scale must be True or False; got None"),
-        ({"clip": "max"}, r"^clip must be None, 'train' or a pair \(low, high\); got 'max'"),
         ({"rank": 0}, "rank"),
         ({"bias": "some"}, "bias.*shared"),
         ({"feature_map": "vector"}, "side_info"),

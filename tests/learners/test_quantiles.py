@@ -1,7 +1,5 @@
 """Pinball losses of `EmpiricalBayesLearner`: predictions are calibrated quantiles."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -134,16 +132,6 @@ def test_calibrating_anew_moves_the_quantiles(learned):
     assert np.mean(learner.adapt().predict(X) - learned[0.9].adapt().predict(X)) > 2.0
     again = learner.adapt(seen.X, seen.y).predict(X)
     np.testing.assert_allclose(learner.predict(X, groups=[3] * len(X)), again)
-
-
-def test_clipped_quantiles():
-    learner = fit_quantile(0.9, clip=(1.0, 5.0))
-    support, query = NEW[:20].support_query(4, random_state=0)
-    clipped, prior = _quantiles(learner, query, support), learner.prior_
-    learner.prior_ = replace(prior, clip=None)
-    np.testing.assert_allclose(clipped, np.clip(_quantiles(learner, query, support), 1.0, 5.0))
-    learner.prior_ = prior
-    assert learner.predict(TRAIN.X, groups=GROUPS).max() == 5.0
 
 
 def test_a_single_task_has_no_quantiles():

@@ -73,7 +73,6 @@ def test_the_paper_s_configuration_to_the_last_setting():
         "rank": None,
         "bias": "none",
         "fit_intercept": False,
-        "clip": None,
         "solver": solver,
         "initial_representation": None,
         "lipschitz": None,

@@ -33,7 +33,7 @@ ESTIMATORS = [
     TaskRegressor(loss="squared", fit_intercept=True),
     IndependentLearner(),
     UnconditionalLearner(**FAST),
-    EmpiricalBayesLearner(clip="train"),
+    EmpiricalBayesLearner(),
     ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="conditional"),
     ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="shared", rank=4),
 ]

@@ -208,13 +208,3 @@ def test_files_and_several_columns_of_labels(learner, tasks, tmp_path):
     assert list(found.columns[:3]) == ["school", "year", "prediction"]
     second.save(tmp_path / "second")
     assert load(tmp_path / "second").task_labels_.tolist() == both.labels.tolist()
-
-
-def test_a_stream_of_tables(tasks):
-    pieces = [FRAME[FRAME["school"].isin([f"s{i}" for i in part])] for part in (range(12), range(12, 24))]
-    stream = EmpiricalBayesLearner()
-    for piece in pieces:
-        stream.partial_fit(TaskSet.from_frame(piece, encoding=tasks.encoding, side_info=SCHOOLS, **ROLES))
-    assert stream.encoding_ == tasks.encoding
-    with pytest.raises(ValueError, match="column 'sex' was read as sex=male"):
-        stream.partial_fit(TaskSet.from_frame(pieces[0].assign(sex="x"), side_info=SCHOOLS, **ROLES))

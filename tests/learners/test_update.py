@@ -28,10 +28,8 @@ def environment(n_tasks=40, n_rows=10, seed=0):
 ARGUMENTS = {
     "plain": {},
     "no intercept": {"fit_intercept": False},
-    "side information": {"feature_map": "vector"},
-    "features of rows": {"feature_map": "mean"},
+    "side information": {},
     "quantile": {"loss": Pinball(0.8)},
-    "clipped": {"clip": "train"},
 }
 
 

@@ -82,7 +82,7 @@ STEP, PLAIN = ProjectedSGD(0.1), {"fit_intercept": False}
 #: Learners, and functions that make the tasks to fit them to.
 LEARNERS = {
     "independent": (
-        IndependentLearner(tau=np.diag([1.0, 2.0, 0.0]), loss="squared", clip=(-5, 5), **PLAIN),
+        IndependentLearner(tau=np.diag([1.0, 2.0, 0.0]), loss="squared", **PLAIN),
         clusters,
     ),
     "unconditional": (UnconditionalLearner(solver=STEP, bias="shared"), clusters),
@@ -98,7 +98,7 @@ LEARNERS = {
     ),
     "conditional-described": (ConditionalLearner(solver=STEP, rank=2), described),
     "empirical-bayes": (EmpiricalBayesLearner(), clusters),
-    "quantile": (EmpiricalBayesLearner("mean", loss=Pinball(0.4), clip="train", random_state=3), clusters),
+    "quantile": (EmpiricalBayesLearner(loss=Pinball(0.4), random_state=3), clusters),
     "described": (EmpiricalBayesLearner(), described),
     "table": (EmpiricalBayesLearner(varying=["hours"]), of_a_table),
     "mixture": (EmpiricalBayesLearner(), lambda: clusters(40, 8)),

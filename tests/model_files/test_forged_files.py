@@ -126,7 +126,7 @@ def set_at(*names):
     return lambda tree, arrays: fields_of(tree, *path).update({last: value})
 
 
-MIXTURE, SCALING, PRIOR = ("proportions", "noise"), ("columns", "shift", "target"), ("clip", "quantile")
+MIXTURE, SCALING, PRIOR = ("proportions", "noise"), ("columns", "shift", "target"), ("offset", "quantile")
 
 FIELDS = {
     "an unknown class": (set_at("loss_", {"object": ["Popen", {}]}), "class 'Popen', which a model"),
@@ -146,18 +146,6 @@ FIELDS = {
     "no noise": (set_at(*MIXTURE, 0.0), "noise: must be between 1e-300"),
     "other columns": (set_at("n_features_in_", 4), "expected an array of shape"),
     "another intercept": (set_at("fit_intercept", False), "fit again"),
-    "a reversed range": (
-        lambda tree, _: fields_of(tree, *PRIOR).update(clip={"tuple": [1.0, 0.0]}),
-        "clip: the lower end is above",
-    ),
-    "a range of three": (
-        lambda tree, _: fields_of(tree, *PRIOR).update(clip={"tuple": [1.0, 0.0, 2.0]}),
-        "must have 2 entries, has 3",
-    ),
-    "a list for a tuple": (
-        lambda tree, _: fields_of(tree, *PRIOR).update(clip=[0.0, 1.0]),
-        "clip: must be tuple, is list",
-    ),
     "a huge integer": (set_at("n_iter_", 10**400), "at most 64 bits|not valid JSON"),
     "an integer above 64 bits": (set_at("n_iter_", 2**64), "at most 64 bits"),
     "an integer below 64 bits": (set_at("n_iter_", -(2**63) - 1), "at most 64 bits"),

@@ -38,4 +38,4 @@ def test_the_file_of_an_independent_learner_is_a_ridge_regression(folder):
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
     w = C @ X.T @ np.linalg.solve(X @ C @ X.T + len(y) * np.eye(len(y)), y)
     expected = json.loads((folder / "expected.json").read_text())["independent"]["prediction"]
-    np.testing.assert_allclose(np.clip(small_models.query(3) @ w, -5, 5), expected, rtol=1e-9)
+    np.testing.assert_allclose(small_models.query(3) @ w, expected, rtol=1e-9)

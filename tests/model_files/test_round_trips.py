@@ -48,7 +48,7 @@ def test_learners(name, saved, tmp_path):
     task = tasks[[1]]
     one, other = again.adapt(task), learner.adapt(task)
     np.testing.assert_array_equal(one.coef_, other.coef_)
-    assert (one.intercept_, one.clip_) == (other.intercept_, other.clip_)
+    assert one.intercept_ == other.intercept_
     np.testing.assert_array_equal(
         again.representation(task, columns=[0, 2]), learner.representation(task, columns=[0, 2])
     )
@@ -72,7 +72,7 @@ def test_models_of_one_task(name, saved, tmp_path):
     assert isinstance(again, TaskRegressor)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     np.testing.assert_array_equal(again.representation_, model.representation_)
-    assert (again.dual_gap_, again.n_iter_, again.clip_) == (model.dual_gap_, model.n_iter_, model.clip_)
+    assert (again.dual_gap_, again.n_iter_) == (model.dual_gap_, model.n_iter_)
     again.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == saved(name).read_bytes()
 
@@ -110,7 +110,7 @@ def test_descriptions_with_gaps_are_filled_as_before(tmp_path):
     side = np.random.default_rng(1).normal(size=(8, 2))
     side[3, 0] = np.nan
     tasks = TaskSet(X, y, groups, dict(enumerate(side)))
-    learner = EmpiricalBayesLearner("vector").fit(tasks)
+    learner = EmpiricalBayesLearner().fit(tasks)
     again = through_a_file(learner, tmp_path)
     np.testing.assert_array_equal(again.adapt_many(tasks).weights_, learner.adapt_many(tasks).weights_)
     gap = np.array([np.nan, 0.3])
@@ -134,13 +134,14 @@ def test_categories_are_kept(tmp_path):
         np.testing.assert_array_equal(found, learner.representation(side_info=unknown))
 
 
-@pytest.mark.parametrize("name", ["conditional", "empirical-bayes"])
-def test_a_loaded_learner_cannot_continue_a_stream(name, saved):
-    again, tasks = load(saved(name)), small_models.clusters()
+def test_a_loaded_learner_cannot_continue_a_stream(saved):
+    again, tasks = load(saved("conditional")), small_models.clusters()
     with pytest.raises(ValueError, match="a loaded learner continues a stream only if it was pickled after"):
         again.partial_fit(tasks)
     # It is unchanged, and can be fitted again.
-    np.testing.assert_array_equal(again.adapt_many(tasks), small_models.model(name).adapt_many(tasks))
+    np.testing.assert_array_equal(
+        again.adapt_many(tasks), small_models.model("conditional").adapt_many(tasks)
+    )
     again.fit(tasks)
 
 

@@ -5,7 +5,6 @@ import pytest
 from scipy import stats
 
 from tailored import TaskSet
-from tailored.feature_maps import SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.errors import MeanCovariance
 from tailored.gaussian.mixture import Mixture
@@ -33,7 +32,7 @@ def made_prior(n_components=1, *, rank=D, side=False):
     rng = np.random.default_rng(3)
     roots = rng.normal(size=(n_components, D, rank)) * 0.7
     means, proportions = rng.normal(size=(n_components, D)), rng.dirichlet(np.full(n_components, 3.0))
-    features = SideFeatures.fit(SideVector(), some_tasks((1,) * 30, 5)) if side else None
+    features = SideFeatures.fit(some_tasks((1,) * 30, 5)) if side else None
     Gamma = rng.normal(size=(D, len(features.mean))) if side else None
     model = Mixture(proportions, means, roots @ roots.transpose(0, 2, 1), 0.3, Gamma)
     scaling = Scaling(np.array([2.0, 0.5, 1.0]), 3.0, np.array([0.4, -1.0, 0.0]), 5.0, True)
@@ -193,12 +192,3 @@ def test_calibration_multiplies_the_variances():
     np.testing.assert_allclose(found / plain, own * squared_scores, rtol=1e-9)
     uncalibrated = joint_rows(calibrated, support, query).variances(task, 3, units)
     np.testing.assert_allclose(uncalibrated, plain, rtol=1e-12)
-
-
-def test_draws_are_clipped():
-    prior = made_prior()
-    prior = MixturePrior(scaling=prior.scaling, model=prior.model, clip=(4.0, 6.0))
-    rows = joint_rows(prior, some_tasks(SUPPORT, 0), some_tasks(QUERY, 1))
-    draws = drawn(rows, 100)
-    assert (draws.min(), draws.max()) == (4.0, 6.0)
-    assert not rows.is_gaussian

@@ -213,20 +213,6 @@ def test_a_single_task_gives_no_intervals(few_steps):
     assert EmpiricalBayesLearner().fit(tasks).calibration_.rows[0] == 0.0
 
 
-def test_intercept_and_clip(few_steps):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 3))
-    groups = np.repeat(np.arange(40), 10)
-    y = X @ [1.0, 0.5, 0.0] + 3.0 + rng.normal(size=40)[groups] + 0.3 * rng.normal(size=400)
-    learner = EmpiricalBayesLearner(fit_intercept=True, clip=(2.0, 4.0)).fit(X, y, groups=groups)
-    interval = learner.adapt(X[:5], y[:5]).predict_interval(X[5:10], 0.8)
-    assert (interval >= 2.0).all()
-    assert (interval <= 4.0).all()
-    unclipped = EmpiricalBayesLearner(fit_intercept=True).fit(X, y, groups=groups)
-    inside = unclipped.adapt(X[:5], y[:5]).predict_interval(X[5:10], 0.8)
-    assert (np.ptp(inside, axis=1) > 0.3).all()
-
-
 def test_new_fit_forgets_the_calibration():
     tasks = make_clusters(30, n_clusters=1, random_state=0)
     learner = IndependentLearner(fit_intercept=False).fit(tasks[:10]).calibrate_intervals(tasks[10:])

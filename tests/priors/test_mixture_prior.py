@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 
 from tailored import TaskSet
-from tailored.feature_maps import MeanEmbedding, SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.em import fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import Mixture, Want, log_gates
@@ -52,25 +51,22 @@ def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
     tasks, (scaling, mixture) = some_tasks(0, [12] * 40), fitted_model(n_components, fit_intercept)
     d, features = D + fit_intercept, None
     if side in ("description", "gates", "both"):
-        features = SideFeatures.fit(SideVector(), tasks)
+        features = SideFeatures.fit(tasks)
         q = len(features.mean)
         assert q > features.n_linear == Q  # splines, too
         if side != "gates":
             mixture = replace(mixture, side=0.3 * rng.normal(size=(d, q)))
         if side != "description":
             mixture = replace(mixture, gates=rng.normal(size=(n_components, 1 + q)))
-    elif side == "rows":
-        features = SideFeatures.fit(MeanEmbedding(), tasks)
-    extra = len(features.mean) if side == "rows" else 0
     # The shift at three rows is zero, as where it does not lower the validation error.
     shifts = [MeanShift(0.0), MeanShift(3.0), MeanShift(15.0)] if n_shifts else []
     for at in (0, 2)[:n_shifts]:
-        m = d + 2 + extra
+        m = d + 2
         summary = TaskSummary(
             rng.normal(size=d),
             rng.normal(size=(d, d)),
             *rng.uniform(0.5, 2.0, size=2),
-            side == "rows",
+            False,
             rng.normal(size=m),
             rng.uniform(0.5, 2.0, size=m),
         )
@@ -117,7 +113,7 @@ def close(found, expected, tolerance=1e-8):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("side", [None, "description", "gates", "both", "rows"])
+@pytest.mark.parametrize("side", [None, "description", "gates", "both"])
 @pytest.mark.parametrize("n_shifts", [0, 2])
 @pytest.mark.parametrize("n_components", [1, 3])
 def test_posterior_is_that_of_gaussian_algebra(n_components, n_shifts, side, fit_intercept):

@@ -79,7 +79,6 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
     source = make(frame, tmp_path)
     assert len(source.reservoir) == 25
     assert set(source.reservoir.sample.labels) == set(Reservoir(25, seed=3).take(tasks).sample.labels)
-    assert source.target_range == (frame["y"].min(), frame["y"].max())
     statistics = source.statistics(Reader(scaling, side, subtract))
     assert statistics.n_features == 3
     first = statistics.sums(model)
@@ -122,15 +121,11 @@ def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, mo
     assert expected.structure_["kind"] == "low rank"
     assert expected.side_structure_["columns"] == [0]
     assert expected.predict(frame[list(tasks.feature_names)], groups=frame["user"]).shape == (len(frame),)
-    stream = EmpiricalBayesLearner(loss="squared").partial_fit(tasks)
     dask_frame = dd.from_pandas(frame, npartitions=3, sort=False)
-    others = [
-        stream,
-        *(EmpiricalBayesLearner(loss="squared").fit(scan(f, **columns)) for f in (frame, dask_frame)),
-    ]
-    for other in others:
+    for table in (frame, dask_frame):
+        other = EmpiricalBayesLearner(loss="squared").fit(scan(table, **columns))
         assert other.structure_ == expected.structure_
-        assert other.n_tasks_seen_ == 90
+        assert other.training_summary_.n_tasks == 90
         for name in ("means", "covariances", "side", "noise"):
             found, value = (getattr(learner.prior_.model, name) for learner in (other, expected))
             np.testing.assert_allclose(found, value, atol=1e-8)
@@ -157,11 +152,8 @@ def test_shared_effects_are_the_same_from_all_sources(size, monkeypatch):
     assert expected.prior_.shared is not None
     value = expected.predict_tasks(tasks, tasks)["prediction"]
     parts = scan(dd.from_pandas(frame, npartitions=3), **columns)
-    learners = [EmpiricalBayesLearner().fit(table) for table in (scan(frame, **columns), parts)]
-    if size == 5000:
-        learners.append(EmpiricalBayesLearner().partial_fit(tasks))
-    for learner in learners:
-        found = learner.predict_tasks(tasks, tasks)["prediction"]
+    for table in (scan(frame, **columns), parts):
+        found = EmpiricalBayesLearner().fit(table).predict_tasks(tasks, tasks)["prediction"]
         np.testing.assert_allclose(found, value, rtol=1e-8, atol=1e-8)
 
 
@@ -173,7 +165,7 @@ def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
     monkeypatch.setattr(base, "BLOCK_FLOATS", 49 * 30)
     sampled = EmpiricalBayesLearner(loss="absolute").fit(train)
-    assert sampled.n_tasks_seen_ == 200
+    assert sampled.training_summary_.n_tasks == 200
     assert not hasattr(sampled, "task_weights_")
     errors = [np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)]
     assert errors[1] == pytest.approx(errors[0], rel=0.05)

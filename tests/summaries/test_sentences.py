@@ -214,7 +214,7 @@ def test_variances_that_are_rounding_errors_are_zero(learner):
 def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_uses(learner):
     model, same = replace(FittedModel.of(learner), side_columns=["z"]), ", with the same correlation in time"
     assert "the same side information" not in errors_table(model, learner, SupportSampling()).caption
-    rejected = SideFeatures(SideVector(), np.zeros(1), np.ones(1), 1, ())  # read, but without effects
+    rejected = SideFeatures(SideVector(), np.zeros(0), np.ones(0))  # read, but without effects
     model = replace(model, prior=replace(learner.prior_, side=rejected))
     assert "the same side information" not in errors_table(model, learner, SupportSampling()).caption
     model = replace(model, prior=replace(learner.prior_, response=SerialGaussian()))

@@ -15,15 +15,13 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
 from .progress import one_line
 
 #: A seed, a RandomState or None, as in scikit-learn, or a Generator of NumPy.
 RandomState = int | np.random.RandomState | np.random.Generator | None
-#: A range of predictions (low, high), "train" for that of the training targets, or None.
-ClipLike = str | Sequence[float] | NDArray[Any] | None
 #: Largest accepted number of labels with the same hash.
 MOST_COLLISIONS = 1_000
 
@@ -97,20 +95,6 @@ def check_rng(random_state: RandomState) -> np.random.RandomState | np.random.Ge
         return check_random_state(random_state)
     except ValueError as error:
         raise ValueError(f"random_state: {error}") from None
-
-
-def check_clip(clip: ClipLike, targets: np.ndarray) -> tuple[float, float] | None:
-    """Return the range for clipping predictions: a pair that was passed, the range of the targets for "train", or None."""
-    if clip is None:
-        return None
-    if isinstance(clip, str) and clip == "train":
-        return (float(targets.min()), float(targets.max())) if len(targets) else None
-    if np.ndim(clip) != 1 or len(clip) != 2:
-        raise ValueError(f"clip must be None, 'train' or a pair (low, high); got {clip!r}.")
-    low, high = check_real("clip[0]", clip[0]), check_real("clip[1]", clip[1])
-    if low > high:
-        raise ValueError(f"clip must be a pair (low, high) with low <= high; got {clip!r}.")
-    return low, high
 
 
 def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarray:

@@ -149,8 +149,7 @@ class RepresentationDisplay(ModelDisplay):
         """
         check_choice("kind", kind, ("diagonal", "direction"))
         names, prior = names_of(learner), learner.prior_
-        side = getattr(prior, "side", None)
-        feature_map = getattr(prior, "feature_map", None) if side is None else side.encoder
+        feature_map = getattr(prior, "feature_map", None)
         if feature_map is not None and feature_map.needs_rows:
             raise ValueError(
                 f"learner: {feature_map!r} computes the representation from the rows of a task. This display needs a "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -70,7 +69,6 @@ class Settings:
 
     loss: Loss
     fit_intercept: bool
-    clip: tuple[float, float] | None
     seed: int
     n_jobs: int | None
     arrival: SupportSampling = field(default_factory=SupportSampling)
@@ -152,26 +150,14 @@ class TrainingData:
         statistics = self.response.statistics(tasks, self.scaling, side)
         return replace(statistics, n_threads=joblib.effective_n_jobs(self.settings.n_jobs))
 
-    @property
-    def has_side(self) -> bool:
-        """Whether effects and mixing weights may use the side features.  Features of rows would fit the noise of the rows."""
-        return self.side is not None and self.side.from_side_info
-
     @cached_property
     def groups(self) -> list[Group]:
         """Groups of side features; the features of a group are selected together."""
-        if self.side is None or not self.has_side:
-            return []
-        return self.side.groups(self.side(self.tasks))
+        return [] if self.side is None else self.side.groups(self.side(self.tasks))
 
     def without(self, effects: SharedEffects) -> TrainingData:
         """Return the data after removing shared effects."""
-        tasks = effects.residual_tasks(self.tasks, self.response)
-        side = self.side
-        if side is not None and side.encoder.needs_rows:
-            side = SideFeatures.fit(deepcopy(side.encoder), tasks)
-        # Only the sum of all parts is clipped.
-        return replace(self, tasks=tasks, side=side, settings=replace(self.settings, clip=None))
+        return replace(self, tasks=effects.residual_tasks(self.tasks, self.response))
 
     def seed(self, purpose: Draw, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
@@ -215,7 +201,6 @@ class TrainingData:
         return MixturePrior(
             scaling=self.scaling,
             response=self.response,
-            clip=self.settings.clip,
             model=model,
             side=self.side,
             without_rows=without_rows,

@@ -79,7 +79,7 @@ class FactorSelection:
                 break
             best = candidate
         assert best is not None
-        if not data.has_side:
+        if data.side is None:
             return best
         relevance = RELEVANCE / np.maximum(np.mean(self.rows.side**2, axis=0), 1e-12)
         candidate = self._candidate([replace(fit, relevance=relevance) for fit in best.fits])
@@ -129,4 +129,4 @@ def factor_prior(data: TrainingData, model: FactorModel, scale: float) -> Factor
     """Return the prior of a fitted model, with FFᵀ multiplied by ``scale``, in units of the noise variance."""
     fitted = model.prior()
     scaled = replace(fitted.scaled(scale, 1.0 / fitted.noise), noise=1.0)
-    return FactorPrior(scaling=data.scaling, clip=data.settings.clip, model=scaled, side=data.side)
+    return FactorPrior(scaling=data.scaling, model=scaled, side=data.side)

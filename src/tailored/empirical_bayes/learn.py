@@ -24,14 +24,11 @@ from ..gaussian.reml import count_collinear
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import MixedModel, Stepwise, Structure, StructureFitter, refine
+from ..gaussian.structures import MixedModel, Structure, StructureFitter, refine
 from ..priors.base import Prior, calibrate
 from ..priors.intervals import Calibration
-from ..priors.mixture import MixturePrior
 from ..priors.shared import SharedEffects
-from ..sources.reservoir import Reservoir
 from ..tasks.rows import Array
-from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
 from .rule import Score, is_as_good, known_mean, significant
@@ -53,8 +50,6 @@ SourceIn = Callable[..., Source]
 
 #: Usual number of chains (lists of structures that are fitted in turn) in the selection, for the progress bar.
 N_CHAINS = 10
-#: Minimum factor by which the number of tasks in a stream grows between two selections.
-GROWTH = 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     n_steps = len(data.folds) * N_CHAINS
     if data.has_many_columns:
         _check_many_columns(data, source_in)
-        n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
+        n_steps = len(data.folds) * (len(RANKS) + (data.side is not None)) + 1
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage, single_threaded_blas():
         if data.has_many_columns:
             return _learn_factors(data, stage)
@@ -102,7 +97,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
         effects, mean_errors, growth = fitted
         rest_in = source_in and partial(source_in, effects=effects)
         learned = _learn_mixture(rest, stage, rest_in, growth)
-    prior = replace(learned.prior, shared=effects, clip=data.settings.clip)
+    prior = replace(learned.prior, shared=effects)
     summary = learned.training_summary
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
     # Task means and ridge regressions of the residuals are not the baselines that a user expects.
@@ -118,12 +113,11 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
         "varying: this argument is": data.settings.varying is not None,
         "device: this argument is": data.settings.device is not None,
         "X: a scan or a tensor is": source_in is not None,
-        "feature_map: features of the rows are": data.side is not None and not data.side.from_side_info,
     }
     for what, is_refused in refused.items():
         if is_refused:
-            advice = "Pass fewer columns" + ", or use ConditionalLearner" * ("feature_map" in what) + "."
-            raise ValueError(f"{what} not supported with {data.tasks.n_features} columns. {advice}")
+            found = f"{what} not supported with {data.tasks.n_features} columns"
+            raise ValueError(f"{found}. Pass fewer columns.")
 
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
@@ -263,91 +257,3 @@ def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure |
     sizes = [(group, float(relevance[group.features].max())) for group in data.groups]
     effects = [Effect(group.column, group.curved, relevance=size) for group, size in sizes if size > 0]
     return SideStructure(tuple(effects)) if effects else None
-
-
-@dataclass(frozen=True)
-class RunningModel:
-    """The result of the last selection, with the model that stepwise EM continues."""
-
-    model: Stepwise
-    side_structure: SideStructure | None
-    prior: MixturePrior  # its scaling, features, response and shifts are used
-
-    @classmethod
-    def of(cls, learned: Learned) -> RunningModel:
-        prior = learned.prior
-        assert isinstance(prior, MixturePrior)
-        assert isinstance(learned.structure, Structure)
-        return cls(Stepwise(learned.structure, prior.model, prior.model), learned.side, prior)
-
-    def is_superseded_by(self, earlier: RunningModel, unseen: TaskSet) -> bool:
-        """Return whether an earlier model has the same structure and, if there are unseen tasks, no lower evidence on them."""
-        same = (
-            earlier.model.structure == self.model.structure
-            and earlier.side_structure == self.side_structure
-            and earlier.prior.scaling is self.prior.scaling
-            and earlier.prior.response == self.prior.response
-        )
-        if not same or not len(unseen):
-            return same
-        statistics = self.prior.statistics(unseen)
-        own, other = (statistics.posterior(each.model.average).log_evidence.sum() for each in (self, earlier))
-        return bool(other >= own)
-
-    def advance(self, tasks: TaskSet, n_before: int) -> RunningModel:
-        """Return the model after a batch that follows ``n_before`` tasks."""
-        return replace(self, model=self.model.advance(self.prior.statistics(tasks), n_before))
-
-    def current(self, selected: Prior) -> Prior:
-        """Return the ``selected`` prior with the current model, side features and mean without rows."""
-        assert isinstance(selected, MixturePrior)
-        prior = self.prior
-        return replace(selected, model=self.model.average, side=prior.side, without_rows=prior.without_rows)
-
-
-@dataclass(frozen=True)
-class TaskStream:
-    """The state of a stream of tasks in constant memory: a bounded sample for selection, and stepwise EM between selections.
-
-    Whenever the number of tasks has doubled, the model is learned from the sample by `learn`.  As long as the sample
-    contains all tasks, this gives the same result as a fit to all of them.  In between, each batch updates the model by one
-    step of EM (`Stepwise`) and is discarded.  Once the sample is smaller than the stream, scaling and features stay fixed.
-    If the same structure is then selected again, the earlier model is kept unless the new fit to the sample has a higher
-    evidence in the tasks of the batch that are not in the sample.
-    """
-
-    seed: int
-    sample: Reservoir  # sample of the training tasks
-    validation: Reservoir  # sample of the validation tasks
-    n_tasks: int = 0
-    n_selected: int = 0  # number of tasks at the last selection
-    running: RunningModel | None = None  # None before the first selection, and if the prior is not a mixture
-
-    @classmethod
-    def begin(cls, seed: int) -> TaskStream:
-        return cls(seed, Reservoir(seed=seed), Reservoir(seed=seed + 1))
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a selection is due."""
-        return self.n_tasks >= GROWTH * self.n_selected
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether scaling and features stay fixed."""
-        return self.running is not None and not self.sample.is_whole
-
-    def take(self, batch: TaskSet, validation: TaskSet | None = None) -> tuple[TaskStream, TaskSet]:
-        """Return the stream after a batch, and the tasks of the batch with their earlier rows, if these are stored.
-
-        Rows of a task in the sample are added to its earlier rows.  An earlier task outside the sample counts as new.
-        """
-        known = self.sample.contains(batch)
-        after = replace(
-            self,
-            sample=self.sample.take(batch),
-            validation=self.validation if validation is None else self.validation.take(validation),
-            n_tasks=self.n_tasks + int((~known).sum()) + (0 if validation is None else len(validation)),
-        )
-        # Use the earlier sample, because a task may leave the sample when further rows arrive.
-        return after, self.sample.with_earlier_rows(batch) if known.any() else batch

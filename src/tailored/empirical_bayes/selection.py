@@ -196,7 +196,7 @@ def _mixtures(
     if n_components == 1:
         return []
     chain = [MixtureModel(n_components=n_components, truncation=threshold) for threshold in TRUNCATIONS]
-    if data.has_side:
+    if data.side is not None:
         chain += [replace(each, gate_penalty=GATE_PENALTY) for each in chain]
     return _score_chains(data, folds, [chain], stage)
 
@@ -268,10 +268,9 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
 def _propose_side(data: TrainingData) -> SideStructure | None:
     """Propose effects of side information by their evidence in a plain mixed model of all tasks, or of a sample.
 
-    Tasks that are held out in a fold also contribute to the proposal, but not to the fit in this fold.  Features of the rows
-    are not used, because Γ would fit the noise of the rows.
+    Tasks that are held out in a fold also contribute to the proposal, but not to the fit in this fold.
     """
-    if not data.has_side:
+    if data.side is None:
         return None
     order = np.random.default_rng(data.seed(Draw.SIDE_TASKS)).permutation(len(data))
     tasks = data.statistics.take(np.sort(order[:MOST_TASKS]))
@@ -335,7 +334,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
             start = replace(fitter.fit(plain), side=None)
             tasks = fitter.tasks.take(slice(None, COUNTING_TASKS))
             mixture = fit_mixture(tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
-            if data.has_side and len(tasks) == len(fitter.tasks):
+            if data.side is not None and len(tasks) == len(fitter.tasks):
                 mixture = fitter.with_gates(mixture, GATE_PENALTY, max_iter=5)
             scored.append(_score(data, fold, plain, replace(mixture, side=fitter.side)))
         return _join(scored)

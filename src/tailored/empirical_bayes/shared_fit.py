@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..feature_maps import SideVector
 from ..feature_maps.side_features import LARGEST_RANGE, Curve
 from ..gaussian.em import fit_roughly
 from ..gaussian.mixture import Mixture, Want
@@ -96,7 +95,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
         found = [_values(tasks, j) for j in numeric]
         found += [_curve(tasks.X, j) for j in numeric]
         found += [_product(tasks.X, pair) for pair in combinations(numeric, 2)]
-        if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
+        if data.side is not None:
             encoder = data.side.encoder
         side = SharedEffects((), encoder=encoder).encode(tasks)
         if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS:

@@ -127,7 +127,7 @@ def training_summary(
     baselines = _baselines(selection)
     if len(selection.candidates) == 1:
         baselines.pop(MIXED_MODEL, None)  # it is this learner
-    if not data.response.is_gaussian and data.has_side:
+    if not data.response.is_gaussian and data.side is not None:
         # For classes and counts, effects of side information are larger with random effects than in a pooled regression.
         baselines.pop(POOLED, None)
     side = _side_summary(data, model, moment)
@@ -216,9 +216,8 @@ def _sample(data: TrainingData) -> NDArray[np.intp] | None:
 
 def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:
     """Summarise the contribution of the side information; None if the model does not use it."""
-    if not data.has_side or (model.side is None and model.gates is None):
+    if data.side is None or (model.side is None and model.gates is None):
         return None
-    assert data.side is not None
     assert data.statistics.side is not None
     columns, side, units = np.asarray(data.side.origins), data.statistics.side, data.scaling
     d, m = model.means.shape[1], int(columns.max(initial=-1)) + 1

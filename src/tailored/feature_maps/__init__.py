@@ -27,7 +27,7 @@ __all__ = [
     "get_feature_map",
 ]
 
-#: Valid names of a learner's ``feature_map``, besides "auto" and, for `EmpiricalBayesLearner`, "posterior".
+#: Valid names of a learner's ``feature_map``, besides "auto".
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "mean": MeanEmbedding,
     "ridge": RidgeEstimate,
@@ -35,7 +35,7 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "vector": SideVector,
 }
 #: What ``feature_map`` may be besides these names and "auto", for error messages.
-OTHERS = "'posterior' (EmpiricalBayesLearner only), a FeatureMap, a callable or a scikit-learn transformer"
+OTHERS = "a FeatureMap, a callable or a scikit-learn transformer"
 
 
 def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:

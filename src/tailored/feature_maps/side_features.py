@@ -1,4 +1,4 @@
-"""Scaled features v(s) of a task for empirical Bayes: side information with splines, or features of the rows."""
+"""Scaled features v(s) of a task for empirical Bayes: side information with splines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._utils.validation import check_divisor, check_shape, native
 from ..gaussian.side import Group
 from ..tasks.rows import LIMIT, Array
 from ..tasks.task_set import TaskSet
-from .maps import FeatureMap, SideVector
+from .maps import SideVector
 
 #: Maximum number of distinct knots of a spline, which are quantiles of its training values, and degree of the spline.
 KNOTS, DEGREE = 7, 3
@@ -93,14 +93,13 @@ class SideFeatures(Record):
     """Features v(s) of a task, centred and scaled.
 
     Columns are divided by their standard deviation, indicators by half their range.  Linear features are then divided by the
-    square root of the number of linear features, and spline features by that of spline features: the norm of each part is about one.  Features of the side information enter the mixing weights
-    and the prior mean: ``n_linear`` linear features first, then their splines.  Features of the rows enter ψ(s) (`TaskSummary`).
+    square root of the number of linear features, and spline features by that of spline features: the norm of each part is about one.
+    The ``n_linear`` linear features are first, then their splines.
     """
 
-    encoder: FeatureMap
+    encoder: SideVector
     mean: Array  # (q,)
     deviation: Array  # (q,)
-    n_linear: int
     curves: tuple[Curve, ...] = ()
 
     def __post_init__(self) -> None:
@@ -113,15 +112,13 @@ class SideFeatures(Record):
         check_divisor("deviation", self.deviation)
 
     @property
-    def from_side_info(self) -> bool:
-        """Whether the features are computed from the side information, not from the rows."""
-        return self.encoder.needs_side_info and not self.encoder.needs_rows
+    def n_linear(self) -> int:
+        return len(self.encoder.origins)
 
     @property
     def origins(self) -> list[int]:
-        """The side information column of each feature; for maps other than `SideVector`, its own position."""
-        encoder = self.encoder
-        linear = encoder.origins if isinstance(encoder, SideVector) else list(range(self.n_linear))
+        """The side information column of each feature."""
+        linear = self.encoder.origins
         return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]
 
     def groups(self, features: Array) -> list[Group]:
@@ -142,18 +139,16 @@ class SideFeatures(Record):
         return out
 
     @classmethod
-    def fit(cls, encoder: FeatureMap, tasks: TaskSet) -> SideFeatures:
+    def fit(cls, tasks: TaskSet) -> SideFeatures:
         """Fit the encoder, the splines and the scales on training tasks."""
-        linear = encoder.fit(tasks).transform(tasks)
+        encoder = SideVector().fit(tasks)
+        linear = encoder.transform(tasks)
         low, high = linear.min(axis=0), linear.max(axis=0)
         # Indicators are divided by half their range, because the standard deviation of a rare category is small.
         indicator = ((linear == low) | (linear == high)).all(axis=0)
-        curves: list[Curve] = []
-        if encoder.needs_side_info and not encoder.needs_rows:
-            # Imputed values must not affect the knots.
-            known = encoder.known(tasks) if isinstance(encoder, SideVector) else np.ones_like(linear, bool)
-            found = (Curve.fit(linear[known[:, j], j], j) for j in np.flatnonzero(~indicator).tolist())
-            curves = [curve for curve in found if curve is not None]
+        known = encoder.known(tasks)  # imputed values must not affect the knots
+        found = (Curve.fit(linear[known[:, j], j], j) for j in np.flatnonzero(~indicator).tolist())
+        curves = tuple(curve for curve in found if curve is not None)
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
         deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))
         # A constant column has standard deviation zero, and inverses of the smallest floats overflow.
@@ -162,13 +157,11 @@ class SideFeatures(Record):
         for size in (deviation, curved.std(axis=0)):
             sizes.append(np.where(size > 1e-300, size, 1.0) * np.sqrt(max(len(size), 1)))
         mean = np.concatenate([linear.mean(axis=0), curved.mean(axis=0)])
-        return cls(encoder, mean, np.concatenate(sizes), linear.shape[1], tuple(curves))
+        return cls(encoder, mean, np.concatenate(sizes), curves)
 
     def __call__(self, tasks: TaskSet) -> Array:
         """Return v(s) of each task, (T, q)."""
         linear = self.encoder.transform(tasks)
-        if linear.shape[1] != self.n_linear:
-            raise ValueError(f"side_info: expected {self.n_linear} columns as in fit, got {linear.shape[1]}")
         features = np.hstack([linear, *(curve(linear) for curve in self.curves)])
         found = (features - self.mean) / self.deviation
         if np.vdot(found, found) <= LIMIT**2:
@@ -177,7 +170,7 @@ class SideFeatures(Record):
         if np.abs(found[task, j]) <= LIMIT:
             return found
         name = f"feature {j}"
-        if isinstance(self.encoder, SideVector) and tasks.side_names:
+        if tasks.side_names:
             name = f"column {tasks.side_names[self.origins[j]]!r}"
         raise ValueError(
             f"side_info: {name} of task {native(tasks.labels)[task]!r} is {found[task, j]:.1g} times as large as in fit; use the "

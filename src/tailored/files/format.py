@@ -48,7 +48,7 @@ def save(path: PathLike, model: Stored) -> None:
 def load(path: PathLike) -> Any:
     """Read a learner, or the model of one task, from a file written by its ``save``.
 
-    A loaded learner adapts, predicts and scores as before, but cannot continue a stream of `partial_fit`.  SECURITY.md
+    A loaded learner adapts, predicts and scores as before, but one of the paper cannot continue a stream of `partial_fit`.  SECURITY.md
     describes what an untrusted file can do.
 
     Raises

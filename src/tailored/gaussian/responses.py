@@ -17,7 +17,7 @@ from scipy.special import betainc, expit, gammaln, ndtr, pdtr, xlogy
 
 from .._utils.records import Stored
 from ..losses import Loss
-from ..tasks.rows import RESPONSE_LIMIT, Array, Scaling, clipped
+from ..tasks.rows import RESPONSE_LIMIT, Array, Scaling
 from ..tasks.task_set import TaskSet
 from .rows import Tasks, statistics_of
 from .sites import BERNOULLI, DISPERSIONS, NEGATIVE_BINOMIAL, POISSON, ResponseRows
@@ -171,11 +171,9 @@ class Likelihood(Loss, Response):
         """Return E(y) for a normal linear predictor with mean f and the given variance."""
         return np.exp(np.minimum(f + 0.5 * np.asarray(variance), LARGEST))
 
-    def prediction(
-        self, f: Array, variance: Array, exposure: Array | None, clip: tuple[float, float] | None
-    ) -> Array:
-        """Return predicted means; rates are clipped, and then multiplied by the exposure."""
-        rate = clipped(self.mean(f, variance), clip)
+    def prediction(self, f: Array, variance: Array, exposure: Array | None) -> Array:
+        """Return predicted means."""
+        rate = self.mean(f, variance)
         return rate if exposure is None else exposure * rate
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Array:
@@ -291,11 +289,9 @@ class Bernoulli(Likelihood):
             out += p * ndtr(s * f / np.sqrt(1.0 + s * s * variance))
         return out
 
-    def prediction(
-        self, f: Array, variance: Array, exposure: Array | None, clip: tuple[float, float] | None
-    ) -> Array:
+    def prediction(self, f: Array, variance: Array, exposure: Array | None) -> Array:
         # The logarithm of an exposure is an offset of the log odds.
-        return clipped(self.mean(f if exposure is None else f + np.log(exposure), variance), clip)
+        return self.mean(f if exposure is None else f + np.log(exposure), variance)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Array:
         """Return the log loss of predicted probabilities, which are clipped because rounding may give 0 or 1."""

@@ -19,7 +19,6 @@ from .em import (
     fit_mixed_model,
     fit_mixture,
     keep_diagonal,
-    maximise,
     mean_from_sums,
     most_likely_mean,
     noise_floor,
@@ -51,8 +50,6 @@ GATE_PENALTY, GATE_STEPS = 1.0, 20
 REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
-#: The exponent α of stepwise EM.  With 1/2 the steps would stay too noisy; with 1 the initial model would keep too much weight.
-RATE = 0.6
 
 
 @dataclass(frozen=True)
@@ -391,46 +388,3 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         shrinkage=structure.shrinkage(model),
     ).mixture
     return mean_from_sums(source, model) if is_fixed else model
-
-
-@dataclass(frozen=True)
-class Stepwise:
-    """Stepwise EM on a stream of tasks: each batch updates the model once and is discarded.
-
-    The model moves part of the way to an EM step on the batch alone, ``θ ← (1 − γ) θ + γ M(batch; θ)``, where θ are the
-    moments of the model and γ = n^−α at the n-th batch of equal size (Cappé and Moulines, 2009).  Large steps reduce the weight
-    of the initial model; averaging the iterates reduces the noise of the steps (Polyak and Juditsky, 1992).  Γ, gates and the
-    means of coefficients without variance stay fixed, and so do the models of independent tasks.
-    """
-
-    structure: Structure
-    last: Mixture  # the current iterate
-    average: Mixture  # weighted average of the iterates, with larger weights for later ones; the model to use
-
-    def advance(self, batch: Tasks, n_before: int) -> Stepwise:
-        """Return the state after a batch of tasks that follows ``n_before`` tasks."""
-        m = len(batch)
-        if not self.structure.is_refined or not m or not batch.sizes.any():
-            return self
-        factor = (n_before + m) / m
-        totals, sums = batch.totals().times(factor), batch.sums(self.last).sums.times(factor)
-        step = maximise(totals, self.last, sums, shrinkage=self.structure.shrinkage(self.last))
-        step = replace(step, covariances=self.structure.restrict(step.covariances))
-        last = blend(self.last, step, factor**-RATE)
-        return replace(self, last=last, average=blend(self.average, last, min(1.0, 2.0 / (factor + 1.0))))
-
-
-def blend(one: Mixture, other: Mixture, share: float) -> Mixture:
-    """Return the model of a population of which a fraction ``share`` follows ``other`` and the rest ``one``."""
-    proportions = (1.0 - share) * one.proportions + share * other.proportions
-    s = (share * other.proportions / proportions)[:, None]
-    moves = other.means - one.means
-    between = np.einsum("k,ki,kj->kij", (s * (1.0 - s))[:, 0], moves, moves)
-    within = (1.0 - s[:, :, None]) * one.covariances + s[:, :, None] * other.covariances
-    return replace(
-        one,
-        proportions=proportions,
-        means=one.means + s * moves,
-        covariances=within + between,
-        noise=(1.0 - share) * one.noise + share * other.noise,
-    )

@@ -18,10 +18,8 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_ten
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
-    ClipLike,
     RandomState,
     check_choice,
-    check_clip,
     check_fraction,
     check_int,
     check_labels,
@@ -76,7 +74,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     """Base of the meta-learners."""
 
     loss_: Loss  # the loss for `task_errors` and for errors on held-out tasks
-    prior_: Prior  # the learned prior; ``clip_`` and ``calibration_`` are parts of it
+    prior_: Prior  # the learned prior; ``calibration_`` is a part of it
     n_features_in_: int
     n_side_info_in_: int
     feature_names_in_: NDArray[Any]
@@ -93,14 +91,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     task_posterior_: Posterior
     training_summary_: TrainingSummary
     n_iter_: int
-    n_tasks_seen_: int
     scale_: float
     search_results_: list[dict[str, Any]]
     validation_error_: Annotated[float, MAY_BE_NAN] | None
-    _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
     # Constructor arguments of the subclasses; the values are for learners that lack them.
     loss: str | Loss
-    clip: ClipLike = None
     n_jobs: int | None
     fit_intercept: bool
     random_state: RandomState
@@ -124,11 +119,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return self.task_posterior_.weights
 
     @property
-    def clip_(self) -> tuple[float, float] | None:
-        """The range to which predictions are clipped, or None."""
-        return self.prior_.clip
-
-    @property
     def calibration_(self) -> Calibration | None:
         """Scores of held-out tasks from which intervals are computed; None without calibration."""
         return self.prior_.calibration
@@ -146,19 +136,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         save(path, self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the content of a pickle; the stream, which has training rows, is included only if `partial_fit` was called."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        if not self._goes_on:
-            state.pop("_stream", None)
-        return state
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Unlike a pickle, a copy in memory includes all attributes.
-        made = memo[id(self)] = type(self).__new__(type(self))
-        made.__dict__.update(deepcopy(self.__dict__, memo))
-        return made
 
     def restore(self) -> None:
         if not any(name.endswith("_") for name in vars(self)):
@@ -217,14 +194,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         # Validation tasks are joined with the training tasks, so they need the same names of side information.
         return tasks.replace(side_names=self.columns_in_["side_info"])
 
-    def _clip(self, y: Array) -> tuple[float, float] | None:
-        """Return the range for the argument ``clip``; "train" is the range of all targets since the last `fit`."""
-        clip = check_clip(self.clip, y)
-        before = self.clip_ if hasattr(self, "prior_") else None
-        if before is None or clip is None:
-            return clip
-        return min(before[0], clip[0]), max(before[1], clip[1])
-
     def _feature_range(self, X: Matrix) -> Array:
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
@@ -242,15 +211,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def _seed(self) -> int:
         return seed_of(self.random_state)
-
-    def _is_new_stream(self) -> bool:
-        """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
-        fresh = not hasattr(self, "_stream")
-        if fresh and hasattr(self, "prior_"):
-            raise ValueError(
-                "partial_fit: a loaded learner continues a stream only if it was pickled after partial_fit. Fit a new learner."
-            )
-        return fresh
 
     def _remember(self, tasks: TaskSet) -> None:
         """Store the posterior of the tasks for `predict`."""
@@ -584,7 +544,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         array (n_draws, n)
-            One column per query row, in the same order.  Draws of numbers are clipped to ``clip``.
+            One column per query row, in the same order.
         """
         n_draws, rng = check_int("n_draws", n_draws, 1), np.random.default_rng(seed_of(random_state))
         tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
@@ -637,7 +597,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (omitted without ``by``), ``"prediction"``,
             ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.
-            Intervals and standard deviations are exact for numeric targets, a single Gaussian prior and no ``clip``.
+            Intervals and standard deviations are exact for numeric targets and a single Gaussian prior.
             Otherwise, they are those of draws.
         """
         check_choice("statistic", statistic, ["total", "mean"])

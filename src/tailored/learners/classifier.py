@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Self
 
@@ -42,7 +42,7 @@ from .task_regressor import TaskRegressor
 #: Attributes of a classifier that are read from its first learner, because they are equal for all classes.
 SHARED = (
     *("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_", "encoding_"),
-    *("task_labels_", "n_tasks_seen_"),
+    "task_labels_",
 )
 
 
@@ -153,7 +153,7 @@ class TaskClassifier(_Classifier):
         return self
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
 
@@ -165,7 +165,7 @@ class EmpiricalBayesClassifier(_Classifier):
 
     Parameters
     ----------
-    feature_map, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
+    varying, fit_intercept, n_support, order, n_jobs, progress, random_state
         See `EmpiricalBayesLearner`.
 
     Attributes
@@ -177,8 +177,6 @@ class EmpiricalBayesClassifier(_Classifier):
     n_features_in_ : int
     """
 
-    feature_map: object = "auto"
-    _: KW_ONLY
     varying: Iterable[str | int] | None = None
     fit_intercept: bool = True
     n_support: SupportLike = None

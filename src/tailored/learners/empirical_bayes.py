@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
-from .._utils.threads import single_threaded_blas
-from .._utils.validation import ClipLike, RandomState, check_choice, is_integer, name_some, warn
+from .._utils.validation import RandomState, check_choice, is_integer, name_some, warn
 from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
-from ..empirical_bayes.learn import Learned, RunningModel, TaskStream, learn
+from ..empirical_bayes.learn import learn
 from ..exceptions import UnhelpfulWarning
-from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
@@ -38,11 +36,10 @@ from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.episodes import SupportSampling
 from ..tasks.formula import Formula
-from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner, SupportLike
-from .reading import Accepts, read, read_tensors, refuse_other_arguments, warn_repeated_numbers
+from .reading import Accepts, read, read_tensors, refuse_other_arguments
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
@@ -50,7 +47,7 @@ COUNTS = ("poisson", "negative_binomial")
 MOST_COLUMNS = 12
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
@@ -73,9 +70,6 @@ class EmpiricalBayesLearner(MetaLearner):
 
     Parameters
     ----------
-    feature_map : str, callable, transformer or FeatureMap, default="auto"
-        Features v(s) of a task; see `ConditionalLearner`.  "auto" encodes the side information, if any;
-        "posterior" ignores it.
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
         q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
@@ -106,8 +100,6 @@ class EmpiricalBayesLearner(MetaLearner):
         Only for numeric targets, rows in memory without weights, at most 12 columns and at most 5,000 tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
-    clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to the range of the training targets.
     n_support : int, float, pair of these or None, default=None
         Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
         are optimised for such tasks: models are compared by the density of the other rows given these.  `score` and
@@ -149,15 +141,12 @@ class EmpiricalBayesLearner(MetaLearner):
         Statistics of the training tasks for `summary` and `effects`.
     """
 
-    feature_map: object = "auto"
-    _: KW_ONLY
     loss: str | Loss = "squared"
     varying: Iterable[str | int] | None = None
     covariance: str | None = None
     reml: bool = True
     time: str | int | None = None
     fit_intercept: bool = True
-    clip: ClipLike = None
     n_support: SupportLike = None
     order: str = "random"
     n_jobs: int | None = None
@@ -168,7 +157,6 @@ class EmpiricalBayesLearner(MetaLearner):
     structure_: dict[str, Any] = field(init=False)
     n_components_: int = field(init=False)
     side_structure_: dict[str, Any] | None = field(init=False)
-    _stream: TaskStream = field(init=False)
     #: Maximum number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
 
@@ -247,42 +235,6 @@ class EmpiricalBayesLearner(MetaLearner):
         for text in data_notes(tasks, names, may_vary=self.varying is None):
             warn(f"fit: {text}")
 
-    def partial_fit(
-        self,
-        X: RowsLike,
-        y: ValuesLike = None,
-        *,
-        groups: ValuesLike = None,
-        side_info: SideInfoLike = None,
-        validation: TaskSet | None = None,
-    ) -> Self:
-        """Continue to learn from a stream of tasks; a call that fails does not change the learner.
-
-        The memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model
-        is selected again on a random sample of at most 5,000 complete tasks.  A low-rank plus diagonal prior is
-        selected again in every call.  Otherwise, a call takes one step of EM, which does not change fixed effects
-        without a random effect.  Rows with an earlier label belong to the same task if the sample contains it, else to
-        a new task.
-
-        Parameters
-        ----------
-        X, y, groups, side_info, validation
-            See `fit`; without ``groups`` the rows of a call are one new task.
-        """
-        fresh = self._is_new_stream()
-        with self._all_or_nothing(reset=fresh):
-            self._check_parameters()
-            tasks = read(self, X, y, groups, side_info, reset=fresh)
-            if groups is None and not isinstance(X, TaskSet):
-                label = f"unnamed task {0 if fresh else self._stream.n_tasks}"
-                tasks = tasks.replace(labels=np.array([label]), encoding=None)
-            if fresh:
-                self._fit_tasks(tasks, self._seed(), validation)
-            else:
-                self._continue(tasks, None if validation is None else self._read_held_out(validation))
-            self._goes_on = True
-        return self
-
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
         """Learn from tasks in memory; the model is selected on a sample if there are more than 5,000 tasks and few columns."""
         d = tasks.n_features + bool(self.fit_intercept)
@@ -315,49 +267,21 @@ class EmpiricalBayesLearner(MetaLearner):
         source: TaskSource | None = None,
         known: TaskSet | None = None,
     ) -> None:
-        """Learn from a sample, fit the selected model to all tasks of the ``source``, if any, and start a stream.
+        """Learn from a sample, and fit the selected model to all tasks of the ``source``, if there is one.
 
         The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
         held_out = self._check_held_out(sample, validation)
-        stream, _ = TaskStream.begin(seed).take(sample, held_out)
-        self._stream = stream if source is None else replace(stream, sample=source.reservoir)
-        targets = sample.y if source is None else np.array(source.target_range)
-        if self.loss_.name in COUNTS and not targets.any():
+        if self.loss_.name in COUNTS and not sample.y.any():
             raise ValueError("y: all counts are zero, so rates cannot be estimated; pass tasks with events")
         try:
-            learned, ordered = self._learn(sample, held_out, self._clip(targets), source=source)
+            self._learn(sample, seed, held_out, source)
         except np.linalg.LinAlgError as error:
             advice = "columns, targets, weights or exposures differ too much in size. Rescale them."
             raise ValueError(f"X, y: the fit is not finite; {advice}") from error
-        if source is None:
-            self._store(learned, positions_of(sample.labels, ordered.labels), sample)
-            return
-        n = self.n_tasks_seen_ = learned.training_summary.n_tasks + len(held_out or ())
-        self._stream = replace(self._stream, n_tasks=n, n_selected=n, running=RunningModel.of(learned))
+        known = sample if source is None else known
         if known is not None:
             self._remember(known)
-
-    def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
-        """Select the model again if the stream has doubled or the prior is not a mixture, otherwise take one step of EM."""
-        before, clip = self._stream, self._clip(batch.y)
-        self._stream, tasks = before.take(batch, validation)
-        warn_repeated_numbers(before.sample, batch)
-        running = before.running
-        if self._stream.is_due or running is None:
-            sample, pool = self._stream.sample.sample, self._stream.validation
-            held_out = pool.sample if pool.batches else None
-            learned, known = self._learn(sample, held_out, clip, continues=self._stream.is_settled)
-            self._store(learned, positions_of(tasks.labels, known.labels), tasks)
-            return
-        residual = self.prior_.residual_tasks(tasks)
-        with single_threaded_blas():
-            running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
-        self._stream = replace(self._stream, running=running)
-        feature_range = self._feature_range(tasks.X)
-        self.prior_ = replace(running.current(self.prior_), clip=clip, feature_range=feature_range)
-        self.n_tasks_seen_ = self._stream.n_tasks
-        self._remember(tasks)
 
     def _check_held_out(self, tasks: TaskSet, validation: TaskSet | None) -> TaskSet | None:
         """Return the validation tasks; raise ValueError if their values are too large for the scaling of the training tasks."""
@@ -367,33 +291,21 @@ class EmpiricalBayesLearner(MetaLearner):
         return held_out
 
     def _learn(
-        self,
-        tasks: TaskSet,
-        validation: TaskSet | None,
-        clip: tuple[float, float] | None,
-        *,
-        continues: bool = False,
-        source: TaskSource | None = None,
-    ) -> tuple[Learned, TaskSet]:
-        """Learn a prior and set the fitted attributes; return the result, and the tasks in the order of `in_content_order`.
-
-        ``continues`` keeps the scaling and features of the running model.  The selected model is fitted to all tasks of the
-        ``source``, if there is one.
-        """
+        self, tasks: TaskSet, seed: int, validation: TaskSet | None, source: TaskSource | None
+    ) -> None:
+        """Learn a prior, and set the fitted attributes."""
+        quantile = self.loss_.quantile if isinstance(self.loss_, Pinball) else None
         # In this order, draws and rounding do not depend on the labels or on the order of the user's tasks.
-        seed, quantile = self._stream.seed, self.loss_.quantile if isinstance(self.loss_, Pinball) else None
         ordered = together = in_content_order(tasks, seed)
         if validation is not None:
             together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
         # A quantile is the median plus a calibrated multiple of the standard deviation.
         loss = self.loss_ if quantile is None else Absolute()
-        settings = self._settings(loss, clip, together)
+        settings = self._settings(loss, seed, together)
         if settings.time is not None and source is not None:
             raise ValueError("time: needs at most 5,000 tasks in memory; leave it out, or fit to fewer tasks")
-        running = self._stream.running if continues else None
-        side = self._side_features(together) if running is None else running.prior.side
-        scaling = None if running is None else running.prior.scaling
-        data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
+        side = None if together.side_info is None else SideFeatures.fit(together)
+        data = TrainingData(together, side, len(together) - len(ordered), settings)
         options: dict[str, Any] = {"progress": self.progress}
         if source is not None:
             options["source_in"] = partial(_statistics, source)
@@ -410,9 +322,8 @@ class EmpiricalBayesLearner(MetaLearner):
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
-        return learned, ordered
 
-    def _settings(self, loss: Loss, clip: tuple[float, float] | None, tasks: TaskSet) -> Settings:
+    def _settings(self, loss: Loss, seed: int, tasks: TaskSet) -> Settings:
         formula = self._formula
         # A formula and a covariance state the model for the rows, as in lme4, so that nothing is added to it.
         is_stated = self.covariance is not None or (
@@ -421,8 +332,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return Settings(
             loss,
             bool(self.fit_intercept),
-            clip,
-            self._stream.seed,
+            seed,
             self.n_jobs,
             self._support_sampling(),
             self.device,
@@ -434,21 +344,6 @@ class EmpiricalBayesLearner(MetaLearner):
             bool(self.reml),
             self._time_position(tasks),
         )
-
-    def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
-        """Store the state of the stream and the posterior of ``tasks``; ``known`` are their positions in the training tasks."""
-        is_mixture, before = learned.prior.mixture is not None, self._stream.running
-        running = RunningModel.of(learned) if is_mixture else None
-        n_tasks = self._stream.n_tasks
-        if learned.prior.shared is None and running is not None and before is not None:
-            with single_threaded_blas():
-                batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
-                if running.is_superseded_by(before, unseen):
-                    running = replace(running, model=before.model).advance(batch, n_tasks - len(tasks))
-                    self.prior_ = running.current(self.prior_)
-        self._stream = replace(self._stream, running=running, n_selected=n_tasks)
-        self.n_tasks_seen_ = n_tasks
-        self._remember(tasks)
 
     def _check_loss(self) -> None:
         if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
@@ -480,14 +375,6 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _support_sampling(self) -> SupportSampling:
         return SupportSampling.of(self.n_support, self.order)
-
-    def _side_features(self, tasks: TaskSet) -> SideFeatures | None:
-        """Return the fitted features v(s), or None if there are none."""
-        has_side_info = tasks.side_info is not None
-        nothing = ("posterior",) if has_side_info else ("posterior", "auto")
-        if isinstance(self.feature_map, str) and self.feature_map in nothing:
-            return None
-        return SideFeatures.fit(get_feature_map(self.feature_map, has_side_info=has_side_info), tasks)
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
         """Return the positions of the coefficients that vary (the intercept is last); None if they are to be selected."""

@@ -6,6 +6,7 @@ settings predict better; the docstring of `ConditionalLearner` lists these diffe
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
@@ -17,7 +18,6 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.progress import progress_bar
 from .._utils.records import restored_on_failure
 from .._utils.validation import (
-    ClipLike,
     RandomState,
     check_choice,
     check_fraction,
@@ -65,7 +65,6 @@ class PaperLearner(MetaLearner):
     loss: str | Loss = "absolute"
     inner: str = "exact"
     fit_intercept: bool = True
-    clip: ClipLike = None
     tol: float = 1e-8
     max_iter: int = 1000
     n_jobs: int | None = None
@@ -117,7 +116,6 @@ class PaperLearner(MetaLearner):
 
     def _prior(
         self,
-        clip: tuple[float, float] | None,
         conditioning: Conditioning,
         feature_map: FeatureMap | None = None,
         bias: str = "none",
@@ -128,7 +126,6 @@ class PaperLearner(MetaLearner):
             conditioning=conditioning,
             bias=Bias.zero(bias, conditioning.n_features, conditioning.n_side),
             feature_map=feature_map,
-            clip=clip,
             loss=self.loss_,
             inner=self.inner,
             tol=self.tol,
@@ -151,7 +148,7 @@ class IndependentLearner(PaperLearner):
         The representation: a number is a multiple of the identity; the default is 1.  A callable gets the side
         information s of a task, as for `feature_maps.CallableMap`, and returns τ(s), a positive semidefinite (d, d) array.
         Use it to evaluate an oracle (`tailored.theory.oracle_representation`) or a representation of your own.
-    loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
+    loss, inner, fit_intercept, tol, max_iter, n_jobs
         See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
         Seed for the support and query rows of `score` and `task_errors`.
@@ -186,18 +183,18 @@ class IndependentLearner(PaperLearner):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
     ) -> Self:
-        """Fit a model to each of the tasks, as `fit` does; only the ranges of features and of ``clip="train"`` include earlier calls."""
+        """Fit a model to each of the tasks, as `fit` does; only the ranges of features include earlier calls."""
         return self._learn((X, y, groups, side_info), reset=not hasattr(self, "prior_"))
 
     def _learn(self, data: Data, *, reset: bool) -> Self:
         with self._all_or_nothing(reset=reset):
             self._check_within()
             tasks = read(self, *data, reset=reset)
-            d, clip = self._n_weights, self._clip(tasks.y)
+            d = self._n_weights
             if callable(self.tau):
-                prior = self._prior(clip, Given(d), GivenMap(self.tau, d).fit(tasks))
+                prior = self._prior(Given(d), GivenMap(self.tau, d).fit(tasks))
             else:
-                prior = self._prior(clip, Constant(self._constant(self.tau, "tau")))
+                prior = self._prior(Constant(self._constant(self.tau, "tau")))
             self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
             self.n_iter_ = 1
             self._remember(tasks)
@@ -234,7 +231,9 @@ class SurrogateLearner(PaperLearner):
     held_out_errors_: dict[str, float] = field(init=False)
     learning_curve_: Array = field(init=False)
     feature_moment_: Array = field(init=False)  # mean of φφᵀ over the training tasks, (k, k)
+    n_tasks_seen_: int = field(init=False)
     _stream: Stream = field(init=False)
+    _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
 
     def fit(
         self,
@@ -279,11 +278,28 @@ class SurrogateLearner(PaperLearner):
         parameters are fitted to the tasks of the first call.  It differs from `fit` in the scale of φ: `fit` uses the root
         mean square over all tasks, and `partial_fit` the root mean square over the tasks so far.
         """
-        fresh = self._is_new_stream()
+        fresh = not hasattr(self, "_stream")
+        if fresh and hasattr(self, "prior_"):
+            raise ValueError(
+                "partial_fit: a loaded learner continues a stream only if it was pickled after partial_fit. Fit a new learner."
+            )
         with self._all_or_nothing(reset=fresh):
             self._learn((X, y, groups, side_info), validation, None, whole=False)
             self._goes_on = True
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the content of a pickle; the stream, which has training rows, is included only if `partial_fit` was called."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if not self._goes_on:
+            state.pop("_stream", None)
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Unlike a pickle, a copy in memory includes all attributes.
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update(deepcopy(self.__dict__, memo))
+        return made
 
     def restore(self) -> None:
         super().restore()
@@ -330,7 +346,7 @@ class SurrogateLearner(PaperLearner):
         tau = Constant(C0, batch.phis.shape[1])
         with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
             problem = Problem(
-                self._prior(self._clip(tasks.y), tau, feature_map, self.bias),
+                self._prior(tau, feature_map, self.bias),
                 self._surrogate(train, whole),
                 batch,
                 None if pool is None else self._held_out(feature_map, *pool.tasks()),
@@ -522,7 +538,7 @@ class ConditionalLearner(SurrogateLearner):
         Fraction of the rows of a held-out task that are support rows.
     tol, max_iter
         Tolerance and maximum number of iterations of the within-task solver; see `TaskRegressor`.
-    clip, n_jobs, progress
+    n_jobs, progress
         See `EmpiricalBayesLearner`.
     random_state : int, RandomState or None, default=0
         Seed for the held-out tasks and rows.
@@ -532,7 +548,7 @@ class ConditionalLearner(SurrogateLearner):
     H_, C_ : arrays (dk, dk) and (d, d)
         The learned parameters, for unscaled φ.
     prior_ : RepresentationPrior
-        The learned prior.  ``conditioning_`` (H, C), ``bias_`` (B, b₀), ``feature_map_``, ``clip_`` and ``calibration_``
+        The learned prior.  ``conditioning_`` (H, C), ``bias_`` (B, b₀), ``feature_map_`` and ``calibration_``
         are views of it.
     scale_ : float
         The selected multiple of τ, already applied in ``H_`` and ``C_``.
@@ -577,7 +593,7 @@ class UnconditionalLearner(SurrogateLearner):
 
     Parameters
     ----------
-    loss, inner, bias, fit_intercept, clip, solver, initial_representation, lipschitz, tune_scale, \
+    loss, inner, bias, fit_intercept, solver, initial_representation, lipschitz, tune_scale, \
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         See `ConditionalLearner`; ``bias`` is "none" or "shared".
     """

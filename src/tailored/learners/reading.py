@@ -27,7 +27,6 @@ from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
 from ..priors.base import Posterior, Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
-from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import (
     ROW_VALUES,
@@ -410,16 +409,6 @@ def tasks_without_rows(
         side_names=side.names,
     )
     return _align_side_info(learner, tasks), grouping.codes
-
-
-def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
-    """Warn if a later batch of a stream repeats the labels 0, 1, .., which are the default of `TaskSet.from_tasks`."""
-    n = len(batch)
-    counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
-    if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):
-        added = f"tasks 0 to {n - 1} occurred before, and their new rows were added to the earlier ones"
-        advice = "If they are other tasks, label them: TaskSet.from_tasks(tasks, labels=...)"
-        warn(f"partial_fit: {added}. {advice}")
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:

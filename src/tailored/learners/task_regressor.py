@@ -19,9 +19,7 @@ from .._utils.frames import RowsLike, ValuesLike, is_frame
 from .._utils.records import Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
-    ClipLike,
     check_choice,
-    check_clip,
     check_finite,
     check_fraction,
     check_psd,
@@ -75,8 +73,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     tol : float, default=1e-8
         The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w = b.
     max_iter : int, default=1000
-    clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to the range of the targets in `fit`.
 
     Attributes
     ----------
@@ -99,13 +95,11 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     fit_intercept: bool = False
     tol: float = 1e-8
     max_iter: int = 1000
-    clip: ClipLike = None
 
     coef_: Array = field(init=False)
     intercept_: float = field(init=False)
     n_features_in_: int = field(init=False)
     feature_names_in_: NDArray[Any] = field(init=False)
-    clip_: tuple[float, float] | None = field(init=False)
     _prior: Prior = field(init=False)
     _posterior: Posterior = field(init=False)
     _support: TaskSet | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
@@ -142,7 +136,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
         ``encoding`` determines how tables of rows are read.
         """
-        model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept, clip=prior.clip)
+        model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept)
         with single_threaded_products(*task.X.shape):
             if not isinstance(task.X, np.ndarray) or task.X.base is not None or task.encoding is not None:
                 # A view would keep the rows of all tasks in memory.
@@ -156,7 +150,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def _adapt(self, prior: Prior, support: TaskSet) -> None:
         posterior = prior.posterior(support, covariances=needs_covariances(prior, None))
         self._prior, self._support, self._certificate = prior, support, None
-        self.clip_ = prior.clip
         self._store(posterior)
 
     def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
@@ -214,7 +207,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         loss = get_loss(self.loss)
         loss.check_targets(y)
         check_choice("inner", self.inner, solving.WITHIN)
-        self.clip_ = check_clip(self.clip, y)
         rows = np.ascontiguousarray(dense_rows(X, self.fit_intercept))
         d = rows.shape[1]
         theta = np.eye(d)
@@ -229,7 +221,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             solution = solving.solve(rows, y, theta, loss, offset=rows @ bias, **settings)
         self._prior = RepresentationPrior(
             scaling=Scaling.raw(X.shape[1], self.fit_intercept),
-            clip=self.clip_,
             conditioning=Constant(theta),
             bias=Bias("shared", bias, np.zeros((d, 0))),
         )
@@ -297,8 +288,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def predict(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
         """Predict the rows ``X`` (n, d).
 
-        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the learner's shared effects, if any, clipped to
-        ``clip``.  If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
+        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the learner's shared effects, if any.
+        If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
         `EmpiricalBayesLearner` adds a calibrated multiple of each row's standard deviation, which makes the prediction a
         quantile.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
         mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict
@@ -309,8 +300,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def shared_effect(self, X: RowsLike) -> Array:
         """Return the part of the linear predictor that all tasks share, (n,): curves, products and categories.
 
-        With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless predictions are clipped or
-        noise is correlated in time.  The shared effect is zero if there is no such part.
+        With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless noise is
+        correlated in time.  The shared effect is zero if there is no such part.
         """
         X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
         task = np.zeros(X.shape[0], dtype=np.intp)
@@ -337,7 +328,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         Returns
         -------
         array (n, 2)
-            Lower and upper bounds, inside ``clip``.  About 1 / (1 - coverage) calibration tasks are needed.  With
+            Lower and upper bounds.  About 1 / (1 - coverage) calibration tasks are needed.  With
             fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound with `predict_std`,
             and a bound beyond the most extreme score.
         """
@@ -379,7 +370,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         save(path, self)
 
     def state(self) -> dict[str, Any]:
-        names = ["_prior", "_posterior", "_support", "_encoding", "clip_", "feature_names_in_"]
+        names = ["_prior", "_posterior", "_support", "_encoding", "feature_names_in_"]
         if self._support is None:
             # Without rows, the certificate cannot be computed again.
             names.append("_certificate")
@@ -402,8 +393,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self._store(self._posterior)
         if hasattr(self, "feature_names_in_"):
             check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
-        if self.clip_ is not None and self.clip_[0] > self.clip_[1]:
-            raise ValueError("clip_: the lower end is above the upper end")
 
 
 class AdaptedTasks:

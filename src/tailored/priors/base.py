@@ -27,7 +27,6 @@ from ..tasks.rows import (
     Array,
     Matrix,
     Scaling,
-    clipped,
     column_range,
     dense,
     frozen,
@@ -107,7 +106,6 @@ class Prior(Record, ABC):
 
     scaling: Scaling  # scaling of columns and targets; τ, b and calibration refer to scaled data
     response: Response = field(default_factory=Gaussian)  # the distribution of the targets
-    clip: tuple[float, float] | None = None  # range to which predictions are clipped
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
     offset: float = (
         0.0  # added to predictions of numeric targets, in the user's units, for example from means to medians
@@ -126,8 +124,6 @@ class Prior(Record, ABC):
         return f"{type(self).__name__}(coefficients={self.n_weights}{components}, side_info={self.reads_side_info})"
 
     def restore(self) -> None:
-        if self.clip is not None and self.clip[0] > self.clip[1]:
-            raise ValueError(f"clip: the lower end is above the upper end, got {self.clip}")
         if self.quantile is not None:
             check_fraction("quantile", self.quantile)
             if self.calibration is None:
@@ -222,13 +218,13 @@ class Prior(Record, ABC):
 
     @property
     def side(self) -> SideFeatures | None:
-        """Features v(s) of the side information or of the rows; None if the prior does not use features."""
+        """Features v(s) of the side information; None if the prior does not use them."""
         return None
 
     @property
     def reads_side_info(self) -> bool:
         """Whether the prior reads side information, which may have no effect."""
-        return self.side is not None and self.side.encoder.needs_side_info
+        return self.side is not None
 
     @property
     def needs_rows(self) -> bool:
@@ -434,7 +430,7 @@ def predict(
     if isinstance(prior.response, Likelihood):
         assert prior.mixture is not None
         response, noise, variances = prior.response, prior.mixture.noise, variances + of_shared
-        prediction = response.prediction(centre, variances, exposure, prior.clip)
+        prediction = response.prediction(centre, variances, exposure)
         if coverage is None or not response.has_intervals or not uncertain:
             return Predicted(prediction, unknown, unknown, unknown)
         centre = centre if exposure is None else centre + np.log(exposure)
@@ -442,7 +438,7 @@ def predict(
         return Predicted(prediction, *bounds, np.sqrt(response.variance(centre, variances, noise)))
     calibration = prior.calibration
     if calibration is None or not uncertain:
-        return Predicted(clipped(centre + prior.offset, prior.clip), unknown, unknown, unknown)
+        return Predicted(centre + prior.offset, unknown, unknown, unknown)
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
     std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
     if multiples is None:
@@ -450,12 +446,10 @@ def predict(
         if not enough:
             _warn_uncalibrated(coverage)
     lower, upper, deviation, quantile = multiples[task].T
-    prediction = clipped(centre + prior.offset + quantile * std, prior.clip)
+    prediction = centre + prior.offset + quantile * std
     if coverage is None:
         return Predicted(prediction, unknown, unknown, unknown)
-    # Calibration uses unclipped predictions, so the bounds are clipped only here.
-    lower, upper = (clipped(centre + end * std, prior.clip) for end in (lower, upper))
-    return Predicted(prediction, lower, upper, deviation * std)
+    return Predicted(prediction, centre + lower * std, centre + upper * std, deviation * std)
 
 
 def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> tuple[Array, bool]:

@@ -121,7 +121,7 @@ class JointRows:
     def is_gaussian(self) -> bool:
         """Whether sums of rows have a Gaussian distribution."""
         prior = self.prior
-        return prior.response.is_gaussian and prior.clip is None and prior.model.n_components == 1
+        return prior.response.is_gaussian and prior.model.n_components == 1
 
     def variances(self, group: Index, n_groups: int, units: Array) -> Array:
         """Return the variances (G,) of the sums of ``units`` (N,) targets of each row by group, if `is_gaussian`."""
@@ -169,8 +169,6 @@ class JointRows:
         for category, variances in self.levels:
             out += (rng.standard_normal((len(out), len(variances))) * np.sqrt(variances))[:, category]
         prior.response.draw(rng, out, self.noise, units)
-        if prior.response.is_gaussian and prior.clip is not None:
-            np.clip(out, prior.clip[0] * units, prior.clip[1] * units, out=out)
 
     def _draw_coefficients(self, rng: np.random.Generator, n: int) -> Array:
         """Draw the deviations of the coefficients from the posterior means, (n, T, d)."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._utils.validation import check_shape
-from ..feature_maps.maps import check_features
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import times
@@ -29,7 +28,7 @@ class MixturePrior(Prior):
     """
 
     model: Mixture
-    side: SideFeatures | None = None  # features v(s) of the side information, or of the rows
+    side: SideFeatures | None = None  # features v(s) of the side information
     without_rows: Array | None = None  # (d,) added to the mean of tasks without rows; None for nothing
 
     def restore(self) -> None:
@@ -50,9 +49,8 @@ class MixturePrior(Prior):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether second moments are not sufficient: for classes, counts, correlated noise, and features of the rows."""
-        is_plain = self.response.is_gaussian and not isinstance(self.response, SerialGaussian)
-        return not is_plain or (self.side is not None and self.side.encoder.needs_rows)
+        """Whether second moments are not sufficient: for classes, counts, and correlated noise."""
+        return not self.response.is_gaussian or isinstance(self.response, SerialGaussian)
 
     @property
     def unit(self) -> float:
@@ -62,7 +60,7 @@ class MixturePrior(Prior):
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q); None without side features."""
         # Computed even if the model does not use them: required inputs must not depend on the fit.
-        return None if self.side is None else check_features(self.side(tasks), tasks)
+        return None if self.side is None else self.side(tasks)
 
     def statistics(self, tasks: TaskSet) -> Tasks:
         """Return the statistics of residual tasks: moments, or rows for classes, counts, and few rows with many columns."""

@@ -25,7 +25,7 @@ def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
     if not isinstance(prior, MixturePrior):
         raise ValueError(f"device: {type(prior).__name__} is only supported on the CPU; use device=None")
     refused = {
-        "features of a task's rows": prior.needs_rows,
+        "classes, counts and correlated noise": prior.needs_rows,
         "effects that all tasks share": prior.shared is not None,
     }
     for what, is_refused in refused.items():

@@ -16,7 +16,7 @@ from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative
 from ..priors.representation import RepresentationPrior
 from ..tasks.episodes import split_rows
-from ..tasks.rows import Array, Rows, clipped, mean_error, predictions
+from ..tasks.rows import Array, Rows, mean_error, predictions
 from ..tasks.task_set import TaskSet
 from .algorithm_1 import StepSizes, StreamBatch, Trajectory, run
 from .surrogate import Surrogate
@@ -50,7 +50,7 @@ class HeldOutTasks:
         except OverflowError:
             return np.inf
         found = predictions(self.query, weights)
-        return mean_error(prior.loss.error(clipped(found, prior.clip), self.query.y), self.query.offsets)
+        return mean_error(prior.loss.error(found, self.query.y), self.query.offsets)
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,6 @@ class TaskSource(Protocol):
     def reservoir(self) -> Reservoir:
         """The sample, to which tasks can be added; `Reservoir.is_whole` is True if it contains all tasks."""
 
-    @property
-    def target_range(self) -> tuple[float, float]:
-        """Smallest and largest target."""
-
     def statistics(self, read: Reader) -> Statistics:
         """Return the statistics of all tasks, for EM."""
 
@@ -141,10 +137,6 @@ class MemorySource:
     @cached_property
     def reservoir(self) -> Reservoir:
         return Reservoir(seed=self.seed).take(self.tasks)
-
-    @property
-    def target_range(self) -> tuple[float, float]:
-        return float(self.tasks.y.min()), float(self.tasks.y.max())
 
     def statistics(self, read: Reader) -> Statistics:
         """Return blocks of tasks, sorted by the hash of their labels; a single block if targets are not Gaussian."""

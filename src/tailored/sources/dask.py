@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from operator import attrgetter, methodcaller
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
@@ -89,14 +87,6 @@ class ClusterStatistics:
         return self.client.submit(function, *arguments, pure=False)
 
 
-class Sample(NamedTuple):
-    """A sample of the tasks of some partitions, and the range of all targets in these partitions."""
-
-    reservoir: Reservoir
-    low: float = np.inf
-    high: float = -np.inf
-
-
 @dataclass(frozen=True)
 class DaskSource:
     """The tasks of a Dask dataframe.  Each of its partitions becomes a shard of statistics."""
@@ -132,7 +122,7 @@ class DaskSource:
         return client
 
     @cached_property
-    def _sample(self) -> Sample:
+    def reservoir(self) -> Reservoir:
         from dask import delayed
 
         draw, merge = delayed(_draw_sample, pure=False), delayed(_merge_samples, pure=False)
@@ -142,18 +132,10 @@ class DaskSource:
         ]
         while len(samples) > 1:
             samples = [merge(samples[i : i + FAN_IN]) for i in range(0, len(samples), FAN_IN)]
-        sample: Sample = self._compute(samples)[0]
-        if not len(sample.reservoir):
+        sample: Reservoir = self._compute(samples)[0]
+        if not len(sample):
             raise ValueError(f"data: {self.scan.table.name} has no rows")
         return sample
-
-    @property
-    def reservoir(self) -> Reservoir:
-        return self._sample.reservoir
-
-    @property
-    def target_range(self) -> tuple[float, float]:
-        return self._sample.low, self._sample.high
 
     def statistics(self, read: Reader) -> Statistics:
         """Compute the statistics of all tasks; with a client they stay on the workers."""
@@ -201,23 +183,22 @@ def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
     return tasks
 
 
-def _draw_sample(part: Any, name: str, roles: ColumnRoles, empty: Reservoir) -> Sample:
+def _draw_sample(part: Any, name: str, roles: ColumnRoles, empty: Reservoir) -> Reservoir:
     if not len(part):
-        return Sample(empty)
+        return empty
     try:
         tasks = _read_partition(part, roles)
     except ValueError as error:
         raise ValueError(f"data: {name}: {error}") from error
-    return Sample(empty.take(tasks), float(tasks.y.min()), float(tasks.y.max()))
+    return empty.take(tasks)
 
 
-def _merge_samples(samples: list[Sample]) -> Sample:
+def _merge_samples(samples: list[Reservoir]) -> Reservoir:
     """Merge samples; a task of the merged sample is in the sample of every partition in which it has rows."""
-    limit = min(sample.reservoir.limit for sample in samples)
-    total = replace(samples[0].reservoir, batches=(), limit=limit)
+    total = replace(samples[0], batches=(), limit=min(sample.limit for sample in samples))
     for sample in samples:
-        total = total.take(sample.reservoir.sample) if len(sample.reservoir) else total
-    return Sample(total, min(sample.low for sample in samples), max(sample.high for sample in samples))
+        total = total.take(sample.sample) if len(sample) else total
+    return total
 
 
 def _shard(part: Any, roles: ColumnRoles, no_tasks: TaskSet, read: Reader) -> Tasks:

@@ -143,7 +143,7 @@ class DiskSource:
         self._scan, self._folder, self._n_threads = scan, folder, n_threads
         self._rows = PartitionedRows(folder / "rows")
         self._rows.clear()  # remove files of an interrupted fit
-        self.reservoir, self.target_range = Reservoir(seed=seed), (np.inf, -np.inf)
+        self.reservoir = Reservoir(seed=seed)
         folder.mkdir(parents=True, exist_ok=True)
         if settings is not None:
             roles = {f"column roles ({name})": value for name, value in scan.roles._asdict().items()}
@@ -168,8 +168,6 @@ class DiskSource:
                 self.reservoir = self.reservoir.take(tasks)
             except ValueError as error:
                 raise ValueError(f"data: {position}: {error}") from error
-            low, high = self.target_range
-            self.target_range = min(low, float(tasks.y.min())), max(high, float(tasks.y.max()))
         if not len(self.reservoir):
             raise ValueError(f"data: {self._scan.table.name} has no rows")
         return {"columns": columns, "rows": n_rows, "content": content.hexdigest()}

@@ -74,10 +74,6 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if getattr(prior, "without_rows", None) is not None:
         yield "Groups without rows are predicted with other means, which the tables of coefficients do not show."
     yield describe_prediction(learner.loss_, event)
-    n_seen = getattr(learner, "n_tasks_seen_", 0)
-    if training is not None and n_seen > training.n_tasks:
-        since = f"Since the last selection, on {training.n_tasks:,} tasks, EM has updated only the variances and the means of"
-        yield f"The stream has {n_seen:,} tasks so far. {since} coefficients that vary between tasks."
 
 
 def describe_structure(

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
-from ..feature_maps import SideVector
 from ..gaussian.serial import SerialGaussian
 from ..gaussian.sites import MOST_DIRECTIONS
 from ..losses import error_name
@@ -277,7 +276,7 @@ def side_effects_table(model: FittedModel) -> Table:
     used = np.unique(mean.column[mean.column > 0]) - 1
     curved = {features.origins[f] for f in used[used >= features.n_linear]}
     rows: list[tuple[str, str, float, float]] = []
-    for column, category, change in encoder.contrasts() if isinstance(encoder, SideVector) else ():
+    for column, category, change in encoder.contrasts():
         if column in curved:
             continue
         scaled = {f: value / features.deviation[f] for f, value in change.items()}

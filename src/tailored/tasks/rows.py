@@ -141,11 +141,6 @@ def sparse_products(X: Any, weights: Array, task: Index) -> Array:
     return np.bincount(of_row, weights=products, minlength=len(entries)).astype(float)
 
 
-def clipped(values: Array, clip: tuple[float, float] | None) -> Array:
-    """Clip predictions to a range, if there is one."""
-    return values if clip is None else np.clip(values, *clip)
-
-
 def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | None = None) -> Array:
     """Return the mean of each task's values, weighted by ``frequency``; NaN for a task without rows."""
     frequency = np.ones(len(values)) if frequency is None else frequency

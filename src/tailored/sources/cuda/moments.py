@@ -40,10 +40,6 @@ class DeviceSource:
         first = np.sort(np.argsort(keys, kind="stable")[: empty.size + 1])
         return empty.take(self.tasks.take(first))
 
-    @property
-    def target_range(self) -> tuple[float, float]:
-        return float(self.tasks.y.min()), float(self.tasks.y.max())
-
     def statistics(self, read: Reader) -> Statistics:
         """Compute statistics in the memory of the device."""
         tasks, side_tasks = self.tasks, self.tasks.side_tasks

@@ -1,10 +1,8 @@
-"""Time and memory of large fits and of streams: `python benchmarks/streams.py [--tasks 1000000]`.
+"""Time and memory of fits of large tables: `python benchmarks/scans.py [--tasks 1000000]`.
 
-1. A table of so many tasks of 20 rows with 10 columns, in a parquet file that is written first, in a temporary folder:
-   `EmpiricalBayesLearner(n_jobs=2).fit(tailored.scan(file))`, and the same with a quarter of the tasks.  Peak memory over the
-   start: the largest resident set of a process of its own, less the one it had when all was imported.
-2. `partial_fit` of 110 pieces: time and memory of the pieces around the 10th and around the 100th.
-
+A table of so many tasks of 20 rows with 10 columns, in a parquet file that is written first, in a temporary folder:
+`EmpiricalBayesLearner(n_jobs=2).fit(tailored.scan(file))`, and the same with a quarter of the tasks.  Peak memory over the
+start: the largest resident set of a process of its own, less the one it had when all was imported.
 Each measurement is a process of its own; each prints one line of JSON.
 """
 
@@ -83,40 +81,8 @@ def fit_table(path, n_tasks):
         "processor seconds": round(processor, 1),
         "MB over the start": round(peak),
         "form": learner.structure_,
-        "tasks": learner.n_tasks_seen_,
+        "tasks": learner.training_summary_.n_tasks,
         "error on new tasks": error,
-    }
-
-
-def fit_stream(piece, n_pieces):
-    import psutil
-
-    from tailored import EmpiricalBayesLearner, TaskSet
-
-    process, learner = psutil.Process(), EmpiricalBayesLearner(loss="absolute")
-    seconds, memory = [], []
-    for i in range(n_pieces):
-        tasks = TaskSet(*rows(3, piece, i * piece))
-        before = time.process_time()
-        learner.partial_fit(tasks)
-        seconds.append(time.process_time() - before)
-        memory.append(process.memory_info().rss / 2**20)
-    new = TaskSet(*rows(2, 500))
-    around = {
-        number: {
-            "processor seconds": round(float(np.median(seconds[number - 5 : number + 5])), 4),
-            "MB": round(float(np.median(memory[number - 5 : number + 5]))),
-        }
-        for number in (10, 100)
-        if number + 5 <= n_pieces
-    }
-    chosen = [i + 1 for i, s in enumerate(seconds) if s > 10 * np.median(seconds)]
-    return {
-        "partial_fit": piece,
-        "pieces": around,
-        "chosen anew at pieces": chosen,
-        "seconds there": [round(seconds[i - 1], 1) for i in chosen],
-        "error on new tasks": float(np.mean(learner.task_errors(new, n_support=10))),
     }
 
 
@@ -129,18 +95,13 @@ def in_a_process(*arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=1_000_000, help="of the table; 0: no table")
-    parser.add_argument("--piece", type=int, default=1_000)
-    parser.add_argument("--pieces", type=int, default=110, help="of the stream; 0: no stream")
+    parser.add_argument("--tasks", type=int, default=1_000_000, help="of the table")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--stream", nargs=2, type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(fit_table(asked.one[0], int(asked.one[1]))))
-    elif asked.stream:
-        print(json.dumps(fit_stream(*asked.stream)))
     else:
-        sizes = ((asked.tasks // 4, False), (asked.tasks, False), (asked.tasks, True)) if asked.tasks else ()
+        sizes = (asked.tasks // 4, False), (asked.tasks, False), (asked.tasks, True)
         with tempfile.TemporaryDirectory() as folder:
             for n_tasks, shuffled in sizes:
                 path = Path(folder) / f"{n_tasks}-{shuffled}.parquet"
@@ -150,8 +111,6 @@ def main():
                 )
                 in_a_process("--one", path, n_tasks)
                 path.unlink()
-        if asked.pieces:
-            in_a_process("--stream", asked.piece, asked.pieces)
 
 
 if __name__ == "__main__":
