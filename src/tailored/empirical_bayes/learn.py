@@ -126,10 +126,10 @@ def _accepted_effects(data: TrainingData) -> FittedEffects | None:
         # With a Poisson response, the effects would absorb overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
     plain = replace(data, settings=replace(data.settings, proposes=False))
-    fitted = fit_effects(plain)
+    fitted = fit_effects(plain, corrects=True)
     if not data.settings.proposes or min(len(fold.train) for fold in data.folds) < LEAST_TASKS:
         return fitted
-    proposed = fit_effects(data)
+    proposed = fit_effects(data, corrects=True)
     if proposed is None or len(proposed.effects.effects) == len(data.settings.levels):
         return fitted
     return proposed if is_as_good(_score_effects(data), _score_effects(plain)) else fitted

@@ -79,8 +79,11 @@ class GaussianRows(NamedTuple):
     C: Array
 
 
-def fit_effects(data: TrainingData) -> FittedEffects | None:
-    """Select and fit the shared effects; return None if none is selected."""
+def fit_effects(data: TrainingData, *, corrects: bool = False) -> FittedEffects | None:
+    """Select and fit the shared effects; return None if none is selected.
+
+    ``corrects`` also computes the corrections of W and the noise.
+    """
     tasks, sizes = data.tasks, data.settings.levels
     proposes = data.settings.proposes and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or proposes):
@@ -108,7 +111,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
         return None
     levels = tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items())
     nothing = SharedEffects(levels, encoder=encoder)
-    return _fit(data.without(nothing), tasks, terms, nothing)
+    return _fit(data.without(nothing), tasks, terms, nothing, corrects)
 
 
 def _usable(X: Array) -> list[int]:
@@ -193,7 +196,7 @@ def _product(X: Array, columns: tuple[int, int]) -> SharedTerm | None:
 
 
 def _fit(
-    data: TrainingData, tasks: TaskSet, terms: list[SharedTerm], effects: SharedEffects
+    data: TrainingData, tasks: TaskSet, terms: list[SharedTerm], effects: SharedEffects, corrects: bool
 ) -> FittedEffects | None:
     encoder, scale = effects.encoder, data.scaling.target
     Z = np.hstack([term.values for term in terms])
@@ -238,7 +241,7 @@ def _fit(
     errors = scale**2 * on_mean[:, used] @ covariance @ on_mean[:, used].T
     # Curves and products have too few coefficients to matter here.
     growth = (1.0, 1.0)
-    if effects.levels:
+    if corrects and effects.levels:
         # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
         noise = model.noise * rows.roots ** (2 if data.response.has_dispersion else 0)
         growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
