@@ -1,37 +1,16 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
-Models are compared on held-out tasks, in the same folds, by their log predictive density in nats per task.  Of the
-covariances of one Gaussian (random intercept, uncorrelated or correlated random effects, with several amounts of
-shrinkage), the one with the highest density is selected.  Its total error must not be higher than that of the simplest
-covariance.  The total error is the held-out error in the user's loss given support rows plus the one without support
-rows.  The simplest covariance is the random intercept; for classes and counts it is pooled regression.  With several
-``varying`` coefficients, or for numeric targets without an intercept, it is that of uncorrelated random effects.
-
-A mixture of several components has to raise the density by two paired standard errors.  It also has to pass a
-guard: neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  The
-number of components is selected by the same rule, with short fits.  Of the mixtures with this number, the one with the
-highest density is the candidate.  Noise that is correlated in time is compared with independent noise, in a model with
-uncorrelated random effects.  It has to raise the density by two paired standard errors, and its error given support rows
-must not be higher.  A dispersion of counts has to raise the density by two paired standard errors, and neither error may
-rise by two paired standard errors.
-
-Effects of side information, shared curves and shared products are proposed if they raise the log evidence by more than
-the logarithm of the number of alternatives.  The evidence is that of a sample if there are more than 3,000 tasks (side
-information) or 5,000 tasks (curves and products).  The effects of side information are one proposal; curves and products
-are another.  Each proposal is accepted or rejected as a whole on held-out tasks: the density must not fall, and neither
-error may rise by two paired standard errors.  For this comparison, the proposed effects of side information are fitted to
-the training tasks of each fold.  Curves and products are also selected again in each fold.  A low-rank covariance is
-accepted like a proposal, after its number of factors and its scales were set on the held-out tasks.
-
-Shifts of the prior mean are selected by errors, not by a density.  They have to lower the relative held-out error,
-averaged over several numbers of support rows, by two paired standard errors.
-
-Shared curves and products are selected first.  All other models are compared on the residuals.  The next steps select the
-dispersion of counts, and whether noise is correlated in time.  The last steps are, in this order: side information
-together with the covariance, a low-rank covariance, the number of components, and shifts.  For large tables with
-many columns, only a low-rank plus diagonal covariance is fitted.  There, more factors are a richer model, and effects of
-side information are always proposed.  A single task is fitted by ridge regression.  With more tasks, ridge regression and
-pooled regression of numeric targets are only baselines.
+Models are compared on held-out tasks, in the same folds: by their log predictive density, and by their errors in the user's loss,
+given support rows and without rows.  A proposal of the evidence (a gain of more than the logarithm of the number of alternatives)
+is accepted unless the held-out tasks object: unless the density falls, or an error rises, by two paired standard errors.  A
+richer structure has to raise the density by two paired standard errors.  The steps, in this order: (1) curves of columns,
+products of two columns and effects of values, as one proposal; (2) a dispersion of counts, a richer structure; (3) noise that is
+correlated in time, a richer structure that may not have a higher error given support rows; (4) effects of side information, a
+proposal; (5) of the covariances, the one with the highest density whose total error, given support rows plus without, is not
+higher than that of the simplest; (6) a low-rank covariance, a proposal; (7) several components, a richer structure with neither
+a higher error given support rows nor a higher total error than the selected Gaussian, tried only if the coefficients of
+held-out tasks deviate from a Gaussian by two standard errors; (8) other means for tasks without rows, and an offset to
+medians, which have to lower the held-out error by two paired standard errors.
 """
 
 from __future__ import annotations
@@ -42,20 +21,6 @@ import numpy as np
 
 from ..tasks.rows import Array
 
-#: Short forms of this rule for the table of the selection in `summary`.
-RULE = (
-    "Of the covariances of one Gaussian (random intercept, uncorrelated or correlated random effects), the one with the "
-    "highest density is selected. Its total error (given support rows plus without) must not be higher than that of the "
-    "simplest. A mixture of several components has to raise the density by two paired standard errors. Neither its "
-    "error given support rows nor its total error may be higher than that of the selected Gaussian. With a low-rank "
-    "covariance, the density must not fall, and neither error may rise by two paired standard errors. Mixtures are listed if "
-    "short fits accept more than one component."
-)
-RULE_OF_FACTORS = (
-    "More factors have to raise the density by two paired standard errors. Neither their error given support rows nor their "
-    "total error may be higher. With effects of side information, the density must not fall, and neither error may rise by "
-    "two paired standard errors."
-)
 #: A richer model needs a gain of this many paired standard errors.
 RICHER = 2.0
 

@@ -51,22 +51,14 @@ MOST_COLUMNS = 12
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
-    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  It may then add a shift of the prior mean,
-    which is learned on query rows.  The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.  With
-    hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
+    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  The prior gives each task its
+    representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or thousands of columns the prior is low-rank plus diagonal,
+    ``τ = FFᵀ + D``.
 
-    Models are compared on held-out tasks, by their log predictive density in nats per task.  Of the covariances of one
-    Gaussian (random intercept, uncorrelated or correlated random effects), the one with the highest density is
-    selected.  Its total error (the error given support rows plus the error without them) must not be higher than that
-    of the simplest covariance.  A mixture of several components must raise the density by two paired standard errors.
-    Neither its error given support rows nor its total error may be higher than that of the selected Gaussian.  Effects
-    of side information, shared curves and shared products are proposed if they raise the evidence.  Each proposal is
-    accepted as a whole if, on held-out tasks, the density does not fall and no error rises by two paired standard
-    errors.  `summary` shows the comparison of structures, and the page "Concepts" has the whole rule.
-
-    Shared effects are the same in all tasks.  Curves of columns and products of two columns need at least seven tasks,
-    at most 12 columns, and neither a formula nor ``covariance`` nor ``device``.  Each category of a column with more
-    than 20 categories always has a shared effect, shrunken with one variance per column.
+    Models are compared on held-out tasks, by their log predictive density and by their errors.  What the evidence proposes
+    (curves and products of columns, effects of their values, effects of side information) is accepted unless held-out tasks object
+    by two paired standard errors; a richer structure, such as a mixture, has to be better by two paired standard errors.
+    `summary` shows the comparison of structures, and the page "Concepts" has the whole rule.
 
     Parameters
     ----------

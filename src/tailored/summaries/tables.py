@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.tables import MAX_ROWS, Table
-from ..empirical_bayes.rule import RULE, RULE_OF_FACTORS
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
 from ..gaussian.serial import SerialGaussian
 from ..gaussian.sites import MOST_DIRECTIONS
@@ -309,11 +308,10 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
         "std. error": [np.nan, *(row.std_error for row in rows[1:])],
         "held-out error": [row.error for row in rows],
     }
-    shift = ""
-    rule = RULE_OF_FACTORS if learner.structure_["kind"] == "factors plus diagonal" else RULE
     caption = (
         "density difference: held-out log predictive density minus that of the selected structure, in nats per task, with "
-        f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows{shift}. {rule}"
+        f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows. The page "
+        "Concepts has the rule of the selection."
     )
     return Table(title, columns, caption, n_printed=MAX_STRUCTURES)
 
