@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from folds import few_folds
-from tailored import EmpiricalBayesLearner, TaskSet
+from tailored import TaskSet
 from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import learn, rule, selection
@@ -21,6 +21,7 @@ from tailored.empirical_bayes.rule import (
     passes_guard,
     significant,
 )
+from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.responses import Poisson
 from tailored.losses import Squared
 
@@ -307,7 +308,7 @@ def test_side_information_is_accepted_on_held_out_tasks(monkeypatch):
     for effect in (1.0, 0.0):
         tasks = TaskSet(X, rest + effect * side[groups, 0], groups, side_info=dict(enumerate(side)))
         data = data_of(tasks, n_folds=3)
-        data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
+        data = replace(data, side=SideFeatures.fit(tasks))
         found.append(selection._propose_side(data))
         assert (selection.select(data, Stages("")).side is not None) == bool(effect)
     # The effect that is there, proposed for tasks without it.

@@ -58,7 +58,7 @@ class TaskSource(Protocol):
 
     @property
     def reservoir(self) -> Reservoir:
-        """The sample, to which tasks can be added; `Reservoir.is_whole` is True if it contains all tasks."""
+        """The sample; `Reservoir.is_whole` is True if it contains all tasks."""
 
     def statistics(self, read: Reader) -> Statistics:
         """Return the statistics of all tasks, for EM."""
