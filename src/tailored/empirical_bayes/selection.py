@@ -39,12 +39,8 @@ from .low_rank_search import LowRankSearch
 from .rule import RICHER, Score, is_as_good, is_better, significant
 from .without_rows import difference
 
-#: Minimum number of held-out tasks used to select the number of components, from as many folds as needed.
-COUNTED_TASKS = 100
 #: Candidate numbers of components; the search stops after two in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
-#: Maximum number of training tasks for selecting the number of components.
-COUNTING_TASKS = 1200
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of held-out tasks for a warning about baselines.
@@ -322,35 +318,25 @@ def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
 
 def count_components(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> int:
     """Select the number of components with short fits; each number is compared with the last that was accepted."""
-    ends = np.cumsum([len(fold.held_out) for fold in folds])
-    some = folds[: int(np.searchsorted(ends, COUNTED_TASKS)) + 1]
-    n_tasks, least_train = ends[len(some) - 1], min(len(fold.fitter.tasks) for fold in some)
+    least_train = min(len(fold.fitter.tasks) for fold in folds)
     plain = MixedModel()
 
-    def attempt(K: int) -> Score:
-        scored = []
-        for fold in some:
-            fitter, seed = fold.fitter, data.seed(Draw.COMPONENT_STARTS, K)
-            start = replace(fitter.fit(plain), side=None)
-            tasks = fitter.tasks.take(slice(None, COUNTING_TASKS))
-            mixture = fit_mixture(tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
-            if data.side is not None and len(tasks) == len(fitter.tasks):
-                mixture = fitter.with_gates(mixture, GATE_PENALTY, max_iter=5)
-            scored.append(_score(data, fold, plain, replace(mixture, side=fitter.side)))
-        return _join(scored)
+    def attempt(K: int, fold: FoldState) -> Candidate:
+        fitter, seed = fold.fitter, data.seed(Draw.COMPONENT_STARTS, K)
+        start = replace(fitter.fit(plain), side=None)
+        mixture = fit_mixture(fitter.tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
+        if data.side is not None:
+            mixture = fitter.with_gates(mixture, GATE_PENALTY, max_iter=5)
+        return _score(data, fold, plain, replace(mixture, side=fitter.side))
 
-    def on_same_tasks(candidate: Score) -> Score:
-        return Score(
-            *(part[:n_tasks] for part in (candidate.density, candidate.errors, candidate.prior_errors))
-        )
-
-    last, reference, n_components, n_failures = on_same_tasks(best), on_same_tasks(single), 1, 0
+    last: Score = best
+    n_components, n_failures = 1, 0
     for K in COMPONENTS:
         if n_failures >= 2 or least_train < 2 * K:  # the variance of a component needs two tasks
             break
-        result = attempt(K)
+        result = _join(list(data.in_parallel(attempt, ((K, fold) for fold in folds))))
         n_failures += 1
-        if is_better(result, last, reference):
+        if is_better(result, last, single):
             n_components, n_failures, last = K, 0, result
     return n_components
 
