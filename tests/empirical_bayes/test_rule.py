@@ -270,7 +270,7 @@ def test_curves_that_are_noise_are_rejected(monkeypatch):
     data = curved(0.0, 1)
 
     def proposed(each):
-        if not each.settings.curved:
+        if not each.settings.proposes:
             return original(each)
         noise = rng.normal() * 2.0 * each.tasks.X[:, 0] ** 2
         return original(replace(each, tasks=each.tasks.replace(y=each.tasks.y + noise)))

@@ -309,11 +309,10 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
         "std. error": [np.nan, *(row.std_error for row in rows[1:])],
         "held-out error": [row.error for row in rows],
     }
-    shift = ""
     rule = RULE_OF_FACTORS if learner.structure_["kind"] == "factors plus diagonal" else RULE
     caption = (
         "density difference: held-out log predictive density minus that of the selected structure, in nats per task, with "
-        f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows{shift}. {rule}"
+        f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows. {rule}"
     )
     return Table(title, columns, caption, n_printed=MAX_STRUCTURES)
 
