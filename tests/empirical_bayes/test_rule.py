@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from folds import few_folds
-from tailored import EmpiricalBayesLearner, TaskSet
+from tailored import TaskSet
 from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import learn, rule, selection
