@@ -39,7 +39,7 @@ def short_fits_in_module():
 
 @pytest.fixture
 def no_curves():
-    """Fit without curves and products of columns."""
+    """Fit without proposed shared effects."""
     from folds import no_curves
 
     with no_curves():
@@ -48,7 +48,7 @@ def no_curves():
 
 @pytest.fixture(scope="module")
 def no_curves_in_module():
-    """Fit without curves and products of columns in all tests of a module and in its fixtures."""
+    """Fit without proposed shared effects in all tests of a module and in its fixtures."""
     from folds import no_curves
 
     with no_curves():

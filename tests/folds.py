@@ -28,7 +28,7 @@ def short_fits(n_steps=5, n_folds=2):
 
 @contextlib.contextmanager
 def no_curves():
-    """Propose neither curves nor products, for tests of a linear model that need a selection."""
+    """Propose no shared effects, for tests of a linear model that need a selection."""
     with patch("tailored.empirical_bayes.learn.LEAST_TASKS", float("inf")):
         yield
 

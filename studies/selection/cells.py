@@ -80,7 +80,7 @@ def _one_line(text: str) -> str:
 
 
 def describe(learner: Any) -> str:
-    """Return what was selected: structure, mixture, side information, shift and shared effects, on one line."""
+    """Return what was selected: structure, mixture, side information, δ, offset and shared effects, on one line."""
     learner = getattr(learner, "learners_", [learner])[0]
     structure = dict(learner.structure_)
     if structure.get("n_components") == 1:
@@ -89,8 +89,10 @@ def describe(learner: Any) -> str:
     parts = [" ".join(name), *(f"{key} {value}" for key, value in structure.items())]
     if (side := getattr(learner, "side_structure_", None)) is not None:
         parts.append("side " + " ".join(f"{key} {value}" for key, value in side.items()))
-    if getattr(learner, "bias_penalty_", None) is not None:
-        parts.append("shift")
+    if getattr(learner.prior_, "without_rows", None) is not None:
+        parts.append("mean without rows")
+    if getattr(learner.prior_, "offset", 0.0):
+        parts.append("offset")
     effects = getattr(getattr(learner.prior_, "shared", None), "effects", ())
     parts += sorted(f"{type(effect).__name__} {getattr(effect, 'columns', '')}" for effect in effects)
     return "; ".join(parts)

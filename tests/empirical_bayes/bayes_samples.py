@@ -8,7 +8,7 @@ from tailored import TaskSet
 
 
 def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False, scale=0.5):
-    """Weights around a mean, and noise whose median is not its mean: a conditional bias pays."""
+    """Weights around a mean, and noise whose median is not its mean."""
     rng = np.random.default_rng(seed)
     entries = []
     for _ in range(n_tasks):

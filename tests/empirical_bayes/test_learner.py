@@ -18,7 +18,6 @@ from tailored import (
 from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.exceptions import UnhelpfulWarning
 from tailored.losses import Absolute
-from tailored.priors.mixture import MeanShift, interpolation
 from tailored.solvers import ProjectedSGD
 
 # ---------------------------------------------------------------- adapting
@@ -46,15 +45,6 @@ def test_without_rows_the_prior_mean_predicts(skewed):
     np.testing.assert_allclose(learner.adapt_many(empty).weights_[0], expected)
     np.testing.assert_allclose(learner.adapt().coef_, np.ones(4), atol=0.6)
     assert learner.adapt().intercept_ == pytest.approx(0.0, abs=0.3)
-
-
-def test_mean_shifts_are_interpolated_in_the_number_of_rows():
-    shifts = [MeanShift(0.0), MeanShift(3.0), MeanShift(15.0)]
-    found = interpolation(shifts, np.array([0, 3, 15, 400, 1, 7]))
-    np.testing.assert_allclose(found.sum(axis=0), 1.0)
-    np.testing.assert_allclose(found[:, :4].T, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
-    np.testing.assert_allclose(found[:, 4], [0.5, 0.5, 0.0])  # log 2 is half of log 4
-    np.testing.assert_allclose(found[:, 5], [0.0, 0.5, 0.5])  # log 8 is between log 4 and log 16
 
 
 def test_constant_column_is_the_intercept(few_steps):

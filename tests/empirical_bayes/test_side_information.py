@@ -59,7 +59,7 @@ def test_a_word_that_shifts_the_intercept():
     assert learner.task_errors(new, n_support=0).mean() < 0.8 * errors.mean()
 
 
-def test_noise_as_side_information_has_no_effect():
+def test_noise_as_side_information_has_no_effect(no_curves):
     rng = np.random.default_rng(1)
     X, groups = rng.normal(size=(180, 2)), np.repeat(np.arange(30), 6)
     y = X @ [1.0, -1.0] + rng.normal(size=30)[groups] + 0.5 * rng.normal(size=180)

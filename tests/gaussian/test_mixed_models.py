@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 from tailored.gaussian import side
 from tailored.gaussian.em import NOISE_FLOOR, em, fit_mixed_model, fit_mixture, truncate
 from tailored.gaussian.mixture import Mixture, Shrinkage, Want
@@ -28,8 +27,7 @@ from tailored.gaussian.structures import (
     covariance_structures,
     ridge_structures,
 )
-from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
-from tailored.priors.mixture import TaskSummary
+from tailored.losses import Squared
 from tailored.tasks.episodes import SupportSampling, rotate
 from tailored.tasks.rows import Scaling
 from tailored.within import solving
@@ -310,65 +308,3 @@ def test_draw_gives_so_many_rows():
     assert list(query.sizes) == [5, 1, 1]
     for given_rows, asked in zip(support, query, strict=True):
         assert not set(given_rows.X.ravel()) & set(asked.X.ravel())
-
-
-# ---------------------------------------------------------------- the query bias
-
-LOSSES = [Absolute(), Pinball(0.8), EpsilonInsensitive(0.3), Huber(0.7), Squared()]
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_smoothed_loss(loss):
-    rng = np.random.default_rng(10)
-    y, p = rng.normal(size=50), rng.normal(size=50)
-    values, _ = smoothed(loss.dual_box(y), p, 1e-9)
-    np.testing.assert_allclose(values, loss.value(p, y), atol=1e-6)
-    step = 1e-6
-    value, slope = smoothed(loss.dual_box(y), p, 0.2)
-    up, down = (smoothed(loss.dual_box(y), p + sign * step, 0.2)[0] for sign in (1, -1))
-    np.testing.assert_allclose((up - down) / (2 * step), slope, atol=1e-5)
-    assert (value <= loss.value(p, y) + 1e-12).all()
-
-
-def random_problem(loss, seed=0):
-    rng = np.random.default_rng(seed)
-    weight = rng.uniform(size=40)
-    return QueryBias(
-        rng.normal(size=(40, 3)),
-        np.hstack([np.ones((40, 1)), rng.normal(size=(40, 2))]),
-        rng.normal(size=40),
-        rng.normal(size=40),
-        weight / weight.sum(),
-        loss,
-        unit=1.7,
-    )
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_gradient_of_the_query_bias(loss):
-    problem = random_problem(loss)
-    B = np.random.default_rng(11).normal(size=9)
-    _, gradient = problem.value_and_gradient(B, 0.3)
-    for i in range(9):
-        step = np.zeros(9)
-        step[i] = 1e-6
-        up, down = problem.value_and_gradient(B + step, 0.3)[0], problem.value_and_gradient(B - step, 0.3)[0]
-        assert (up - down) / 2e-6 == pytest.approx(gradient[i], abs=1e-6)
-
-
-def test_rounding_of_tasks_without_rows_is_no_unit():
-    """Without rows all weights are the centre; what rounding leaves of their spread must not be divided by."""
-    tasks = make_clusters(40, n_clusters=2, n_features=6, rank=2, n_rows=12, random_state=0)
-    statistics = Moments.of(tasks, Scaling.of(tasks, False))
-    rng = np.random.default_rng(0)
-    means, proportions = rng.normal(size=(3, 6)), np.array([0.2, 0.3, 0.5])
-    mixture = Mixture(proportions, means, np.stack([np.eye(6)] * 3), 0.1)
-    none = raw(tasks.support_query(1)[0][np.arange(40)])
-    empty = replace(
-        none, gram=0 * none.gram, cross=0 * none.cross, square=0 * none.square, sizes=0 * none.sizes
-    )
-    # Means of equal rows in another order of summation: off by a few units in the last place.
-    weights = np.stack([(proportions * (1 + 1e-16 * t)) @ means for t in range(-20, 20)]) * (1 + 1e-15)
-    summary = TaskSummary.fit(mixture, empty, weights)
-    with_rows = statistics.posterior(mixture, Want(means=True)).mean
-    assert np.abs(summary(statistics, with_rows)).max() < 100.0

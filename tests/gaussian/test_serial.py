@@ -79,7 +79,7 @@ def test_correlated_noise_is_found_and_improves_forecasts(fitted):
 
 def test_predictions_and_intervals_are_those_of_a_dense_gaussian(fitted):
     fitted = copy.deepcopy(fitted)
-    fitted.prior_ = replace(fitted.prior_, shifts=())  # a shift is learned on query rows
+    fitted.prior_ = replace(fitted.prior_, without_rows=None)
     prior, model = fitted.prior_, fitted.prior_.model
     assert model.n_components == 1
     task = panel(3, n_tasks=1)

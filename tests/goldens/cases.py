@@ -35,7 +35,6 @@ CHOICES = {
     "components": "n_components_",
     "scale": "scale_",
     "side penalty": "side_structure_",
-    "bias penalty": "bias_penalty_",
     "steps": "step_size_",
     "best parameters": "best_params_",
     "tasks seen": "n_tasks_seen_",

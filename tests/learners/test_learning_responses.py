@@ -10,7 +10,7 @@ from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, l
 from tailored.gaussian.responses import RESPONSES
 from tailored.sources.reservoir import Reservoir
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 
 
 def tasks_of(name, T, n, seed=0):
@@ -26,7 +26,7 @@ def tasks_of(name, T, n, seed=0):
 
 
 @pytest.fixture(scope="module", params=RESPONSES)
-def fitted(request, short_fits_in_module):
+def fitted(request, short_fits_in_module, no_curves_in_module):
     learner = EmpiricalBayesLearner(loss=RESPONSES[request.param]())
     return request.param, learner.fit(tasks_of(request.param, 60, 10))
 

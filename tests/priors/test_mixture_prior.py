@@ -10,13 +10,12 @@ import scipy.sparse as sp
 from tailored import TaskSet
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.em import fit_mixed_model, fit_mixture
-from tailored.gaussian.mixture import Mixture, Want, log_gates
-from tailored.gaussian.moments import Moments
+from tailored.gaussian.mixture import log_gates
 from tailored.gaussian.rows import statistics_of
 from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
-from tailored.priors.mixture import MeanShift, MixturePrior, TaskSummary, interpolation
+from tailored.priors.mixture import MixturePrior
 from tailored.tasks.rows import Scaling
 
 D, Q = 6, 2
@@ -45,7 +44,7 @@ def fitted_model(n_components, fit_intercept):
     return scaling, mixture
 
 
-def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
+def made_prior(n_components, moved=False, side=None, fit_intercept=False):
     """Return a prior with every part that training can add, with random numbers."""
     rng = np.random.default_rng(7)
     tasks, (scaling, mixture) = some_tasks(0, [12] * 40), fitted_model(n_components, fit_intercept)
@@ -58,21 +57,8 @@ def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
             mixture = replace(mixture, side=0.3 * rng.normal(size=(d, q)))
         if side != "description":
             mixture = replace(mixture, gates=rng.normal(size=(n_components, 1 + q)))
-    # The shift at three rows is zero, as where it does not lower the validation error.
-    shifts = [MeanShift(0.0), MeanShift(3.0), MeanShift(15.0)] if n_shifts else []
-    for at in (0, 2)[:n_shifts]:
-        m = d + 2
-        summary = TaskSummary(
-            rng.normal(size=d),
-            rng.normal(size=(d, d)),
-            *rng.uniform(0.5, 2.0, size=2),
-            False,
-            rng.normal(size=m),
-            rng.uniform(0.5, 2.0, size=m),
-        )
-        B = 0.2 * rng.normal(size=(d, 1 + m))
-        shifts[at] = MeanShift(shifts[at].rows, B, summary)
-    return MixturePrior(scaling=scaling, model=mixture, side=features, shifts=tuple(shifts))
+    without_rows = 0.2 * rng.normal(size=d) if moved else None
+    return MixturePrior(scaling=scaling, model=mixture, side=features, without_rows=without_rows)
 
 
 def reference(prior, tasks, t):
@@ -83,13 +69,12 @@ def reference(prior, tasks, t):
     v = None if prior.side is None else prior.side(one)[0]
     moved = np.zeros(d) if model.side is None else model.side @ v
     log = np.log(model.proportions) if model.gates is None else log_gates(model.gates, v[None])[0]
-    m, C, R = [], [], []
+    m, C = [], []
     for k, W in enumerate(model.covariances):
         b, V = model.means[k] + moved, X @ W @ X.T + model.noise * np.eye(len(y))
         gain = W @ X.T @ np.linalg.inv(V)
         m.append(b + gain @ (y - X @ b))
         C.append(W - gain @ X @ W)
-        R.append(np.eye(d) - gain @ X)
         residual = y - X @ b
         log[k] += -0.5 * (residual @ np.linalg.solve(V, residual) + np.linalg.slogdet(V)[1])
     r = np.exp(log - log.max())
@@ -97,13 +82,8 @@ def reference(prior, tasks, t):
     w = r @ np.array(m)
     centred = np.array(m) - w
     covariance = np.tensordot(r, C, 1) + np.einsum("k,ki,kj->ij", r, centred, centred)
-    if prior.shifts:
-        statistics = Moments.of(one, prior.scaling, None if v is None else v[None])
-        heights, before = interpolation(prior.shifts, one.sizes)[:, 0], w
-        for shift, height in zip(prior.shifts, heights, strict=True):
-            if shift.B is not None:
-                psi = shift.summary(statistics, before[None])[0]
-                w = w + np.tensordot(r, R, 1) @ (height * shift.B @ np.append(1.0, psi))
+    if prior.without_rows is not None and not len(y):
+        w = w + prior.without_rows
     tau = np.tensordot(r, model.covariances, 1) / model.noise
     return w, covariance / model.noise, tau, w + tau @ (X.T @ (X @ w - y))
 
@@ -114,10 +94,10 @@ def close(found, expected, tolerance=1e-8):
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("side", [None, "description", "gates", "both"])
-@pytest.mark.parametrize("n_shifts", [0, 2])
+@pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("n_components", [1, 3])
-def test_posterior_is_that_of_gaussian_algebra(n_components, n_shifts, side, fit_intercept):
-    prior = made_prior(n_components, n_shifts, side, fit_intercept)
+def test_posterior_is_that_of_gaussian_algebra(n_components, moved, side, fit_intercept):
+    prior = made_prior(n_components, moved, side, fit_intercept)
     tasks = some_tasks(2, [0, 1, 3, 9, 40, 5, 130])
     posterior = prior.posterior(tasks)
     taus, means = prior.representation(tasks), prior.mean(tasks)
@@ -143,10 +123,10 @@ def test_posterior_is_that_of_gaussian_algebra(n_components, n_shifts, side, fit
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("side", [None, "both"])
-@pytest.mark.parametrize(("n_components", "n_shifts"), [(1, 2), (3, 0), (3, 2)])
-def test_weights_are_those_of_the_representation_and_the_mean(n_components, n_shifts, side, fit_intercept):
+@pytest.mark.parametrize(("n_components", "moved"), [(1, True), (3, False), (3, True)])
+def test_weights_are_those_of_the_representation_and_the_mean(n_components, moved, side, fit_intercept):
     """The minimiser of the within-task objective under τ(s) and b(s), from dense algebra."""
-    prior = made_prior(n_components, n_shifts, side, fit_intercept)
+    prior = made_prior(n_components, moved, side, fit_intercept)
     tasks = some_tasks(3, [0, 1, 4, 30])
     taus, means = prior.representation(tasks), prior.mean(tasks)
     for t, found in enumerate(prior.posterior(tasks).weights):
@@ -156,7 +136,7 @@ def test_weights_are_those_of_the_representation_and_the_mean(n_components, n_sh
 
 
 def test_sparse_rows_threads_and_other_tasks_change_nothing(monkeypatch):
-    prior, tasks = made_prior(3, 2, None, True), some_tasks(1, [9, 0, 4, 30, 7] * 12, side=False)
+    prior, tasks = made_prior(3, True, None, True), some_tasks(1, [9, 0, 4, 30, 7] * 12, side=False)
     found = adapt_tasks(prior, tasks)
     sparse = TaskSet.from_tasks([(sp.csr_array(task.X), task.y) for task in tasks])
     np.testing.assert_array_equal(adapt_tasks(prior, sparse).weights, found.weights)
@@ -171,7 +151,7 @@ def test_sparse_rows_threads_and_other_tasks_change_nothing(monkeypatch):
 
 def test_prediction_intervals_of_blocks_are_those_of_single_tasks(monkeypatch):
     scores, weights = np.linspace(-2.0, 2.0, 101), np.full(101, 1.0 / 101.5)
-    prior = made_prior(3, 2, None, True)
+    prior = made_prior(3, True, None, True)
     prior = replace(prior, calibration=Calibration(np.array([0.0]), [scores], [weights], 0.2))
     support, query = some_tasks(4, [9, 0, 4, 30], side=False), some_tasks(5, [2, 3, 0, 7], side=False)
     monkeypatch.setattr(MixturePrior, "block_floats", 2 * (D + 1) ** 2)
@@ -200,16 +180,3 @@ def test_a_prior_cannot_be_changed():
         prior.model = None
     with pytest.raises(FrozenInstanceError):
         prior.model.noise = 3.0
-
-
-def test_a_summary_for_one_row_leaves_out_noise_levels_that_hardly_differ():
-    # Given one row, a random intercept of large variance leaves residuals near zero, and noise levels that hardly differ.
-    rng = np.random.default_rng(0)
-    rows = TaskSet.from_tasks(
-        [(np.ones((3, 1)), rng.normal(0, 100) + rng.normal(0, 1, 3)) for _ in range(80)]
-    )
-    model = Mixture(np.ones(1), np.zeros((1, 1)), np.full((1, 1, 1), 1e4), 1.0)
-    one, three = (statistics_of(rows.support_query(n)[0] if n < 3 else rows, Scaling.raw(1)) for n in (1, 3))
-    summary = TaskSummary.fit(model, one, one.posterior(model, Want(means=True)).mean)
-    psi = summary(three, three.posterior(model, Want(means=True)).mean)
-    assert np.abs(psi[:, 1]).max() < 1.0

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load
 from tailored.baselines import RidgePerTask
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 
 GROUPS = np.repeat(np.arange(30), 6)
 

@@ -4,7 +4,8 @@
    sample.  Accept or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule`
    (`selection`; `factor_fit` for many columns).
 2. Fit the selected structure to all tasks, for example by REML.
-3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error significantly (`query_bias`).
+3. Learn the prior mean of tasks without rows, and the offset to medians; keep each if held-out errors fall significantly
+   (`without_rows`).
 4. Collect the scores of held-out tasks for prediction intervals.
 """
 

@@ -65,9 +65,9 @@ def _errors_without_rows(data: TrainingData, fits: Sequence[Mixture], moved: Seq
 def difference(data: TrainingData, tasks: TaskSet, model: Mixture) -> Array | None:
     """Return δ: least squares of targets minus predictions without rows, with the same weight for each task.
 
-    One pseudo-task shrinks δ towards zero.  None for classes and counts.
+    One pseudo-task shrinks δ towards zero.  None for classes and counts, and if none of the tasks has rows.
     """
-    if not data.response.is_gaussian:
+    if not data.response.is_gaussian or not len(tasks.y):
         return None
     X = data.scaling.dense(tasks.X)
     prediction = data.predict(data.statistics_of(tasks.without_rows()), data.prior(model), tasks)

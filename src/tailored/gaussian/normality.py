@@ -17,35 +17,41 @@ from ..tasks.rows import Array
 from .mixture import Mixture, Want
 from .rows import Tasks
 
-#: Eigenvalues below this fraction of the largest one count as zero.
+#: Eigenvalues of W below this fraction of the largest one, and eigenvalues of R below this number, count as zero.
 SINGULAR = 1e-9
 
 
 def non_normality(parts: Iterable[tuple[Tasks, Mixture]]) -> float:
     """Return the evidence against Gaussian coefficients, in standard errors; each Gaussian was not fitted to its tasks."""
-    found = [_standardised(tasks, model) for tasks, model in parts]
-    e, R = (np.concatenate(each) for each in zip(*found, strict=True))
+    found = [_whitened(tasks, model) for tasks, model in parts]
+    z, R = (np.concatenate(each) for each in zip(*found, strict=True))
     weights, axes = np.linalg.eigh(R.mean(axis=0))
-    D = np.maximum(weights, 0.0)
-    return _hermite_score((e @ axes) * np.sqrt(D), D)
+    D = np.where(weights > SINGULAR, weights, 0.0)
+    return _hermite_score((_standardised(z, R) @ axes) * np.sqrt(D), D)
 
 
-def _standardised(tasks: Tasks, model: Mixture) -> tuple[Array, Array]:
-    """Return e (T, d) and R (T, d, d); both are zero in directions without variance."""
-    W, found = model.covariances[0], tasks.posterior(model, Want(means=True, covariances=True))
-    root = _inverse_root(W)
-    R = root @ (W - found.covariances) @ root
+def _whitened(tasks: Tasks, model: Mixture) -> tuple[Array, Array]:
+    """Return z = W^-½ (m − b), (T, d), and its covariance R (T, d, d); both are zero in directions without variance."""
+    values, vectors = np.linalg.eigh(model.covariances[0])
+    large = values > SINGULAR * max(float(values[-1]), 0.0)
+    root = (vectors[:, large] / np.sqrt(values[large])) @ vectors[:, large].T
+    found = tasks.posterior(model, Want(means=True, covariances=True))
     effects = model.effects(tasks.side)
     means = model.means[0] if effects is None else model.means[0] + effects
-    return np.einsum("tij,tj->ti", _inverse_root(R), (found.mean - means) @ root), R
+    return (found.mean - means) @ root, root @ (model.covariances[0] - found.covariances) @ root
 
 
-def _inverse_root(A: Array) -> Array:
-    """Return the symmetric root of the pseudo-inverse of A (.., d, d)."""
-    values, vectors = np.linalg.eigh(A)
-    large = values > SINGULAR * np.maximum(values[..., -1:], SINGULAR)
-    roots = np.divide(1.0, np.sqrt(np.maximum(values, 0.0)), out=np.zeros_like(values), where=large)
-    return np.asarray((vectors * roots[..., None, :]) @ vectors.swapaxes(-1, -2))
+def _standardised(z: Array, R: Array) -> Array:
+    """Return e = R^-½ z (T, d).
+
+    In directions in which R is zero, because a task has few rows, e is noise.  With zeros instead, the tensors of such tasks would
+    not have mean zero.
+    """
+    values, vectors = np.linalg.eigh(R)
+    known = values > SINGULAR
+    noise = np.random.default_rng(0).standard_normal(z.shape)
+    scaled = np.einsum("tji,tj->ti", vectors, z) / np.sqrt(np.where(known, values, 1.0))
+    return np.einsum("tij,tj->ti", vectors, np.where(known, scaled, noise))
 
 
 def _hermite_score(f: Array, D: Array) -> float:

@@ -789,10 +789,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             for classes and counts), ``"std"`` (its standard error, given the estimated noise and covariances; it
             includes the uncertainty of the fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian
             interval), and ``"prior"`` (prior mean of the coefficient given the side information of the task;
-            ``effect - prior`` is the random effect).  The values are those of the mixed model of `EmpiricalBayesLearner`.  If a
-            shift of the prior mean was learned on query rows (``bias_penalty_``), models of `adapt` have other
-            coefficients, which predict better.  For other learners, and for priors for many columns, ``"effect"`` is
-            the coefficient of `adapt`, and standard errors and intervals are NaN.  Shared effects are not included.
+            ``effect - prior`` is the random effect).  The values are those of the mixed model of `EmpiricalBayesLearner`.  For a
+            task without rows, models of `adapt` may have another mean, which predicts better.  For other learners, and for
+            priors for many columns, ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.
+            Shared effects are not included.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)

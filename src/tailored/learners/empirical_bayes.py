@@ -291,7 +291,7 @@ class EmpiricalBayesLearner(MetaLearner):
         ordered = together = in_content_order(tasks, seed)
         if validation is not None:
             together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
-        # A quantile is the median plus a calibrated multiple of the standard deviation.
+        # A quantile is the mean plus a calibrated multiple of the standard deviation.  Models are compared as for medians.
         loss = self.loss_ if quantile is None else Absolute()
         settings = self._settings(loss, seed, together)
         if settings.time is not None and source is not None:
@@ -307,6 +307,9 @@ class EmpiricalBayesLearner(MetaLearner):
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
         prior = replace(learned.prior, quantile=quantile, has_exposure=tasks.exposure is not None)
+        if quantile is not None:
+            # The multiples of the standard deviation are those of held-out errors of the mean.
+            prior = replace(prior, offset=0.0)
         self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
         self.structure_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
         self.scale_ = learned.scale

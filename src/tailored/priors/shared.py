@@ -81,6 +81,10 @@ class SharedLevels(Record):
         if (self.variances < 0).any():
             raise ValueError("variances: must not be negative")
         check_real("variance", self.variance, 0.0, 1e300)
+        if self.values is not None:
+            check_shape("values", self.values, len(self.effects))
+            if not len(self.values) or (np.diff(self.values) <= 0).any():
+                raise ValueError("values: must be increasing, and there must be at least one")
 
     @property
     def columns(self) -> tuple[int, ...]:
