@@ -39,7 +39,7 @@ from .low_rank_search import LowRankSearch
 from .rule import RICHER, Score, is_as_good, is_better, significant
 from .without_rows import difference
 
-#: Candidate numbers of components; the search stops after two in a row that are not accepted.
+#: Candidate numbers of components; the search stops after three in a row that are not accepted.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
@@ -332,7 +332,7 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
     last: Score = best
     n_components, n_failures = 1, 0
     for K in COMPONENTS:
-        if n_failures >= 2 or least_train < 2 * K:  # the variance of a component needs two tasks
+        if n_failures >= 3 or least_train < 2 * K:  # the variance of a component needs two tasks
             break
         result = _join(list(data.in_parallel(attempt, ((K, fold) for fold in folds))))
         n_failures += 1

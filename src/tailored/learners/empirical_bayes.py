@@ -64,12 +64,9 @@ class EmpiricalBayesLearner(MetaLearner):
     ----------
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
-        q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a shift of the prior mean, which is
-        learned on query rows with the absolute loss.  The shift is omitted if it does not lower the held-out error by
-        two standard errors.  It is also omitted if there are at least as many coefficients as tasks, or more than 41
-        coefficients.  "poisson" gives means of counts, with the log link.  A dispersion parameter is added if, on
-        held-out tasks, it raises the density by two standard errors and no error by two standard errors;
-        "negative_binomial" always has one.
+        q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a constant, which is fitted to
+        held-out tasks; it is omitted unless it lowers their error by two standard errors.  "poisson" gives means of counts, with the log link.  A dispersion parameter is added if, on
+        held-out tasks, it raises the density by two standard errors; "negative_binomial" always has one.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
@@ -77,8 +74,9 @@ class EmpiricalBayesLearner(MetaLearner):
         a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML unless ``reml`` is False, whose means are not shifted, without curves and products of columns.  None selects the
-        covariance on held-out tasks unless a formula gives it, and may shrink correlations or use several components.
+        by REML unless ``reml`` is False.  With it, or with a formula, nothing is proposed: no curves, products or effects of
+        values of columns, and no other mean for tasks without rows.  None selects the covariance on held-out tasks unless a
+        formula gives it, and may shrink correlations or use several components.
     reml : bool, default=True
         If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum likelihood, as lme4
         does.  False uses maximum likelihood, whose log likelihoods can be compared between models with different fixed
