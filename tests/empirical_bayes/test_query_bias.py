@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from tailored.empirical_bayes.query_bias import PENALTIES, SMOOTHING, QueryBias, smoothed
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel
-from tailored.empirical_bayes.query_bias import PENALTIES, SMOOTHING, QueryBias, smoothed
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
 
 

@@ -8,10 +8,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 from tailored.gaussian import side
 from tailored.gaussian.em import NOISE_FLOOR, em, fit_mixed_model, fit_mixture, truncate
 from tailored.gaussian.mixture import Mixture, Shrinkage, Want
