@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from copy import copy
 from pathlib import Path
 from typing import IO, Any
@@ -175,13 +175,11 @@ def _refused(node: Any, classes: Container[str], place: str = "") -> Iterator[tu
         loader, kind = node["__loader__"], ".".join([node["__module__"], node["__class__"]])
         if kind not in (classes if loader == "ObjectNode" else TYPES.get(loader, ())):
             yield place, kind
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(node, dict | list):
-        parts = node.items() if isinstance(node, dict) else enumerate(node)
-    for key, value in parts:
-        # Keys of skops are not a part of the path.
-        inside = place if key in ("content", "key_types") else f"{place}.{key}".lstrip(".")
-        yield from _refused(value, classes, inside)
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, dict | list):
+            # Keys of skops are not a part of the path.
+            inside = place if key in ("content", "key_types") else f"{place}.{key}".lstrip(".")
+            yield from _refused(value, classes, inside)
 
 
 def _classes(base: type = Stored) -> dict[str, type]:
