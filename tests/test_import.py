@@ -9,9 +9,9 @@ import tailored
 
 EXTRAS = {
     *("matplotlib", "torch", "rich", "typer", "pandas", "polars", "pyarrow"),
-    *("pooch", "dask", "requests", "xlrd"),
+    *("pooch", "dask", "requests", "xlrd", "skops"),
 }
-NUMERICAL = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "joblib", "narwhals", "safetensors"}
+NUMERICAL = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "joblib", "narwhals"}
 PROGRAM = """
 import sys, numba, sklearn.base, sklearn.utils
 before = set(sys.modules)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .files.format import load
+    from .files import load
     from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
     from .learners.empirical_bayes import EmpiricalBayesLearner
     from .learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
@@ -39,7 +39,7 @@ _SUBMODULES += ["report", "solvers", "theory"]
 #: Modules that define the names above.  The module of `load` comes last, because the classes of stored objects must be
 #: imported first.
 _MODULES = ["tasks.task_set", "sources.scan", "learners.task_regressor", "learners.classifier"]
-_MODULES += ["learners.paper", "files.format"]
+_MODULES += ["learners.paper", "files"]
 
 
 def __getattr__(name: str) -> Any:

@@ -45,7 +45,7 @@ class ModelFileError(ValueError):
     ----------
     path : str
     member : str
-        The invalid part: its dotted path, or the name of a tensor; empty for the whole file.
+        The dotted path of the invalid part; empty for the whole file.
     reason : str
     """
 

@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 
 from tailored import TaskSet
+from tailored._utils.records import Stored
 
 
 def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False, scale=0.5):
@@ -29,7 +30,7 @@ def weights_of(model):
 
 def learned(learner):
     """The fitted attributes of a learner, by name."""
-    return {name: value for name, value in learner.state().items() if name.endswith("_")}
+    return {name: value for name, value in vars(learner).items() if name.endswith("_")}
 
 
 def same_numbers(one, other):
@@ -44,8 +45,8 @@ def same_numbers(one, other):
     elif isinstance(one, list | tuple):
         for mine, its in zip(one, other, strict=True):
             same_numbers(mine, its)
-    elif hasattr(one, "state"):
-        same_numbers(one.state(), other.state())
+    elif isinstance(one, Stored):
+        same_numbers(one.__getstate__() or {}, other.__getstate__() or {})
     elif is_dataclass(one):
         for part in fields(one):
             if part.init:

@@ -16,11 +16,10 @@ from tailored.baselines import RidgePerTask
 from tailored.displays.base import effects_of
 from tailored.empirical_bayes import learn, shared_fit
 from tailored.empirical_bayes.data import Settings, TrainingData
-from tailored.feature_maps.side_features import Curve
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.responses import NegativeBinomial, Poisson
 from tailored.losses import Squared
-from tailored.priors.shared import SharedCurve, SharedEffects, SharedLevels
+from tailored.priors.shared import SharedLevels
 
 #: No side information.
 NONE = np.zeros((0, 0))
@@ -334,13 +333,7 @@ def test_classes_and_counts_have_them_too(loss, monkeypatch):
     assert np.corrcoef(ours, expected)[0, 1] > 0.9
 
 
-def test_hostile_columns_are_refused():
-    curve = Curve.fit(np.arange(9.0), 0)
-    with pytest.raises(ValueError, match="by must be below 0"):
-        SharedEffects((SharedCurve(curve, np.zeros(curve.n_features), 0.0, by=1),)).check_columns(3)
-    effects = SharedEffects((SharedLevels(3, np.zeros(2), np.zeros(2), 1.0),))
-    with pytest.raises(ValueError, match="positions below 3"):
-        effects.check_columns(3)
+def test_unknown_codes_have_the_effect_zero():
     codes = np.array([[0.0], [1.0], [-1.0], [7.0], [1e300]])
     levels = SharedLevels(0, np.array([2.0, 3.0]), np.array([0.5, 0.25]), 1.0)
     np.testing.assert_array_equal(levels(codes, NONE), [2, 3, 0, 0, 0])

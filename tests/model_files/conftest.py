@@ -1,7 +1,6 @@
 import pytest
 
 import small_models
-from folds import short_fits
 
 
 @pytest.fixture(scope="session")
@@ -10,9 +9,8 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
 
     def path(name):
-        if not (folder / f"{name}.tailored").exists():
-            with short_fits():
-                small_models.save_all(folder, [name])
-        return folder / f"{name}.tailored"
+        if not (folder / name).exists():
+            small_models.model(name).save(folder / name)
+        return folder / name
 
     return path

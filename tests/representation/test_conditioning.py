@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -118,9 +120,7 @@ def test_scale_state_and_copies(d, k):
             assert getattr(scaled, "rank", None) == getattr(conditioning, "rank", None)
             close(scaled(phi), factor * conditioning(phi), 1e-13)
             close(scaled.dense_H(), factor * conditioning.dense_H(), 1e-13)
-        again = type(conditioning).from_state(conditioning.state())
-        np.testing.assert_array_equal(again(phi), conditioning(phi))
-        assert again.state().keys() == conditioning.state().keys()
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(conditioning))(phi), conditioning(phi))
         # neither a copy nor the original follows the other, and no argument is written to
         if isinstance(conditioning, Dense):
             continue
@@ -162,28 +162,6 @@ def test_a_matrix_in_the_cone_is_not_changed_and_others_are_projected():
     np.testing.assert_allclose(in_cone(outside), ref.project_psd(outside), atol=1e-12)
     assert not in_cone(np.zeros((2, 2))).any()
     assert in_cone(np.zeros((0, 0))).shape == (0, 0)
-
-
-def test_stored_matrices_are_in_the_cone_and_fit_each_other():
-    I, basis = np.eye(2), np.eye(6)[:, :2]
-    for name, outside in {
-        "C": (Dense(np.eye(6), -I), Factored(-I, 3, None, basis, I), Constant(-I, 3)),
-        "H": (Dense(-np.eye(6), I),),
-        "P": (Factored(I, 3, None, basis, -I),),
-    }.items():
-        for conditioning in outside:
-            with pytest.raises(ValueError, match=f"^{name}: must be positive semidefinite"):
-                conditioning.restore()
-    for name, make in {
-        "C": lambda: Constant(np.ones((2, 3))),
-        "H": lambda: Dense(np.eye(5), I),
-        "basis": lambda: Factored(I, 3, None, basis[:5], I),
-        "P": lambda: Factored(I, 3, None, basis, np.ones((2, 3))),
-        "constant": lambda: Bias("shared", np.zeros((2, 1)), np.zeros((2, 0))),
-        "linear": lambda: Bias("shared", np.zeros(2), np.zeros((2, 1))),
-    }.items():
-        with pytest.raises(ValueError, match=f"^{name}: .*shape"):
-            make()
 
 
 # --- the prior mean -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from streams import LOSSES, batch_of, close, diverges, parts_of, random_stream, rows_of, same, start
+from streams import LOSSES, batch_of, close, diverges, parts_of, random_stream, rows_of, same, start, state_of
 from tailored.representation.conditioning import Constant, Dense
 from tailored.solvers import StepSizes
 from tailored.solvers.algorithm_1 import LARGEST_DENSE, run
@@ -85,7 +85,7 @@ def all_finite(trajectory):
     arrays = [
         value
         for part in parts_of(trajectory)
-        for value in part.state().values()
+        for value in state_of(part).values()
         if isinstance(value, np.ndarray)
     ]
     return all(np.isfinite(array).all() for array in arrays)

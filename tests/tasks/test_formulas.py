@@ -295,7 +295,7 @@ def test_a_factor_of_a_file_executes_no_code(factor):
         evaluate(factor, {"x": np.ones(1)})
     formula = Formula("y ~ x + (1 | g)", ((factor,),), (), "full", True, True)
     with pytest.raises(ValueError, match=r"is not supported. Allowed are numeric columns"):
-        Encoding("g", "y", (ColumnEncoding("x"),), formula=formula).restore()
+        Encoding("g", "y", (ColumnEncoding("x"),), formula=formula).design(np.ones((1, 1)))
 
 
 def test_powers_of_numbers_are_computed_as_floats():

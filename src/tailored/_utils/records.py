@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from functools import cached_property
@@ -33,12 +32,6 @@ else:
             return value
 
 
-#: Classes that a model file can contain, by class name.
-STORED: dict[str, type[Stored]] = {}
-#: Annotates numbers and arrays that may be NaN or infinite in a file: ``Annotated[float, MAY_BE_NAN]``.
-MAY_BE_NAN = "may be NaN"
-
-
 @contextmanager
 def restored_on_failure(instance: object) -> Iterator[None]:
     """Restore the attributes of the instance if the block raises an exception."""
@@ -52,56 +45,7 @@ def restored_on_failure(instance: object) -> Iterator[None]:
 
 
 class Stored:
-    """Base of the classes whose objects model files can contain.
-
-    A file stores the constructor arguments, which are attributes of the same names.  `tailored.files` checks their types
-    against the annotations; constructors and `restore` check everything else.  An untrusted file can call a constructor
-    with any values of the annotated types, so constructors must have no side effects.
-    """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if cls.__module__.startswith("tailored."):
-            known = STORED.setdefault(cls.__name__, cls)
-            # A decorator such as dataclass(slots=True) defines the same class twice.
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise TypeError(f"two classes that model files can contain have the name {cls.__name__}")
-            STORED[cls.__name__] = cls
-
-    def state(self) -> dict[str, Any]:
-        """Return the fields that a model file stores."""
-        if is_dataclass(self):
-            return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Build an object from the fields in a file."""
-        made = cls(**state)
-        made.restore()
-        return made
-
-    def restore(self) -> None:
-        """Complete an object that was read from a file; raise ValueError if its fields are inconsistent."""
-
-
-class Fitted(Stored):
-    """Base of stored classes with public attributes besides the constructor arguments, such as those set by `fit`.
-
-    The class must annotate these attributes.
-    """
-
-    def state(self) -> dict[str, Any]:
-        public = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {**super().state(), **public}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        names = inspect.signature(cls).parameters
-        made = cls(**{name: value for name, value in state.items() if name in names})
-        vars(made).update({name: value for name, value in state.items() if name not in names})
-        made.restore()
-        return made
+    """Marks the classes of the package whose objects model files can contain; `tailored.files` lists the subclasses."""
 
 
 class Record(Stored):

@@ -8,22 +8,18 @@ import math
 import numbers
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d
 
 from .progress import one_line
 
 #: A seed, a RandomState or None, as in scikit-learn, or a Generator of NumPy.
 RandomState = int | np.random.RandomState | np.random.Generator | None
-#: Largest accepted number of labels with the same hash.
-MOST_COLLISIONS = 1_000
 
 
 def check_choice(name: str, value: object, registry: Iterable[str], also: str = "") -> str:
@@ -128,33 +124,6 @@ def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
     if array.ndim != len(shape) or any(n not in (None, m) for m, n in zip(array.shape, shape, strict=True)):
         expected = ", ".join("any" if n is None else str(n) for n in shape) + "," * (len(shape) == 1)
         raise ValueError(f"{name}: expected an array of shape ({expected}), got {array.shape}")
-
-
-def check_cone(name: str, matrices: np.ndarray, smallest: float = 0.0) -> None:
-    """Raise a ValueError unless the last two axes are symmetric positive semidefinite matrices, up to rounding.
-
-    The tolerance is 1e-6 times the largest entry of each matrix, or times ``smallest`` if that is larger.
-    """
-    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise ValueError(f"{name}: expected square matrices, got an array of shape {matrices.shape}")
-    if not matrices.size:
-        return
-    size = np.maximum(np.abs(matrices).max(axis=(-2, -1), keepdims=True), smallest)
-    # Scale first, because products of entries near the largest float would overflow.
-    scaled = matrices / np.where(size > 0, size, 1.0)
-    if np.abs(scaled - np.swapaxes(scaled, -1, -2)).max() > 1e-6:
-        raise ValueError(f"{name}: must be symmetric")
-    try:
-        # Cheaper than computing eigenvalues; fails if one is below -1e-6.
-        np.linalg.cholesky(scaled + 1e-6 * np.eye(matrices.shape[-1]))
-    except np.linalg.LinAlgError:
-        raise ValueError(f"{name}: must be positive semidefinite") from None
-
-
-def check_divisor(name: str, values: ArrayLike) -> None:
-    """Raise a ValueError unless all values are between 1e-300 and 1e300, so that their inverses are finite."""
-    if not np.all((np.asarray(values) >= 1e-300) & (np.asarray(values) <= 1e300)):
-        raise ValueError(f"{name}: must be between 1e-300 and 1e300")
 
 
 @contextmanager
@@ -312,17 +281,6 @@ def is_missing(value: object) -> bool:
         return value is None or bool(value != value)
     except (TypeError, ValueError):
         return not isinstance(value, np.ndarray)
-
-
-def check_labels(name: str, labels: np.ndarray) -> None:
-    """Raise a ValueError unless task labels are distinct numbers, strings or tuples of these."""
-    values = labels.tolist()
-    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
-    known = all(isinstance(part, str | int | float | tuple | None) and part == part for part in parts)
-    # Tuples can be crafted to have the same hash, and comparing many of them would take hours.
-    known = known and max(Counter(map(hash, values)).values(), default=0) <= MOST_COLLISIONS
-    if labels.dtype.kind not in "biufUO" or not known or len(set(values)) != len(values):
-        raise ValueError(f"{name}: must be distinct numbers, strings or tuples of these")
 
 
 def label_array(values: list[Any]) -> np.ndarray:

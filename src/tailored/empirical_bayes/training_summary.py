@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from .._utils.records import MAY_BE_NAN, Record
-from .._utils.validation import check_shape
+from .._utils.records import Record
 from ..gaussian.errors import MeanCovariance, as_one, mean_covariance
 from ..gaussian.mixture import Mixture, log_gates
 from ..gaussian.side import evidence_of_columns
@@ -41,17 +39,7 @@ class SideSummary(Record):
     #: (K, m): mean of each column in each component; None unless columns are numeric and mixing weights depend on them.
     component_means: Array | None = None
     #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without effects.
-    evidence: Annotated[Array, MAY_BE_NAN] | None = None
-
-    def __post_init__(self) -> None:
-        n = len(self.row_variance)
-        check_shape("row_variance", self.row_variance, n)
-        check_shape("coefficient_std", self.coefficient_std, n, None)
-        check_shape("entropy_reduction", self.entropy_reduction, n)
-        if self.evidence is not None:
-            check_shape("evidence", self.evidence, n)
-        if self.component_means is not None:
-            check_shape("component_means", self.component_means, None, n - 1)
+    evidence: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,7 @@ class ComparedStructure(Record):
     """Results of a structure of the prior on the held-out tasks."""
 
     difference: float  # log predictive density minus that of the selected structure, in nats per task
-    std_error: Annotated[float, MAY_BE_NAN]  # paired; NaN with one held-out task
+    std_error: float  # paired; NaN with one held-out task
     error: float  # error given support rows, in the user's loss
 
 
@@ -71,22 +59,13 @@ class TrainingSummary(Record):
     n_rows: int
     loss: str
     #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
-    errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
+    errors: dict[str, Array] = field(default_factory=dict)
     log_likelihood: float | None = None  # in the user's units; restricted with REML
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
     side: SideSummary | None = None
     #: The best structure of each kind by name, the selected one first.
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if len({errors.shape for errors in self.errors.values()}) > 1:
-            raise ValueError("errors: the arrays of all methods must have the same shape")
-        if self.row_moment is not None:
-            d = len(self.row_moment)
-            check_shape("row_moment", self.row_moment, d, d)
-            if self.mean is not None and (self.mean.row >= d).any():
-                raise ValueError(f"mean.row: positions must be below {d}, got {self.mean.row.max()}")
 
 
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:

@@ -13,12 +13,10 @@ from scipy import sparse
 from sklearn.base import clone
 
 from .._utils.algebra import ridge
-from .._utils.records import Fitted
+from .._utils.records import Stored
 from .._utils.validation import (
-    check_divisor,
     check_positive,
     check_psd,
-    check_shape,
     is_missing,
     name_some,
     native,
@@ -29,7 +27,7 @@ from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 
 
-class FeatureMap(Fitted, ABC):
+class FeatureMap(Stored, ABC):
     """Base class of the feature maps; ``fit`` reads training tasks, and ``transform`` returns features (T, k)."""
 
     #: Whether the map needs the task's rows.
@@ -167,16 +165,6 @@ class SideVector(FeatureMap):
     numbers: Array | None = None
     #: Positions of the numeric columns with a missing-value indicator.
     indicated: tuple[int, ...] = ()
-
-    def restore(self) -> None:
-        if self.categories is None or self.numbers is None:
-            return
-        check_shape("numbers", self.numbers, 3, len(self._numeric))
-        check_divisor("numbers", self.numbers[2])
-        if not set(self.indicated) <= set(self._numeric):
-            raise ValueError("indicated: must be positions of numeric columns")
-        if any(len(set(values)) != len(values) for values in self.categories if values is not None):
-            raise ValueError("categories: those of a column must differ")
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = _side_table(tasks)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.interpolate import BSpline
 
 from .._utils.records import Record
-from .._utils.validation import check_divisor, check_shape, native
+from .._utils.validation import native
 from ..gaussian.side import Group
 from ..tasks.rows import LIMIT, Array
 from ..tasks.task_set import TaskSet
@@ -31,14 +31,6 @@ class Curve(Record):
 
     column: int  # position of the feature
     knots: Array  # increasing, with the outer knots repeated
-
-    def __post_init__(self) -> None:
-        check_shape("knots", self.knots, None)
-        first, last = self.knots[: DEGREE + 1], self.knots[-DEGREE - 1 :]
-        if len(self.knots) < 2 * (DEGREE + 1) or (np.diff(self.knots) < 0).any() or first[0] == last[0]:
-            raise ValueError(f"knots: expected at least {2 * (DEGREE + 1)} sorted numbers, not all equal")
-        if (first != first[0]).any() or (last != last[0]).any():
-            raise ValueError(f"knots: the first and the last must be repeated {DEGREE + 1} times")
 
     @classmethod
     def fit(cls, values: Array, column: int, least_values: int = LEAST_VALUES) -> Curve | None:
@@ -101,15 +93,6 @@ class SideFeatures(Record):
     mean: Array  # (q,)
     deviation: Array  # (q,)
     curves: tuple[Curve, ...] = ()
-
-    def __post_init__(self) -> None:
-        n = self.n_linear
-        if any(not 0 <= curve.column < n for curve in self.curves):
-            raise ValueError(f"curves: columns must be positions below {n}")
-        n += sum(curve.n_features for curve in self.curves)
-        check_shape("mean", self.mean, n)
-        check_shape("deviation", self.deviation, n)
-        check_divisor("deviation", self.deviation)
 
     @property
     def n_linear(self) -> int:

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.records import MAY_BE_NAN, Record
-from .._utils.validation import check_shape
+from .._utils.records import Record
 from ..tasks.rows import Array
 from .mixture import Mixture, Want
 from .moments import influence, used_columns
@@ -40,15 +38,7 @@ class MeanCovariance(Record):
 
     row: NDArray[np.intp]  # (p,) index of the coefficient of each entry
     column: NDArray[np.intp]  # (p,) 0 for an entry of b, and 1 + f for feature f of the side information
-    covariance: Annotated[Array, MAY_BE_NAN]  # (p, p)
-
-    def __post_init__(self) -> None:
-        p = len(self.row)
-        check_shape("row", self.row, p)
-        check_shape("column", self.column, p)
-        check_shape("covariance", self.covariance, p, p)
-        if (self.row < 0).any() or (self.column < 0).any():
-            raise ValueError("row, column: positions must not be negative")
+    covariance: Array  # (p, p)
 
     def of(self, d: int, weights: Mapping[int, float]) -> Array:
         """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries that are not stored here."""

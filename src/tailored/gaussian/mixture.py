@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
-from .._utils.validation import check_cone, check_divisor, check_shape
 from ..tasks.rows import Array
 
 #: Eigenvalues of W below this fraction of the largest, or below `TINY`, are treated as zero.
@@ -91,21 +90,6 @@ class Mixture(Record):
     noise: float  # σ²
     side: Array | None = None  # (d, q) Γ
     gates: Array | None = None  # (K, 1 + q) coefficients of the mixing weights, intercepts first
-
-    def __post_init__(self) -> None:
-        K, d = self.means.shape
-        check_shape("proportions", self.proportions, K)
-        check_shape("covariances", self.covariances, K, d, d)
-        if self.side is not None:
-            check_shape("side", self.side, d, None)
-        if self.gates is not None:
-            check_shape("gates", self.gates, K, None)
-
-    def restore(self) -> None:
-        check_cone("covariances", self.covariances)
-        check_divisor("noise", self.noise)
-        if (self.proportions < 0).any() or abs(float(self.proportions.sum()) - 1.0) > 1e-6:
-            raise ValueError("proportions: must be non-negative and add up to one")
 
     @property
     def n_components(self) -> int:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from .._utils.validation import check_real
 from ..tasks.rows import Array, Matrix, Scaling, dense, segment_sums
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .em import fit_mixed_model
@@ -74,10 +73,6 @@ class SerialGaussian(Gaussian):
     column: int = 0  # position of the time among the columns of X
     share: float = 1.0  # ρ
     length: float = 1.0  # ℓ, in the user's units of time
-
-    def restore(self) -> None:
-        check_real("share", self.share, 0.0)
-        check_real("length", self.length, 0.0)
 
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> SerialMoments:
         X, y = scaling.weighted_rows(tasks)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_tensor
-from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
+from .._utils.records import Stored, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
     RandomState,
     check_choice,
     check_fraction,
     check_int,
-    check_labels,
     check_rng,
-    check_shape,
     is_integer,
     warn,
 )
 from ..empirical_bayes.training_summary import TrainingSummary
-from ..files.format import save
+from ..files import save
 from ..losses import Loss, MarginLoss, get_loss
 from ..priors.base import (
     Posterior,
@@ -70,7 +68,7 @@ def seed_of(random_state: RandomState) -> int:
     return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
 
-class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
+class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     """Base of the meta-learners."""
 
     loss_: Loss  # the loss for `task_errors` and for errors on held-out tasks
@@ -93,7 +91,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     n_iter_: int
     scale_: float
     search_results_: list[dict[str, Any]]
-    validation_error_: Annotated[float, MAY_BE_NAN] | None
+    validation_error_: float | None
     # Constructor arguments of the subclasses; the values are for learners that lack them.
     loss: str | Loss
     n_jobs: int | None
@@ -136,29 +134,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         save(path, self)
-
-    def restore(self) -> None:
-        if not any(name.endswith("_") for name in vars(self)):
-            return
-        for name in ("loss_", "prior_", "n_features_in_", "n_side_info_in_", "columns_in_"):
-            if not hasattr(self, name):
-                raise ValueError(f"{name}: is missing")
-        prior, d = self.prior_, self.n_features_in_ + self.prior_.fit_intercept
-        if bool(self.fit_intercept) != prior.fit_intercept:
-            raise ValueError(f"fit_intercept: the learner was fitted with {prior.fit_intercept}; fit again")
-        check_shape("prior_.scaling.columns", prior.scaling.columns, d)
-        if hasattr(self, "feature_names_in_"):
-            check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
-        n_side = check_int("n_side_info_in_", self.n_side_info_in_, 0)
-        keys, names = set(self.columns_in_), self.columns_in_.get("side_info")
-        if keys != {"task", "target", "side_info"} or (names is not None and len(names) != n_side):
-            raise ValueError("columns_in_: must have task, target and the names of the side information")
-        if hasattr(self, "task_labels_") != hasattr(self, "task_posterior_"):
-            raise ValueError("task_labels_: must be stored together with task_posterior_")
-        if hasattr(self, "task_labels_"):
-            check_shape("task_labels_", self.task_labels_, len(self.task_posterior_))
-            check_labels("task_labels_", self.task_labels_)
-            prior.check_posterior(self.task_posterior_)
 
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:

@@ -17,9 +17,9 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
-from .._utils.records import Fitted
+from .._utils.records import Stored
 from .._utils.validation import RandomState, name_some, native, refuse_masked
-from ..files.format import save
+from ..files import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
 from ..summaries.summary import Summary
@@ -71,7 +71,7 @@ def task_probabilities(
     return _probabilities(columns)
 
 
-class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
+class _Classifier(Stored, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: classes and decision values from probabilities."""
 
     classes_: NDArray[Any]

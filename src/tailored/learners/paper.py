@@ -25,7 +25,6 @@ from .._utils.validation import (
     check_nonnegative,
     check_positive,
     check_psd,
-    check_shape,
     warn,
 )
 from ..exceptions import ConstantRepresentationWarning
@@ -234,6 +233,7 @@ class SurrogateLearner(PaperLearner):
     n_tasks_seen_: int = field(init=False)
     _stream: Stream = field(init=False)
     _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
+    unsaved = ("_stream", "_goes_on")  # attributes that model files do not contain
 
     def fit(
         self,
@@ -300,14 +300,6 @@ class SurrogateLearner(PaperLearner):
         made = memo[id(self)] = type(self).__new__(type(self))
         made.__dict__.update(deepcopy(self.__dict__, memo))
         return made
-
-    def restore(self) -> None:
-        super().restore()
-        if hasattr(self, "feature_moment_"):
-            n_side = self.conditioning_.n_side
-            check_shape("feature_moment_", self.feature_moment_, n_side, n_side)
-        if hasattr(self, "learning_curve_"):
-            check_shape("learning_curve_", self.learning_curve_, None)
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; ``solver__step`` sets an argument of the solver."""

@@ -16,21 +16,20 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.frames import RowsLike, ValuesLike, is_frame
-from .._utils.records import Fitted, restored_on_failure
+from .._utils.records import Stored, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
     check_choice,
     check_finite,
     check_fraction,
     check_psd,
-    check_shape,
     check_target,
     native,
     numbers_of,
     refuse_masked,
     targets_in_objects,
 )
-from ..files.format import save
+from ..files import save
 from ..losses import Loss, get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, products
 from ..priors.representation import RepresentationPrior
@@ -53,7 +52,7 @@ def check_calibration(prior: Prior, method: str) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
+class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     """Linear model of one task under a given representation.
 
     Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ) (the paper's
@@ -368,31 +367,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         save(path, self)
-
-    def state(self) -> dict[str, Any]:
-        names = ["_prior", "_posterior", "_support", "_encoding", "feature_names_in_"]
-        if self._support is None:
-            # Without rows, the certificate cannot be computed again.
-            names.append("_certificate")
-        fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return {**super().get_params(deep=False), **fitted}
-
-    def restore(self) -> None:
-        if not hasattr(self, "_posterior"):
-            raise ValueError("_posterior: is missing")
-        prior = self._prior
-        if bool(self.fit_intercept) != prior.fit_intercept:
-            raise ValueError("fit_intercept: must be that of the prior")
-        if len(self._posterior) != 1:
-            raise ValueError("_posterior: must be that of one task")
-        prior.check_posterior(self._posterior)
-        if self._support is not None:
-            prior.check_support(self._support)
-        elif self._certificate is None:
-            raise ValueError("_certificate: is missing")
-        self._store(self._posterior)
-        if hasattr(self, "feature_names_in_"):
-            check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
 
 
 class AdaptedTasks:

@@ -16,7 +16,7 @@ from scipy import sparse
 from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_cone, check_fraction, check_shape, warn
+from .._utils.validation import warn
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
@@ -70,20 +70,6 @@ class Posterior(Record):
     #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.
     history: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def restore(self) -> None:
-        n = len(self.weights)
-        for name in ("weights", "shared_inputs"):
-            check_shape(name, getattr(self, name), n, None)
-        check_shape("n_rows", self.n_rows, n)
-        check_shape("squares", self.squares, n if len(self.squares) else 0)
-        check_shape("covariances", self.covariances, n if len(self.covariances) else 0, None, None)
-        check_shape("history", self.history, int(self.n_rows.sum()) if len(self.history) else 0, None)
-        if (self.n_rows < 0).any() or (self.squares < 0).any():
-            raise ValueError("n_rows, squares: must not be negative")
-        check_cone("covariances", self.covariances)
-        rows = (int(self.n_rows.sum()), 2 + self.weights.shape[1]) if len(self.history) else (0, 0)
-        check_shape("history", self.history, *rows)
-
     def __len__(self) -> int:
         return len(self.weights)
 
@@ -123,28 +109,6 @@ class Prior(Record, ABC):
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
         return f"{type(self).__name__}(coefficients={self.n_weights}{components}, side_info={self.reads_side_info})"
 
-    def restore(self) -> None:
-        if self.quantile is not None:
-            check_fraction("quantile", self.quantile)
-            if self.calibration is None:
-                raise ValueError("quantile: cannot be predicted if calibration is None")
-        if self.feature_range is not None:
-            check_shape("feature_range", self.feature_range, 2, self.n_weights - self.fit_intercept)
-            if (self.feature_range[0] > self.feature_range[1]).any():
-                raise ValueError("feature_range: the lower end is above the upper end")
-        if self.shared is not None:
-            self.shared.check_columns(self.n_weights - self.fit_intercept)
-
-    def check_posterior(self, posterior: Posterior) -> None:
-        """Raise ValueError if a posterior from a file does not match this prior."""
-        n, (rows, columns) = len(posterior), self.covariance_shape
-        check_shape("weights", posterior.weights, n, self.n_weights)
-        if posterior.has_covariances:
-            check_shape("covariances", posterior.covariances, n, rows, columns)
-            check_shape("squares", posterior.squares, n if self.response.is_gaussian else 0)
-        elif self.quantile is not None:
-            raise ValueError("covariances: missing, but needed to predict a quantile")
-
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
         """Lower and upper limits of features: the training range, extended on both sides by its width; None if it is unknown."""
@@ -178,13 +142,6 @@ class Prior(Record, ABC):
         found = f"X: column {name} has the value {value:.6g}, more than one training range outside"
         advice = "The prediction extrapolates linearly: check the unit of the column, or clip it."
         warn(f"{found} of the training range (about {first:.6g} to {last:.6g}).{others} {advice}")
-
-    def check_support(self, support: TaskSet) -> None:
-        """Raise ValueError if rows of one task from a file do not match this prior."""
-        d = self.n_weights - self.fit_intercept
-        if (len(support), support.n_features) != (1, d):
-            found = f"got {len(support)} with {support.n_features}"
-            raise ValueError(f"support: must be one task with {d} columns, {found}")
 
     @property
     def n_weights(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_shape
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
 from ..gaussian.mixture import Want
@@ -30,17 +29,6 @@ class FactorPrior(Prior):
     side: SideFeatures | None = None  # v
 
     block_floats = 1 << 62
-
-    def restore(self) -> None:
-        super().restore()
-        model, d = self.model, len(self.model.mean)
-        check_shape("model.mean", model.mean, d)
-        check_shape("model.effect", model.effect, d, 0 if self.side is None else len(self.side.mean))
-        check_shape("model.factors", model.factors, d, None)
-        check_shape("model.diagonal", model.diagonal, d)
-        check_shape("scaling.columns", self.scaling.columns, d)
-        if (model.diagonal < 0).any() or model.noise != 1.0:
-            raise ValueError("model: the diagonal must not be negative, and the noise variance must be one")
 
     @property
     def covariance_shape(self) -> tuple[int, int]:

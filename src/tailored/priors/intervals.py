@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
-from .._utils.validation import check_divisor, check_shape
 from ..tasks.rows import Array
 
 #: Candidate weights, in rows, of the average noise variance in the estimate of a task's own noise variance.  With the first,
@@ -45,22 +44,6 @@ class Calibration(Record):
     weights: list[Array]  # L arrays
     noise: float  # average noise variance, towards which `noise_variances` shrinks
     noise_rows: float = 5.0  # weight of ``noise``, in rows
-
-    def __post_init__(self) -> None:
-        check_shape("rows", self.rows, None)
-        check_divisor("noise", self.noise)
-        check_divisor("noise_rows", self.noise_rows)
-        if not len(self.rows) or self.rows[0] < 0 or (np.diff(self.rows) <= 0).any():
-            raise ValueError("rows: must be increasing numbers of rows")
-        if not len(self.rows) == len(self.scores) == len(self.weights):
-            raise ValueError("scores: scores and weights must have one array for each number of rows")
-        for scores, weights in zip(self.scores, self.weights, strict=True):
-            check_shape("scores", scores, None)
-            check_shape("weights", weights, len(scores))
-            if not len(scores) or (np.diff(scores) < 0).any():
-                raise ValueError("scores: must be sorted, and must not be empty")
-            if (weights < 0).any() or not 0.0 < weights.sum() <= 1.0 + 1e-6:
-                raise ValueError("weights: must be non-negative and add up to at most one")
 
     @cached_property
     def _multiples(self) -> dict[Any, tuple[list[float], bool]]:

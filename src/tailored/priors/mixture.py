@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._utils.validation import check_shape
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import times
@@ -30,18 +29,6 @@ class MixturePrior(Prior):
     model: Mixture
     side: SideFeatures | None = None  # features v(s) of the side information
     without_rows: Array | None = None  # (d,) added to the mean of tasks without rows; None for nothing
-
-    def restore(self) -> None:
-        super().restore()
-        K, d = self.model.means.shape
-        q = 0 if self.side is None else len(self.side.mean)
-        check_shape("scaling.columns", self.scaling.columns, d)
-        if self.model.side is not None:
-            check_shape("model.side", self.model.side, d, q)
-        if self.model.gates is not None:
-            check_shape("model.gates", self.model.gates, K, 1 + q)
-        if self.without_rows is not None:
-            check_shape("without_rows", self.without_rows, d)
 
     @property
     def mixture(self) -> Mixture:

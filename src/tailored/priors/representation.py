@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.algebra import solve as solve_systems
-from .._utils.validation import check_choice, check_int, check_positive, check_shape, native
+from .._utils.validation import native
 from ..feature_maps import FeatureMap
 from ..feature_maps.maps import check_features
 from ..losses import Absolute, Loss
@@ -45,22 +45,6 @@ class RepresentationPrior(Prior):
             for value in vars(part).values():
                 if isinstance(value, np.ndarray):
                     value.flags.writeable = False
-
-    def restore(self) -> None:
-        super().restore()
-        d, k = self.n_weights, self.conditioning.n_side
-        if not self.scaling.is_raw:
-            raise ValueError("scaling: must not change the user's units")
-        if self.conditioning.n_features != d:
-            raise ValueError(f"conditioning: has {self.conditioning.n_features} columns, the scaling has {d}")
-        check_shape("bias.constant", self.bias.constant, d)
-        if self.bias.conditional:
-            check_shape("bias.linear", self.bias.linear, d, k)
-        if self.feature_map is None and k:
-            raise ValueError(f"feature_map: missing, but the conditioning has {k} features")
-        check_choice("inner", self.inner, solving.WITHIN)
-        check_positive("tol", self.tol)
-        check_int("max_iter", self.max_iter)
 
     @property
     def task_settings(self) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record
-from .._utils.validation import check_real, check_shape
 from ..feature_maps import SideVector
 from ..feature_maps.side_features import Curve
 from ..gaussian.responses import Response
@@ -30,9 +29,6 @@ class SharedCurve(Record):
     level: float  # constant that is subtracted, so that the mean over the training rows is zero
     by: int = -1  # position of the feature of the side information; -1 if not multiplied
     centre: float = 0.0  # constant that is subtracted from this feature
-
-    def restore(self) -> None:
-        check_shape("coef", self.coef, self.curve.n_features)
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -74,17 +70,6 @@ class SharedLevels(Record):
     variances: Array  # (n,) variances of the errors of the effects
     variance: float  # estimated variance of the effects, and of the error for an unknown category or value
     values: Array | None = None  # (n,) the values, increasing; None for the codes of categories
-
-    def restore(self) -> None:
-        check_shape("effects", self.effects, None)
-        check_shape("variances", self.variances, len(self.effects))
-        if (self.variances < 0).any():
-            raise ValueError("variances: must not be negative")
-        check_real("variance", self.variance, 0.0, 1e300)
-        if self.values is not None:
-            check_shape("values", self.values, len(self.effects))
-            if not len(self.values) or (np.diff(self.values) <= 0).any():
-                raise ValueError("values: must be increasing, and there must be at least one")
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -135,10 +120,6 @@ class SharedEffects(Record):
     skewness: float = 0.0  # of the responses of the training tasks, see `Likelihood.skewness`
     encoder: SideVector | None = field(default=None, kw_only=True)  # None if side information is not used
 
-    @property
-    def n_inputs(self) -> int:
-        return 0 if self.encoder is None else len(self.encoder.origins)
-
     def encode(self, tasks: TaskSet) -> Array:
         """Return the encoded side information of each task, (T, k); k is 0 if it is not used."""
         return np.zeros((len(tasks), 0)) if self.encoder is None else self.encoder.transform(tasks)
@@ -161,14 +142,6 @@ class SharedEffects(Record):
         """Return a description of the effects, given the names of the columns of X and of the side information."""
         side = [] if self.encoder is None else [side_names[origin] for origin in self.encoder.origins]
         return "; ".join(effect.describe(names, side) for effect in self.effects)
-
-    def check_columns(self, n_features: int) -> None:
-        """Raise ValueError if the position of a column or of a side feature is out of range."""
-        for effect in self.effects:
-            if not all(0 <= j < n_features for j in effect.columns):
-                raise ValueError(f"shared: columns must be positions below {n_features}")
-            if isinstance(effect, SharedCurve) and effect.by >= self.n_inputs:
-                raise ValueError(f"shared: by must be below {self.n_inputs}")
 
     def predict(self, X: Matrix, inputs: Array) -> Array:
         """Return the sum of the effects for each row, (n,); ``inputs`` (n, k) are encoded side information."""

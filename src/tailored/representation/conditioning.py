@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Stored
-from .._utils.validation import check_choice, check_cone, check_shape
+from .._utils.validation import check_choice
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -69,7 +69,6 @@ class Conditioning(Stored, ABC):
     def __init__(self, C: Array, n_side: int = 0) -> None:
         self.C = np.array(C, dtype=float)
         self.n_side = n_side
-        check_shape("C", self.C, len(self.C), len(self.C))
 
     @property
     def n_features(self) -> int:
@@ -106,9 +105,6 @@ class Conditioning(Stored, ABC):
         # τ − C is a quadratic form in φ, so it is enough to know it at the scaled eigenvectors.
         taus = self.evaluate((vectors * np.sqrt(np.maximum(values, 0.0))).T)
         return np.asarray((taus - self.C).sum(axis=0) + self.C)
-
-    def restore(self) -> None:
-        check_cone("C", self.C)
 
     def copy(self) -> Self:
         """Return an independent copy."""
@@ -190,7 +186,6 @@ class Dense(Conditioning):
     def __init__(self, H: Array, C: Array) -> None:
         super().__init__(C, len(H) // max(len(C), 1))
         self.H = np.array(H, dtype=float)
-        check_shape("H", self.H, self.n_side * len(self.C), self.n_side * len(self.C))
 
     def __call__(self, phi: Array) -> Array:
         return np.asarray(self.evaluate(phi[None])[0])
@@ -206,11 +201,6 @@ class Dense(Conditioning):
 
     def scale(self, factor: float) -> Dense:
         return Dense(factor * self.H, factor * self.C)
-
-    def restore(self) -> None:
-        super().restore()
-        # If H is zero, its rounding errors are relative to the size of C.
-        check_cone("H", self.H, 1e-8 * float(np.abs(self.C).max(initial=0.0)))
 
     def dense_H(self) -> Array:
         return self.H
@@ -234,10 +224,6 @@ class Bias(Stored):
     def __init__(self, kind: str, constant: Array, linear: Array) -> None:
         self.kind = kind
         self.moves, self.conditional = BIASES[check_choice("bias", kind, BIASES)]
-        check_shape("constant", constant, None)
-        check_shape("linear", linear, len(constant), None if self.conditional else 0)
-        if not self.moves and constant.any():
-            raise ValueError("constant: must be zero when kind is 'none'")
         self.constant = constant
         self.linear = linear
 

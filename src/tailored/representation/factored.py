@@ -18,7 +18,7 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
 from scipy.linalg.lapack import dormqr, dpotrf, dsytrd, dtrtri
 
-from .._utils.validation import check_cone, check_shape
+from .._utils.records import Stored
 from .conditioning import RANK_TOLERANCE, Array, Index, Iterate, finite
 
 #: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With 0.1, the errors of
@@ -40,7 +40,7 @@ class Change(NamedTuple):
     values: Array  # eigenvalues (p,) of ``removed``, negative up to rounding
 
 
-class _Range:
+class _Range(Stored):
     """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.  Immutable.
 
     ``after`` caches the results of steps from here, so that iterates with the same gradients share them.  The signs of the
@@ -57,8 +57,11 @@ class _Range:
     def __deepcopy__(self, memo: dict[int, Any]) -> _Range:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Range, (self.E, self.P, self.n_steps, self.change)
+    def __getstate__(self) -> dict[str, Any]:
+        return {"E": self.E, "P": self.P, "n_steps": self.n_steps}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(vars(_Range(**state)))
 
     def at(self, phi: Array) -> tuple[Array, Array]:
         """Return ``V = Eᵀ (I ⊗ φ)`` (r, d) and ``Vᵀ P V``.  Cached, because a step needs V again."""
@@ -156,8 +159,6 @@ class Factored(Iterate):
         self._range = _zero(size)
         if basis is not None and P is not None:
             self._range = _Range(np.array(basis, dtype=float, order="F"), np.array(P, dtype=float, order="F"))
-        check_shape("P", self._range.P, len(self._range.P), len(self._range.P))
-        check_shape("basis", self.basis, size, len(self._range.P))
         # H is ``_unit`` times ``_range``.  The unit is the first step size, so that different step sizes share ranges.
         self._unit = 1.0
         self.change: Change | None = None
@@ -170,10 +171,6 @@ class Factored(Iterate):
     def P(self) -> Array:
         lower = self._unit * np.tril(self._range.P)
         return lower + np.tril(lower, -1).T
-
-    def restore(self) -> None:
-        super().restore()
-        check_cone("P", self.P)
 
     def __call__(self, phi: Array) -> Array:
         return np.asarray(self._unit * self._range.at(phi)[1] + self.C)

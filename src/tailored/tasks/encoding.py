@@ -33,9 +33,7 @@ from .._utils.frames import (
 )
 from .._utils.records import Record
 from .._utils.validation import (
-    check_choice,
     check_finite,
-    check_real,
     is_missing,
     name_some,
     warn,
@@ -53,8 +51,6 @@ MANY_CATEGORIES = 20
 #: Strings raise an error if there are at least this many distinct ones, not all integers, of which at least this fraction are numbers.
 MIN_NUMBERS, SHARE_OF_NUMBERS = 10, 0.8
 
-#: Kinds of columns; "levels" is a categorical feature stored as category codes.
-KINDS = ("number", "boolean", "categorical", "levels", "ordered", "date")
 #: The column of task labels, or several columns whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]
 #: Names of the optional values per row; see `TaskSet`.
@@ -101,21 +97,12 @@ class ColumnEncoding(Record):
     """
 
     name: str
+    #: "number", "boolean", "categorical", "levels" (a categorical feature stored as category codes), "ordered" or "date".
     kind: str = "number"
     categories: tuple[str, ...] = ()
     origin: float = 0.0
     means: tuple[float, ...] = field(default=(), compare=False)
     has_missing: bool = False
-
-    def restore(self) -> None:
-        check_choice("kind", self.kind, KINDS)
-        has_categories = self.kind in ("categorical", "levels", "ordered")
-        if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
-            raise ValueError(f"categories: missing, repeated or not allowed for the kind {self.kind!r}")
-        n = len(self.categories) - 1 if self.kind in ("categorical", "levels") else 1
-        if len(self.means) not in (0, n):
-            raise ValueError(f"means: must have {n} numbers, or none")
-        check_real("origin", self.origin, -1e7, 1e7)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -307,16 +294,6 @@ class Encoding(Record):
     time: str | None = None  # the feature that is the time of a row
     imputes: bool = False  # whether missing features are replaced by their means
     formula: Formula | None = None  # the encoded columns are then products of those of the `features`
-
-    def restore(self) -> None:
-        for column in self.features:
-            if self.imputes and not column.means and len(column.categories) != 1:
-                raise ValueError("means: must be given for every feature that is imputed")
-        for columns in (self.features, self.side_info):
-            if len({column.name for column in columns}) != len(columns):
-                raise ValueError("features, side_info: two columns have the same name")
-        if self.formula is not None:
-            self.design(np.full((1, sum(len(c.names) for c in self.features)), np.nan))
 
     @classmethod
     def of(

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record
-from .._utils.validation import check_choice
 
 Array = NDArray[np.float64]
 
@@ -43,11 +42,6 @@ class Formula(Record):
     covariance: str  # "full" or "diagonal"
     has_intercept: bool
     has_random_intercept: bool
-
-    def restore(self) -> None:
-        check_choice("covariance", self.covariance, ("full", "diagonal"))
-        if not set(self.varying) <= set(self.names):
-            raise ValueError("varying: must be names of columns of the formula")
 
     @property
     def names(self) -> list[str]:

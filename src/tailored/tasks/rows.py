@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Record, cached_property
-from .._utils.validation import check_divisor, check_real, check_shape
 from .describing import LEAST_SCALE
 from .task_set import TaskSet
 
@@ -211,20 +210,6 @@ class Scaling(Record):
     target_shift: float = 0.0
     fit_intercept: bool = False
     limit: float = LIMIT  # largest absolute value of a feature, as a multiple of its scale
-
-    def __post_init__(self) -> None:
-        check_shape("columns", self.columns, None)
-        check_shape("shift", self.shift, len(self.columns))
-
-    def restore(self) -> None:
-        check_divisor("columns", self.columns)
-        # The square of the scale must neither overflow nor underflow.
-        check_real("target", self.target, 1e-153, 1e153)
-        check_real("limit", self.limit, 1.0, LIMIT)
-        if not len(self.columns):
-            raise ValueError("columns: there must be a column or an intercept")
-        if self.fit_intercept and (self.columns[-1], self.shift[-1]) != (1.0, 0.0):
-            raise ValueError("columns: the constant column must have the scale 1 and the shift 0")
 
     @classmethod
     def raw(cls, n_features: int, fit_intercept: bool = False) -> Self:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Annotated, Any, NamedTuple, Self, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +20,7 @@ from .._utils.frames import (
     read_target,
     require_columns,
 )
-from .._utils.records import MAY_BE_NAN, Fitted, cached_property
+from .._utils.records import Stored, cached_property
 from .._utils.validation import (
     RandomState,
     canonical_csr,
@@ -30,11 +29,9 @@ from .._utils.validation import (
     check_finite,
     check_fraction,
     check_int,
-    check_labels,
     check_positions,
     check_real,
     check_rng,
-    check_shape,
     check_target,
     is_integer,
     name_some,
@@ -86,7 +83,7 @@ class Task(_Fields):
     side_names: list[str] | None = None
 
 
-class TaskSet(Fitted):
+class TaskSet(Stored):
     """Many small tasks, in the order in which their labels first appear.
 
     The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given. A task set owns its arrays,
@@ -135,7 +132,7 @@ class TaskSet(Fitted):
     y: NDArray[np.float64]
     offsets: NDArray[np.int64]
     labels: np.ndarray
-    side_info: Annotated[np.ndarray, MAY_BE_NAN] | None
+    side_info: np.ndarray | None
     side_names: list[str] | None
     feature_names: np.ndarray | None
     encoding: Encoding | None
@@ -329,7 +326,7 @@ class TaskSet(Fitted):
 
     def replace(self, **changes: Any) -> Self:
         """Return a shallow copy with other values of some attributes, like `dataclasses.replace`, without checks."""
-        return self.from_arrays(**{**self.state(), **changes})
+        return self.from_arrays(**{**self.__getstate__(), **changes})
 
     def with_indicators(self) -> TaskSet:
         """Return the tasks with indicators instead of category codes."""
@@ -390,40 +387,11 @@ class TaskSet(Fitted):
                 for array in (value.data, value.indices, value.indptr):
                     array.flags.writeable = False
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # from_arrays makes the arrays read-only again, which pickle does not.
-        return partial(type(self).from_arrays, **self.state()), ()
-
-    def state(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FIELDS}
 
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        made = cls.from_arrays(**state)
-        made.restore()
-        return made
-
-    def restore(self) -> None:
-        X, T = self.X, len(self.labels)
-        if not sp.issparse(X) and (not isinstance(X, np.ndarray) or X.dtype != float or X.ndim != 2):
-            raise ValueError("X: must be a matrix of float64 numbers")
-        check_finite(X, "X")
-        N, d = X.shape
-        check_shape("y", self.y, N)
-        check_shape("labels", self.labels, T)
-        check_shape("offsets", self.offsets, T + 1)
-        if self.offsets[0] != 0 or self.offsets[-1] != N or (np.diff(self.offsets) < 0).any():
-            raise ValueError("offsets: must not decrease, and must start at 0 and end at the number of rows")
-        check_labels("labels", self.labels)
-        names, side = self.side_names, self.side_info
-        if side is not None:
-            check_shape("side_info", side, T, None if names is None else len(names))
-            if side.dtype not in (float, object) or (side.dtype == float and np.isinf(side).any()):
-                raise ValueError("side_info: must be float64 without infinite values, or objects")
-        if self.feature_names is not None:
-            check_shape("feature_names", self.feature_names, d)
-        for name in ROW_VALUES:
-            check_row_values(name, getattr(self, name), N)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._store(**state)  # makes the arrays read-only again, which pickle does not
 
     @property
     def n_tasks(self) -> int:

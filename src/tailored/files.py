@@ -1,0 +1,210 @@
+"""Model files: archives of skops with an entry for the version of the format.
+
+skops stores the attributes of objects as JSON and arrays as .npy files, and it builds objects without calling their
+constructors.  A file can contain objects of the classes below `Stored`, arrays, numbers, strings and containers of these.
+`load` refuses every other type before it builds an object.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Container, Iterator
+from copy import copy
+from pathlib import Path
+from typing import IO, Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._utils.files import PathLike, write_atomically
+from ._utils.records import Stored
+from ._version import __version__
+from .exceptions import MissingModelFileError, ModelFileError
+
+#: Version of the file format, both written and read, and the entry of the archive with it.
+FORMAT, ENTRY = 7, "tailored.json"
+#: Maximum total size of the uncompressed entries: this many bytes, or this many times the size of the file.
+MAX_SIZE, MAX_RATIO = 1 << 28, 50
+#: Types that a file can contain besides the classes below `Stored`, by the loader of skops that builds them.
+TYPES = {
+    "DictNode": {"builtins.dict"},
+    "JsonNode": {"builtins.str"},
+    "ListNode": {"builtins.list"},
+    "NdArrayNode": {"numpy.ndarray", *(f"numpy.{np.dtype(code).type.__name__}" for code in "?bhilqBHILQfdU")},
+    "SparseMatrixNode": {"scipy.sparse._csr.csr_array"},
+    "TupleNode": {"builtins.tuple"},
+    "TypeNode": {"builtins.str"},  # the type of keys
+}
+#: Advice for each part of a learner that cannot be saved.
+ADVICE = {
+    "feature_map": "the maps 'mean', 'ridge', 'angle' and 'vector' can be saved. Compute the features yourself and pass them "
+    "as side_info with feature_map='vector', or define the function in a module and pickle the learner",
+    "tau": "a number or an array can be saved. Otherwise, define the function in a module and pickle the learner",
+    "labels": "use numbers, strings or tuples of these as task labels, or pickle the learner",
+    "random_state": "use an integer",
+}
+
+
+def save(path: PathLike, model: Stored) -> None:
+    """Write a fitted learner, or the model of one task, to a file, atomically.
+
+    The file is read back before it replaces an earlier one.
+    """
+    model = copy(model)
+    for name in getattr(model, "unsaved", ()):
+        vars(model).pop(name, None)
+    content = _dump(model)
+
+    def write(file: IO[bytes]) -> None:
+        file.write(content)
+        file.flush()
+        try:
+            again = _build(Path(file.name).read_bytes())
+        except ModelFileError as error:
+            raise ValueError(f"{error.member or 'model'}: cannot be saved: it {error.reason}") from error
+        if _state(_dump(again)) != _state(content):
+            raise ValueError("model: cannot be saved: it differs after reading. Pickle it instead.")
+
+    write_atomically(path, write)
+
+
+def load(path: PathLike) -> Any:
+    """Read a learner, or the model of one task, from a file written by its ``save``.
+
+    A loaded learner adapts, predicts and scores as before, but one of the paper cannot continue a stream of `partial_fit`.  SECURITY.md
+    describes what an untrusted file can do.
+
+    Raises
+    ------
+    ModelFileError
+        A ValueError that names the file, the invalid part, and the reason.  If the file does not exist, it is also a
+        FileNotFoundError.
+    """
+    try:
+        # Check before opening, because opening a pipe would wait for a writer.
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ModelFileError(path, "", "is not a regular file")
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise MissingModelFileError(path, "", "this file does not exist") from None
+    except OSError as error:
+        raise ModelFileError(path, "", f"cannot be opened: {error.strerror or error}") from error
+    return _build(content, path)
+
+
+def _dump(model: Stored) -> bytes:
+    """Return the content of a file; raise TypeError if it cannot contain a part of the model."""
+    from skops.io import dump
+
+    # Zeros compress so well that the file would look like a decompression bomb; they are then stored as they are.
+    for compression in (ZIP_DEFLATED, ZIP_STORED):
+        file = io.BytesIO()
+        try:
+            dump(model, file, compression=compression)
+        except Exception as error:  # skops raises various errors for objects that it does not know
+            raise TypeError(f"model: cannot be saved without pickle: {error}; pickle the learner") from error
+        with ZipFile(file, "a", compression) as archive:
+            archive.writestr(ENTRY, json.dumps({"format": FORMAT, "version": __version__}))
+            schema, total = json.loads(archive.read("schema.json")), _size(archive)
+        if total <= _limit(len(file.getvalue())):
+            break
+    for place, kind in _refused(schema, _classes()):
+        advice = next((text for part, text in ADVICE.items() if part in place), "pickle the learner")
+        raise TypeError(f"{place or 'model'}: {kind} cannot be saved without pickle; {advice}")
+    return file.getvalue()
+
+
+def _build(content: bytes, path: PathLike = "") -> Any:
+    """Build a model from the content of a file."""
+    from skops.io import loads
+
+    try:
+        with ZipFile(io.BytesIO(content)) as archive:
+            head = json.loads(archive.read(ENTRY))
+            if head["format"] != FORMAT:
+                found = f"has the format {str(head['format'])[:20]} of tailored {str(head['version'])[:40]}"
+                advice = "Read it with that version, or fit and save again."
+                raise ModelFileError(path, "", f"{found}; this version reads format {FORMAT}. {advice}")
+            if (total := _size(archive)) > _limit(len(content)):
+                raise ValueError(f"{len(content):,} bytes declare {total:,} bytes of entries")
+            schema = json.loads(archive.read("schema.json"))
+        classes = _classes()
+        for place, kind in _refused(schema, classes):
+            raise ModelFileError(path, place, f"has the type {kind[:200]}, which a model file cannot contain")
+        top = f"{schema['__module__']}.{schema['__class__']}"
+        if not hasattr(classes.get(top), "save"):
+            raise ModelFileError(
+                path, "", f"contains {top[:200]}; it must be a learner or the model of one task"
+            )
+        model = loads(content, trusted=[*classes, *TYPES["SparseMatrixNode"]])
+        check_is_fitted(model)
+        return model
+    except ModelFileError:
+        raise
+    except (BadZipFile, KeyError) as error:
+        reason = f"is damaged, or was not written by `save` of this version of tailored ({error})"
+        raise ModelFileError(path, "", f"{reason}. Copy it again, or fit and save again.") from error
+    except Exception as error:
+        # An untrusted file can trigger any exception; report all of them as ModelFileError.
+        raise ModelFileError(path, "", f"cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _size(archive: ZipFile) -> int:
+    """Return the declared size of the entries of an archive, and of the archives in it."""
+    total = 0
+    for entry in archive.infolist():
+        total += entry.file_size
+        with archive.open(entry) as file:
+            if file.read(2) == b"PK":  # a sparse matrix
+                with archive.open(entry) as inner:
+                    total += _size(ZipFile(inner))
+    return total
+
+
+def _limit(size: int) -> int:
+    """Return the maximum size of the entries of a file of this size."""
+    return max(MAX_SIZE, MAX_RATIO * size)
+
+
+def _refused(node: Any, classes: Container[str], place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted path and the type of each object in a schema that a file cannot contain."""
+    if isinstance(node, dict) and "__loader__" in node:
+        loader, kind = node["__loader__"], ".".join([node["__module__"], node["__class__"]])
+        if kind not in (classes if loader == "ObjectNode" else TYPES.get(loader, ())):
+            yield place, kind
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, dict | list):
+            # Keys of skops are not a part of the path.
+            inside = place if key in ("content", "key_types") else f"{place}.{key}".lstrip(".")
+            yield from _refused(value, classes, inside)
+
+
+def _classes(base: type = Stored) -> dict[str, type]:
+    """Return the classes of this package below ``base``, by the names that skops uses."""
+    found: dict[str, type] = {}
+    kind: type
+    for kind in base.__subclasses__():
+        if kind.__module__.partition(".")[0] == __package__:
+            found |= {f"{kind.__module__}.{kind.__qualname__}": kind, **_classes(kind)}
+    return found
+
+
+def _state(content: bytes) -> Any:
+    """Return the schema of a file with the bytes of the arrays and without the names that differ between two writings."""
+    with ZipFile(io.BytesIO(content)) as archive:
+
+        def plain(node: Any) -> Any:
+            if isinstance(node, list):
+                return [plain(item) for item in node]
+            if not isinstance(node, dict):
+                return node
+            items = ((key, value) for key, value in node.items() if key != "__id__")
+            return {
+                key: archive.read(value) if key == "file" and isinstance(value, str) else plain(value)
+                for key, value in items
+            }
+
+        return plain(json.loads(archive.read("schema.json")))
