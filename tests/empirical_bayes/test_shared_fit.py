@@ -430,9 +430,3 @@ def test_values_that_recur_in_one_task_only_are_no_candidates():
     assert [shared_fit._values(tasks, j) is not None for j in range(4)] == [True, False, False, False]
     Z = shared_fit._values(tasks, 0).values
     np.testing.assert_array_equal(Z, np.equal.outer(shared_values, np.arange(6.0)))
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [1.0, 1.0], [2.0, 1.0]])
-def test_damaged_values_are_refused(values):
-    with pytest.raises(ValueError, match="values"):
-        SharedLevels(0, np.zeros(2), np.zeros(2), 1.0, np.array(values)).restore()
