@@ -174,7 +174,7 @@ def census_areas(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def immigration(frame: pd.DataFrame) -> pd.DataFrame:
-    """Name the year of the survey, and the answer: from 1, let anyone come, to 4, let nobody come."""
+    """Name the year of the survey, and the answer: from 1 (let anyone come) to 4 (let no one come)."""
     return frame.rename(columns={"s020": "year", "e143": "policy"})
 
 

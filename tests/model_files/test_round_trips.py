@@ -63,7 +63,7 @@ def test_a_file_of_the_paper_is_small(saved):
 
 
 def strange_rows(n_tasks=12, n_rows=6):
-    """Numbers that nobody computes from others by chance; no task is held out whole."""
+    """Targets that cannot arise from other numbers by chance; no task is held out as a whole."""
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(n_tasks * n_rows, 3)), rng.normal(size=n_tasks * n_rows)
     return TaskSet(X, y, np.repeat(np.arange(n_tasks), n_rows))

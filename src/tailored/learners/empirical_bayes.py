@@ -124,7 +124,7 @@ class EmpiricalBayesLearner(MetaLearner):
     search_results_ : list of dict
         Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
         support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
-        the structure.  Shifts of the prior mean have an "error" only.
+        the structure.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary
