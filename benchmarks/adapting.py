@@ -85,7 +85,8 @@ def worker():
     labels, X, y = slopes(50_000, 8, 3, 1)
     cases = {
         f"{n} clusters, d = 20, 40 rows": [
-            make_clusters(T, n_clusters=n, n_rows=40, random_state=seed) for seed, T in enumerate((800, 5000))
+            make_clusters(T, n_clusters=n, n_rows=40, random_state=seed)
+            for seed, T in enumerate((800, 5000))
         ]
         for n in (2, 6)
     }
@@ -101,7 +102,11 @@ def worker():
         many = best_of(5, meta.adapt_many, tasks) / T
         solves = best_of(5, ridge(np.asarray(tasks.X), np.asarray(tasks.y), T)) / T
         one = np.array(tasks[0].X), np.array(tasks[0].y)
-        sizes = {"components": int(meta.n_components_), "adapt_many": 1e6 * many, "ridge": 1e6 * solves}
+        sizes = {
+            "components": int(meta.n_components_),
+            "adapt_many": 1e6 * many,
+            "ridge": 1e6 * solves,
+        }
         out[name] = sizes | serving(meta, *one, tailored.load)
     if hasattr(tailored, "EmpiricalBayesClassifier"):
         binary = tasks[:500].replace(y=1.0 * (tasks[:500].y > 0.0))
@@ -121,7 +126,9 @@ def frames(learner, meta):
     tables = []
     for n_rows, seed in ((8, 2), (2, 3)):
         labels, X, y = slopes(100_000, n_rows, 3, seed)
-        tables.append(pd.DataFrame({"task": labels, "a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}))
+        tables.append(
+            pd.DataFrame({"task": labels, "a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y})
+        )
     support, query = tables
     out = {}
     for kind_of_label, names in (

@@ -55,7 +55,9 @@ def distance(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
-def check(d: int, K: int, *, single: bool = False, rank: int | None = None, intercept: bool = True) -> None:
+def check(
+    d: int, K: int, *, single: bool = False, rank: int | None = None, intercept: bool = True
+) -> None:
     rng = np.random.default_rng([d, K])
     tasks = ragged(3000, d, rng)
     units = Scaling.of(tasks, intercept, centre=True)
@@ -68,7 +70,8 @@ def check(d: int, K: int, *, single: bool = False, rank: int | None = None, inte
     expected, found = here.sums(model).sums, there.sums(model).sums
     again = there.sums(model).sums
     same = all(
-        np.array_equal(getattr(found, name), getattr(again, name)) for name in ("first", "second", "counts")
+        np.array_equal(getattr(found, name), getattr(again, name))
+        for name in ("first", "second", "counts")
     )
     errors = {
         name: distance(np.array(getattr(found, name)), np.array(getattr(expected, name)))
@@ -108,11 +111,19 @@ def timed(work, n: int = 9) -> float:
 def rows_on_device(T: int, n: int, d: int, dtype: torch.dtype) -> TensorTasks:
     X = torch.randn(T * n, d, device=DEVICE, dtype=dtype)
     y = torch.randn(T * n, device=DEVICE, dtype=dtype)
-    return TensorTasks(X, y, torch.arange(0, T * n + 1, n, device=DEVICE), torch.arange(T, device=DEVICE))
+    return TensorTasks(
+        X, y, torch.arange(0, T * n + 1, n, device=DEVICE), torch.arange(T, device=DEVICE)
+    )
 
 
 def time_em(
-    T: int, n: int, d: int, K: int, dtype: torch.dtype, intercept: bool = False, rank: int | None = None
+    T: int,
+    n: int,
+    d: int,
+    K: int,
+    dtype: torch.dtype,
+    intercept: bool = False,
+    rank: int | None = None,
 ) -> None:
     units = Scaling.raw(d, intercept)
     statistics = CudaMoments.of(rows_on_device(T, n, d, dtype), units)
@@ -124,7 +135,9 @@ def time_em(
     )
 
 
-def time_adapting(T: int, n: int, d: int, K: int, dtype: torch.dtype, intercept: bool = False) -> None:
+def time_adapting(
+    T: int, n: int, d: int, K: int, dtype: torch.dtype, intercept: bool = False
+) -> None:
     units = Scaling.raw(d, intercept)
     rows = rows_on_device(T, n, d, dtype)
     prior = prior_of(mixture(d + intercept, K, np.random.default_rng(0)), units)

@@ -41,9 +41,16 @@ def triples(tasks, first=0):
 
 def bias_model(train, support, query):
     """The mean plus a bias of the item and of the user, each shrunk; new users' given ratings are learned from, too."""
-    known = [np.concatenate(pair) for pair in zip(triples(train), triples(support, len(train)), strict=True)]
+    known = [
+        np.concatenate(pair)
+        for pair in zip(triples(train), triples(support, len(train)), strict=True)
+    ]
     users, items, y = known
-    mean, of_user, of_item = y.mean(), np.zeros(len(train) + len(support)), np.zeros(train.n_features)
+    mean, of_user, of_item = (
+        y.mean(),
+        np.zeros(len(train) + len(support)),
+        np.zeros(train.n_features),
+    )
     for _ in range(SWEEPS):
         left = y - mean - of_user[users]
         of_item = np.bincount(items, left, len(of_item)) / (
@@ -92,7 +99,10 @@ def by_surprise(make, train, support, query, ends):
     import pandas as pd
     import surprise
 
-    known = [np.concatenate(pair) for pair in zip(triples(train), triples(support, len(train)), strict=True)]
+    known = [
+        np.concatenate(pair)
+        for pair in zip(triples(train), triples(support, len(train)), strict=True)
+    ]
     frame = pd.DataFrame(dict(zip(("user", "item", "rating"), known, strict=True)))
     read = surprise.Dataset.load_from_df(frame, surprise.Reader(rating_scale=ends))
     model = make().fit(read.build_full_trainset())
@@ -146,7 +156,10 @@ def step_times():
             )
             X.sort_indices()
             rows = FactorRows(
-                X, rng.standard_normal(len(items)), np.arange(0, len(items) + 1, n), np.zeros((tasks, 0))
+                X,
+                rng.standard_normal(len(items)),
+                np.arange(0, len(items) + 1, n),
+                np.zeros((tasks, 0)),
             )
             model = FactorModel.start(d, 8, has_intercept=True, seed=[0])
             times = []
@@ -167,7 +180,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", default=["movielens", "jester"], choices=["movielens", "jester"])
+    parser.add_argument(
+        "--data", nargs="+", default=["movielens", "jester"], choices=["movielens", "jester"]
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--step", action="store_true")

@@ -48,7 +48,9 @@ def tasks(n_tasks: int, d: int, seed: int) -> Moments:
         y = np.einsum("tnd,td->tn", X, rng.normal(size=(n, d))) + rng.normal(size=(n, ROWS))
         rows = TaskSet(X.reshape(-1, d), y.ravel(), np.repeat(np.arange(n), ROWS))
         found = Moments.of(rows, Scaling.raw(d))
-        for array, part in zip(arrays, (found.gram, found.cross, found.square, found.sizes), strict=True):
+        for array, part in zip(
+            arrays, (found.gram, found.cross, found.square, found.sizes), strict=True
+        ):
             array[start : start + n] = part
     return Moments(*arrays)
 
@@ -56,7 +58,9 @@ def tasks(n_tasks: int, d: int, seed: int) -> Moments:
 def model(K: int, d: int) -> Mixture:
     rng = np.random.default_rng(0)
     roots = np.eye(d) + 0.3 * rng.normal(size=(K, d, d)) / np.sqrt(d)
-    return Mixture(np.full(K, 1.0 / K), 0.1 * rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 1.0)
+    return Mixture(
+        np.full(K, 1.0 / K), 0.1 * rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 1.0
+    )
 
 
 def operations(n_tasks: int, d: int, K: int) -> float:
@@ -121,14 +125,22 @@ def on_workers(client: Any, n_tasks: int, d: int, K: int, n_shards: int, steps: 
     seconds, clocks = [], []
     for _ in range(steps):
         seconds.append(
-            sum(client.gather([client.submit(timed, shard, mixture, pure=False) for shard in futures]))
+            sum(
+                client.gather(
+                    [client.submit(timed, shard, mixture, pure=False) for shard in futures]
+                )
+            )
         )
         clock = time.perf_counter()
         summed = source.sums(mixture)
         clocks.append(time.perf_counter() - clock)
     lengths = [len(pickle.dumps(value, protocol=5)) for value in (mixture, summed.sums)]
     return Measured(
-        statistics.median(seconds), statistics.median(clocks), kept, lengths[0], n_shards * lengths[1]
+        statistics.median(seconds),
+        statistics.median(clocks),
+        kept,
+        lengths[0],
+        n_shards * lengths[1],
     )
 
 
@@ -156,15 +168,15 @@ def two_workers(sizes: tuple[int, int], d: int, K: int, n_shards: int, steps: in
         )
     rate = operations(sizes[0], d, K) / found[0]
     predicted = operations(sizes[1], d, K) / rate
-    return (
-        f"| {K} | {rate / 1e9:.2f} | {predicted:.3f} | {found[1]:.3f} | {found[1] / predicted - 1.0:+.1%} |"
-    )
+    return f"| {K} | {rate / 1e9:.2f} | {predicted:.3f} | {found[1]:.3f} | {found[1] / predicted - 1.0:+.1%} |"
 
 
 def machine() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        name = next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
         memory = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
     except (OSError, StopIteration):
         return platform.platform()
@@ -196,7 +208,9 @@ def main() -> None:
     )
     print("| " + " | ".join((*titles, "bytes out", "bytes back")) + " |\n" + 9 * "|---" + "|")
     sizes = arguments.largest // 10, arguments.largest
-    checks = [two_workers(sizes, d, K, arguments.shards, arguments.steps) for K in arguments.components]
+    checks = [
+        two_workers(sizes, d, K, arguments.shards, arguments.steps) for K in arguments.components
+    ]
     print(
         "\n| K | GFLOP/s at the smaller | s at the larger by the model | measured | difference |\n|---|---|---|---|---|"
     )

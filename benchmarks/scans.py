@@ -28,7 +28,10 @@ N_ROWS, N_COLUMNS = 20, 10
 
 def environment(rng, n_tasks):
     """Weights with a common mean that differ in three directions more than in the others."""
-    root = np.random.default_rng(7).normal(size=(N_COLUMNS, N_COLUMNS)) * np.r_[1, 1, 1, np.full(7, 0.2)]
+    root = (
+        np.random.default_rng(7).normal(size=(N_COLUMNS, N_COLUMNS))
+        * np.r_[1, 1, 1, np.full(7, 0.2)]
+    )
     return 1.0 + rng.normal(size=(n_tasks, N_COLUMNS)) @ root.T
 
 
@@ -70,7 +73,9 @@ def fit_table(path, n_tasks):
     # Compiled loops are loaded from their cache, or made, before the clock starts.
     EmpiricalBayesLearner(n_jobs=2).fit(TaskSet(*rows(1, 200)))
     start, before, processor = megabytes(), time.perf_counter(), time.process_time()
-    learner = EmpiricalBayesLearner(loss="absolute", n_jobs=2).fit(scan(path, task="task", target="y"))
+    learner = EmpiricalBayesLearner(loss="absolute", n_jobs=2).fit(
+        scan(path, task="task", target="y")
+    )
     seconds, peak = time.perf_counter() - before, megabytes() - start
     processor = time.process_time() - processor
     new = TaskSet(*rows(2, 500))
@@ -88,13 +93,18 @@ def fit_table(path, n_tasks):
 
 def in_a_process(*arguments):
     found = subprocess.run(
-        [sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, __file__, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     print(found.stdout.strip() or found.stderr, flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--tasks", type=int, default=1_000_000, help="of the table")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -107,7 +117,8 @@ def main():
                 path = Path(folder) / f"{n_tasks}-{shuffled}.parquet"
                 write_table(path, n_tasks, shuffled)
                 print(
-                    f"{n_tasks} tasks, rows {'anywhere' if shuffled else 'of a task together'}:", flush=True
+                    f"{n_tasks} tasks, rows {'anywhere' if shuffled else 'of a task together'}:",
+                    flush=True,
                 )
                 in_a_process("--one", path, n_tasks)
                 path.unlink()

@@ -90,12 +90,20 @@ class Failure(Exception):
 
 def call(source, *arguments, cache=None, cwd=None):
     """Run Python with the package in ``source``; return its CPU seconds and what it printed."""
-    environment = {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    environment = {
+        **os.environ,
+        **dict.fromkeys(THREADS, "1"),
+        "PYTHONPATH": f"{source}{os.pathsep}{ROOT}",
+    }
     if cache is not None:
         environment["NUMBA_CACHE_DIR"] = str(cache)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=cwd
+        [sys.executable, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
@@ -111,14 +119,18 @@ def twice(source, code, cwd=None):
 
 def start(source):
     """Yield the rows of the first command and the first fit, in CPU seconds."""
-    call(source, "-c", IMPORTS + "import tailored")  # bytecode is written before anything is measured
+    call(
+        source, "-c", IMPORTS + "import tailored"
+    )  # bytecode is written before anything is measured
     imports = min(call(source, "-c", IMPORTS)[0] for _ in range(3))
     yield "`tailored --help`", lambda: call(source, "-c", SHELL.format(arguments=["--help"]))[0]
     yield (
         "`import tailored`, beyond scikit-learn, SciPy and pandas",
         lambda: max(call(source, "-c", IMPORTS + "import tailored")[0] - imports, 0.0),
     )
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     example = "\n".join(blocks)
     yield (
         "README's example beyond the same imports: empty cache / second time",
@@ -154,7 +166,12 @@ def groups(n_tasks, binary=False):
     )
     y = np.einsum("tnd,td->tn", X, w[:, :3]) + w[:, 3:] + rng.normal(size=(n_tasks, 8))
     y = 1.0 * (y > 0) if binary else y
-    return {"X": X.reshape(-1, 3), "y": y.ravel(), "sizes": np.full(n_tasks, 8), "side": np.zeros(0)}
+    return {
+        "X": X.reshape(-1, 3),
+        "y": y.ravel(),
+        "sizes": np.full(n_tasks, 8),
+        "side": np.zeros(0),
+    }
 
 
 def classical(name):
@@ -173,8 +190,12 @@ TABLES = {
     "Exam, 49 schools": lambda: classical("exam"),
     "Hsb82, 120 schools": lambda: classical("hsb82"),
     "egsingle, 1,291 children": lambda: classical("egsingle"),
-    "40 groups x 20 rows, 300 columns": lambda: clusters(40, 20, n_clusters=1, n_features=300, rank=5),
-    "400 groups x 20 rows, 100 columns": lambda: clusters(400, 20, n_clusters=1, n_features=100, rank=5),
+    "40 groups x 20 rows, 300 columns": lambda: clusters(
+        40, 20, n_clusters=1, n_features=300, rank=5
+    ),
+    "400 groups x 20 rows, 100 columns": lambda: clusters(
+        400, 20, n_clusters=1, n_features=100, rank=5
+    ),
     "six clusters, 800 groups x 40 rows, 20 columns": lambda: clusters(800, 40, n_clusters=6),
     "125,000 groups x 8 rows, 3 columns": lambda: groups(125_000),
 }
@@ -213,7 +234,9 @@ def fit_lme4(name):
             header=",".join(columns),
             comments="",
         )
-        done = subprocess.run(["Rscript", "-e", LME4, path], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["Rscript", "-e", LME4, path], capture_output=True, text=True, check=True
+        )
     return float(done.stdout)
 
 
@@ -249,7 +272,9 @@ def memory(source):
     def scan():
         _, printed = call(source, HERE / "scans.py", "--tasks", 1_000_000)
         return [
-            json.loads(line)["MB over the start"] for line in printed.splitlines() if line.startswith("{")
+            json.loads(line)["MB over the start"]
+            for line in printed.splitlines()
+            if line.startswith("{")
         ]
 
     yield "`scan` of a parquet file: 250,000 tasks / 1,000,000 / 1,000,000 with rows anywhere", scan
@@ -327,7 +352,9 @@ def main():
         page = PAGE.read_text(encoding="utf-8")
         before, _, rest = page.partition("<!-- tables -->\n")
         _, _, after = rest.partition("<!-- end of tables -->\n")
-        PAGE.write_text(f"{before}<!-- tables -->\n{text}\n<!-- end of tables -->\n{after}", encoding="utf-8")
+        PAGE.write_text(
+            f"{before}<!-- tables -->\n{text}\n<!-- end of tables -->\n{after}", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

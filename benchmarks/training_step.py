@@ -45,7 +45,9 @@ def seconds(function, *args):
 
 def compare(seed, inner, gamma=1.0):
     """Print the row of one seed and one within-task algorithm."""
-    tasks = make_clusters(WARM_UP + TIMED + HELD_OUT, n_clusters=6, n_rows=N, n_features=D, random_state=seed)
+    tasks = make_clusters(
+        WARM_UP + TIMED + HELD_OUT, n_clusters=6, n_rows=N, n_features=D, random_state=seed
+    )
     phis = MeanEmbedding().transform(tasks)
     phis /= np.sqrt(np.mean(np.sum(phis**2, axis=1)))
     loss, objective = get_loss("absolute"), Surrogate(get_loss("absolute"), 1.0, inner)
@@ -57,7 +59,9 @@ def compare(seed, inner, gamma=1.0):
         iterate.step(result.theta(0, rows.X), phis[t], gamma, gamma)
 
     def errors(taus):
-        solved = solving.solve_many(held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner)
+        solved = solving.solve_many(
+            held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner
+        )
         prediction = np.einsum("tnd,td->tn", held_out.X.reshape(HELD_OUT, N, D), solved.coef)
         return np.abs(prediction - held_out.y.reshape(HELD_OUT, N)).mean(axis=1)
 

@@ -22,7 +22,9 @@ def gallery(folder: Path) -> str:
     """Return the gallery page: links to the notebooks, and the title, text, figure and code of every script."""
     found = {path.stem for path in (*folder.glob("*.py"), *folder.glob("*.ipynb"))}
     if found != {*SCRIPTS, *NOTEBOOKS}:
-        raise ValueError(f"gallery: files and lists differ in {sorted(found ^ {*SCRIPTS, *NOTEBOOKS})}")
+        raise ValueError(
+            f"gallery: files and lists differ in {sorted(found ^ {*SCRIPTS, *NOTEBOOKS})}"
+        )
     parts = [
         "# Gallery",
         "Three notebooks analyse real tables from R packages. `TAILORED_DATA=FOLDER python docs/notebooks.py` runs them again; "
@@ -42,7 +44,9 @@ def gallery(folder: Path) -> str:
         drawn = (folder.parent / "figures" / "gallery" / f"{name}.png").exists()
         picture = f"![{title.rstrip('.')}](../figures/gallery/{name}.png)" if drawn else NOT_DRAWN
         parts += [f"## {title.rstrip('.')}", text.strip(), picture]
-        parts.append(f'??? note "docs/gallery/{name}.py"\n\n    ```python\n{_indented(body)}\n    ```')
+        parts.append(
+            f'??? note "docs/gallery/{name}.py"\n\n    ```python\n{_indented(body)}\n    ```'
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -61,7 +65,9 @@ def on_files(files: Files, config: Any) -> Files:
     page = runpy.run_path(str(folder.parent / "notebooks.py"))["page"]
     files.append(File.generated(config, "gallery/index.md", content=gallery(folder)))
     for name in NOTEBOOKS:
-        text, figures = page(json.loads((folder / f"{name}.ipynb").read_text(encoding="utf-8")), name)
+        text, figures = page(
+            json.loads((folder / f"{name}.ipynb").read_text(encoding="utf-8")), name
+        )
         files.append(File.generated(config, f"gallery/{name}.md", content=text))
         for file, content in figures.items():
             files.append(File.generated(config, f"gallery/{file}", content=content))

@@ -59,7 +59,12 @@ def _outputs(code: str, namespace: dict[str, Any], count: int) -> list[dict[str,
         plt.close("all")
     elif value is not None:
         data = {"text/plain": str(value).splitlines(keepends=True)}
-        result = {"output_type": "execute_result", "execution_count": count, "data": data, "metadata": {}}
+        result = {
+            "output_type": "execute_result",
+            "execution_count": count,
+            "data": data,
+            "metadata": {},
+        }
         outputs.append(result)
     return outputs
 

@@ -35,20 +35,25 @@ def reproduce(
         int | None, typer.Option(min=1, help="Number of step sizes, log-spaced (paper: 14).")
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Only this method (repeat for several).", show_default="all")
+        list[str] | None,
+        typer.Option(help="Only this method (repeat for several).", show_default="all"),
     ] = None,
     rank: Annotated[
-        str | None, typer.Option(help="Rank limit of H, or 'exact' for none.", show_default="as configured")
+        str | None,
+        typer.Option(help="Rank limit of H, or 'exact' for none.", show_default="as configured"),
     ] = None,
     jobs: Jobs = -1,
-    quick: Annotated[bool, typer.Option("--quick", help="A smoke run at a tenth of the size.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smoke run at a tenth of the size.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     data: Annotated[
         Path | None, typer.Option(help="Folder with the real data; nothing is downloaded then.")
     ] = None,
     figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Draw the figures when the run is complete.")
+        bool,
+        typer.Option("--figures/--no-figures", help="Draw the figures when the run is complete."),
     ] = True,
     as_published: Annotated[
         bool,
@@ -62,12 +67,16 @@ def reproduce(
     """Run the paper's experiments: every seed, method and step size; write a table and draw the figures."""
     overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
     if as_published and (step_sizes or rank or quick or (seeds or 1) > 5):
-        raise typer.BadParameter("--as-published has five seeds, and no --step-sizes, --rank or --quick")
+        raise typer.BadParameter(
+            "--as-published has five seeds, and no --step-sizes, --rank or --quick"
+        )
     if not experiments and not as_published:
         raise typer.BadParameter("name experiments, or 'all'")
     with explained(_this_command(*([] if resume else ["--resume"]))):
         if as_published:
-            _compare_with_published(experiments or ["all"], method, seeds or 5, out, data, jobs, resume)
+            _compare_with_published(
+                experiments or ["all"], method, seeds or 5, out, data, jobs, resume
+            )
             return
         from .reproduction.config import select_configs
 
@@ -90,12 +99,16 @@ def plot(
 
 def report(
     results: ResultsFolder,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write.")] = Path("reproduction.md"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write.")] = Path(
+        "reproduction.md"
+    ),
     published: Annotated[
-        Path | None, typer.Option(help="CSV file of published curves.", show_default="those of the paper")
+        Path | None,
+        typer.Option(help="CSV file of published curves.", show_default="those of the paper"),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for the figures.", show_default="figures, next to OUT")
+        Path | None,
+        typer.Option(help="Folder for the figures.", show_default="figures, next to OUT"),
     ] = None,
     first_screen: Annotated[
         bool, typer.Option("--first-screen", help="Only print the table of README's first screen.")
@@ -118,9 +131,13 @@ def report(
 
 
 def theory(
-    study: Annotated[list[str], typer.Argument(help="advantage, rates, bounds, or all.", show_default=False)],
+    study: Annotated[
+        list[str], typer.Argument(help="advantage, rates, bounds, or all.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("theory"),
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, less than a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, less than a minute.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 0,
 ) -> None:
     """The paper's claims as measurements: each study writes a figure and a table."""
@@ -140,16 +157,23 @@ def benchmark(
         typer.Argument(help="Data sets; all of them when absent (see --list).", show_default=False),
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Only this method (repeat for several).", show_default="all")
+        list[str] | None,
+        typer.Option(help="Only this method (repeat for several).", show_default="all"),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of seeds.", show_default="30 of multilevel data sets, 10 of others"),
+        typer.Option(
+            min=1, help="Number of seeds.", show_default="30 of multilevel data sets, 10 of others"
+        ),
     ] = None,
     first_seed: Annotated[int, typer.Option(help="First seed.")] = 200,
     jobs: Jobs = -1,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
-    out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("benchmark"),
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data sets instead of downloads.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path(
+        "benchmark"
+    ),
     only_finished: Annotated[
         bool, typer.Option("--finished", help="Run no cell; show those that are finished.")
     ] = False,
@@ -186,7 +210,9 @@ def benchmark(
             progress=True,
             only_finished=only_finished,
         )
-        _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
+        _print_lines(
+            summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}"
+        )
         if "polls" in suites and not only_finished and polls.missing(None) is None:
             write_text(out / "polls.csv", to_csv(*polls.stability_table(first_seed)))
         for path in write_tables(results, out):
@@ -196,7 +222,9 @@ def benchmark(
 @contextmanager
 def explained(resume_command: str | None = None) -> Iterator[None]:
     """Report errors that a user can cause in one message; say how to continue where cells were kept."""
-    again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
+    again = (
+        f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
+    )
     with cli_console.report_errors(again):
         from .files import ResultsError, WriteError
         from .reproduction.config import ConfigError
@@ -246,12 +274,17 @@ def _compare_with_published(
     from .files import ResultsError
     from .reproduction import as_published as variants
 
-    experiments, methods = variants.EXPERIMENTS if "all" in names else names, method or variants.METHODS
+    experiments, methods = (
+        variants.EXPERIMENTS if "all" in names else names,
+        method or variants.METHODS,
+    )
     _check_names("published experiment whose data are known", experiments, variants.EXPERIMENTS)
     _check_names("method", methods, variants.METHODS)
     chosen = [(e, m) for e, m in variants.VARIANTS if e in experiments and m in methods]
     if not chosen:
-        raise typer.BadParameter(f"no published run of {', '.join(methods)} with {', '.join(experiments)}")
+        raise typer.BadParameter(
+            f"no published run of {', '.join(methods)} with {', '.join(experiments)}"
+        )
     wanted = [(*pair, seed) for pair in chosen for seed in range(seeds)]
     source = None if data is None else str(data)
     table = variants.compare_all(wanted, out, data=source, n_jobs=jobs, resume=resume)
@@ -262,7 +295,9 @@ def _compare_with_published(
         [row["experiment"], row["method"], *(f"{row[k]:{how}}" for k, how in formats.items())]
         for row in table.to_dict("records")
     ]
-    _print_table(title, ["experiment", "method", *(name.replace("_", " ") for name in formats)], rows)
+    _print_table(
+        title, ["experiment", "method", *(name.replace("_", " ") for name in formats)], rows
+    )
     say(f"table: {out / variants.RESULTS_FILE}")
     if failing := variants.failing(table):
         limit = f"differ from the published errors by more than {variants.TOLERANCE:g}"
@@ -305,7 +340,9 @@ def _print_lines(lines: list[Line], title: str) -> None:
     rows = []
     for line in lines:
         same = line.method == line.best_baseline
-        difference = "best baseline" if same else f"{line.difference:+.2f} %" if line.best_baseline else ""
+        difference = (
+            "best baseline" if same else f"{line.difference:+.2f} %" if line.best_baseline else ""
+        )
         p_value = "" if same or line.p_value != line.p_value else f"{line.p_value:.1e}"
         error = f"{line.mean:.4f} ± {line.deviation:.4f}"
         rows.append([line.suite, line.method, error, difference, p_value, f"{line.seconds:.1f} s"])
@@ -322,9 +359,13 @@ def _print_table(title: str, names: list[str], rows: list[list[str]]) -> None:
 def environments(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Environments; all of them when absent (see --list).", show_default=False),
+        typer.Argument(
+            help="Environments; all of them when absent (see --list).", show_default=False
+        ),
     ] = None,
-    label: Annotated[str, typer.Option(help="Name of the version of the package that is run.")] = "new",
+    label: Annotated[
+        str, typer.Option(help="Name of the version of the package that is run.")
+    ] = "new",
     compare: Annotated[
         tuple[str, str] | None,
         typer.Option(help="Run no cell; compare two labels, OLD and NEW.", show_default=False),
@@ -332,7 +373,9 @@ def environments(
     seeds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of seeds.", show_default="10; a few environments have others, see --list"
+            min=1,
+            help="Number of seeds.",
+            show_default="10; a few environments have others, see --list",
         ),
     ] = None,
     first_seed: Annotated[int, typer.Option(help="First seed.")] = 5000,
@@ -340,8 +383,12 @@ def environments(
         bool, typer.Option("--quick", help="One seed of every environment with fast fits.")
     ] = False,
     jobs: Jobs = 1,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
-    out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("environments"),
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data sets instead of downloads.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path(
+        "environments"
+    ),
     show_list: Annotated[bool, typer.Option("--list", help="List the environments.")] = False,
 ) -> None:
     """Measure the default learner on many environments; compare two versions of the package on the same seeds."""
@@ -358,7 +405,10 @@ def environments(
         _check_names("known environment", chosen, ENVIRONMENTS)
         if compare is None:
             number = 1 if quick and seeds is None else seeds
-            ranges = {n: range(first_seed, first_seed + (number or ENVIRONMENTS[n].n_seeds)) for n in chosen}
+            ranges = {
+                n: range(first_seed, first_seed + (number or ENVIRONMENTS[n].n_seeds))
+                for n in chosen
+            }
             folder = None if data is None else str(data)
             cells.run_cells(label, ranges, out, data=folder, n_jobs=jobs, progress=True)
         table = cells.read(out)

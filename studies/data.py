@@ -64,7 +64,15 @@ JESTER = Source(
 )
 
 #: Features of the survey, with the values -1 and +1.
-CHARACTERISTICS = ["telephone hot line", "memory", "screen size", "CPU speed", "hard disk", "CD-ROM", "cache"]
+CHARACTERISTICS = [
+    "telephone hot line",
+    "memory",
+    "screen size",
+    "CPU speed",
+    "hard disk",
+    "CD-ROM",
+    "cache",
+]
 CHARACTERISTICS += ["colour", "availability", "warranty", "software", "guarantee", "price"]
 #: Rows of the published training and test parts of a person.
 LENK_PARTS = {"Traindata": 16, "Testdata": 4}
@@ -94,7 +102,9 @@ def load_lenk(data: str | None = None) -> Ratings:
     return Ratings(tasks, CHARACTERISTICS.copy(), (0.0, 10.0))
 
 
-def load_movielens(data: str | None = None, *, n_items: int | None = 20, min_ratings: int = 10) -> Ratings:
+def load_movielens(
+    data: str | None = None, *, n_items: int | None = 20, min_ratings: int = 10
+) -> Ratings:
     """Load MovieLens-100k: 943 people with age, sex and occupation, one-hot encoded movies, ratings from 1 to 5.
 
     Keep the ``n_items`` most rated movies (None: all, as a sparse matrix), and the people who rated at least ``min_ratings``
@@ -112,12 +122,20 @@ def load_movielens(data: str | None = None, *, n_items: int | None = 20, min_rat
         separator = "\t" if name == "u.data" else "|"
         with folder.joinpath(name).open(encoding="latin-1") as content:
             tables[name] = pd.read_csv(
-                content, sep=separator, quoting=csv.QUOTE_NONE, names=names, usecols=range(len(names))
+                content,
+                sep=separator,
+                quoting=csv.QUOTE_NONE,
+                names=names,
+                usecols=range(len(names)),
             )
     X, ratings, items = _one_hot(tables["u.data"], n_items, min_ratings)
     people = tables["u.user"].astype({"age": float}).set_index("user").loc[ratings["user"].unique()]
-    tasks = TaskSet(X, ratings["rating"], ratings["user"].to_numpy(), side_info=people.to_dict("index"))
-    return Ratings(tasks, tables["u.item"].set_index("item")["title"].loc[items].tolist(), (1.0, 5.0))
+    tasks = TaskSet(
+        X, ratings["rating"], ratings["user"].to_numpy(), side_info=people.to_dict("index")
+    )
+    return Ratings(
+        tasks, tables["u.item"].set_index("item")["title"].loc[items].tolist(), (1.0, 5.0)
+    )
 
 
 def load_jester(
@@ -132,7 +150,11 @@ def load_jester(
     if file.suffix in (".zip", ".xls"):
         import xlrd
 
-        content = zipfile.ZipFile(file).read(JESTER.files[1]) if file.suffix == ".zip" else file.read_bytes()
+        content = (
+            zipfile.ZipFile(file).read(JESTER.files[1])
+            if file.suffix == ".zip"
+            else file.read_bytes()
+        )
         # Pass a log file, because xlrd prints to standard output by default.
         sheet = xlrd.open_workbook(file_contents=content, logfile=io.StringIO()).sheet_by_index(0)
         table = np.array([sheet.row_values(i) for i in range(sheet.nrows)], dtype=float)
@@ -154,7 +176,9 @@ def _one_hot(
     """Keep the most rated items and the users who rated enough of them; return X, the sorted ratings and the items."""
     ids, counts = np.unique(ratings["item"], return_counts=True)
     # Items with equally many ratings are sorted by their number.
-    items = ids[np.lexsort((ids, -counts))][: None if n_items is None else check_int("n_items", n_items)]
+    items = ids[np.lexsort((ids, -counts))][
+        : None if n_items is None else check_int("n_items", n_items)
+    ]
     kept = ratings[ratings["item"].isin(items)]
     n_rated = kept.groupby("user")["item"].transform("size")
     kept = kept[n_rated >= check_int("min_ratings", min_ratings)].sort_values(["user", "item"])
@@ -201,7 +225,9 @@ _ROLES = {
 }
 #: The tables by name in lower case.
 MULTILEVEL = {
-    name.lower(): MultilevelTable(f"{name}.csv", _ABOUT[name], task, target, x.split(), side.split())
+    name.lower(): MultilevelTable(
+        f"{name}.csv", _ABOUT[name], task, target, x.split(), side.split()
+    )
     for name, (task, target, x, side) in _ROLES.items()
 }
 #: A categorical column whose categories are written as numbers.
@@ -223,7 +249,8 @@ def load_multilevel(name: str, data: str | None = None) -> TaskSet:
     def encoded(columns: list[str]) -> pd.DataFrame:
         # One column at a time, because get_dummies moves categorical columns to the end.
         parts = [
-            pd.get_dummies(table[[each]], drop_first=True, prefix_sep="=", dtype=float) for each in columns
+            pd.get_dummies(table[[each]], drop_first=True, prefix_sep="=", dtype=float)
+            for each in columns
         ]
         return pd.concat(parts, axis=1).astype(float)
 
@@ -250,7 +277,9 @@ def locate(source: Source, data: str | None = None) -> Path:
         for name in source.files:
             if (folder / name).is_file():
                 return folder / name
-    advice = "" if source.urls else " Write it with `Rscript benchmarks/export_multilevel.R FOLDER`."
+    advice = (
+        "" if source.urls else " Write it with `Rscript benchmarks/export_multilevel.R FOLDER`."
+    )
     raise FileNotFoundError(
         f"{' or '.join(source.files)} was not found in {given or 'TAILORED_DATA, which is not set'}. Give a folder that "
         f"contains it, directly or in a sub-folder {source.folder}, with --data or TAILORED_DATA.{advice}"

@@ -31,9 +31,13 @@ class DemoResult(NamedTuple):
     """Results of the demo."""
 
     errors: dict[str, Any]  # by method: mean absolute error of each new task, (n_test,)
-    tasks: list[Any]  # for the drawn task of each cluster, a pair of TaskSets: observed and predicted rows
+    tasks: list[
+        Any
+    ]  # for the drawn task of each cluster, a pair of TaskSets: observed and predicted rows
     weights: dict[str, Any]  # by method: coefficients of the drawn tasks, (n_clusters, d)
-    representations: dict[str, Any]  # "learned" and "oracle": τ(s) of each cluster, (n_clusters, d, d)
+    representations: dict[
+        str, Any
+    ]  # "learned" and "oracle": τ(s) of each cluster, (n_clusters, d, d)
 
     def rows(self) -> list[tuple[str, float, float]]:
         """Return the name, mean error and standard error of each method, sorted by decreasing error."""
@@ -43,7 +47,9 @@ class DemoResult(NamedTuple):
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for figure and table.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for figure and table.")] = Path(
+        "demo"
+    ),
     seed: Annotated[int, typer.Option(help="Seed of the synthetic tasks.")] = 0,
     tasks: Annotated[int, typer.Option(min=10, help="Number of training tasks.")] = 300,
     jobs: Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")] = -1,
@@ -61,7 +67,9 @@ def demo(
         say(EXPLANATION)
         csv, figure = out / "demo.csv", out / "demo.png"
         lines = [f"{name},{mean:.6f},{error:.6f}" for name, mean, error in result.rows()]
-        csv.write_text("\n".join(["method,mean_absolute_error,standard_error", *lines]) + "\n", "utf-8")
+        csv.write_text(
+            "\n".join(["method,mean_absolute_error,standard_error", *lines]) + "\n", "utf-8"
+        )
         draw_demo(result).savefig(figure, dpi=150, metadata={"Software": None})
         say(f"figure: {figure}   table: {csv}")
 
@@ -95,7 +103,9 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     y = coefficient * own + NOISE * rng.standard_normal(own.shape)
     groups = np.repeat(np.arange(len(clusters)), 2 * N_ROWS)
     # The learners add the constant input.
-    tasks = TaskSet(X[..., :-1].reshape(-1, d - 1), y.ravel(), groups, side_info=dict(enumerate(clusters)))
+    tasks = TaskSet(
+        X[..., :-1].reshape(-1, d - 1), y.ravel(), groups, side_info=dict(enumerate(clusters))
+    )
     support, query = tasks.support_query(N_ROWS, shuffle=False)
     train, validation = support[:n_train], (support[n_train:n_known], query[n_train:n_known])
     new, predicted = support[n_known:], query[n_known:]
@@ -151,8 +161,17 @@ def draw_demo(result: DemoResult) -> Any:
             draw_points(ax, points, "o", "black", markersize=3.5, label="observed", zorder=4)
             draw_points(ax, new, "o", "0.6", filled=False, markersize=3.5, label="not yet observed")
             for name, (color, dashes) in CURVES.items():
-                ax.plot(x, basis(x) @ result.weights[name][i], dashes, color=color, linewidth=1.8, label=name)
-            ax.set(title=f"new task of cluster {i + 1}: tasks differ in {COEFFICIENTS[i]}", ylabel="y")
+                ax.plot(
+                    x,
+                    basis(x) @ result.weights[name][i],
+                    dashes,
+                    color=color,
+                    linewidth=1.8,
+                    label=name,
+                )
+            ax.set(
+                title=f"new task of cluster {i + 1}: tasks differ in {COEFFICIENTS[i]}", ylabel="y"
+            )
             for cell, (source, each) in zip(grid[i], result.representations.items(), strict=True):
                 image = cell.imshow(each[i], cmap=colors, vmin=-limit, vmax=limit)
                 cell.set_title(f"cluster {i + 1}, {source}", fontsize=9)
@@ -161,10 +180,14 @@ def draw_demo(result: DemoResult) -> Any:
         cell.set_yticks(range(len(COEFFICIENTS)), COEFFICIENTS)
         axes[-1].set_xlabel("x")
         left.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
-        middle.colorbar(image, ax=grid, location="bottom", shrink=0.8, aspect=30, label="entry of τ(s)")
+        middle.colorbar(
+            image, ax=grid, location="bottom", shrink=0.8, aspect=30, label="entry of τ(s)"
+        )
         ax, rows = right.subplots(), [row for row in result.rows() if row[0] != BAYES]
         for at, (name, mean, error) in enumerate(rows[::-1]):
-            ax.errorbar(mean, at, xerr=2.0 * error, fmt="o", color=CURVES.get(name, ["0.35"])[0], capsize=3)
+            ax.errorbar(
+                mean, at, xerr=2.0 * error, fmt="o", color=CURVES.get(name, ["0.35"])[0], capsize=3
+            )
         best, top = result.errors[BAYES].mean(), ax.get_xaxis_transform()
         ax.axvline(best, color="0.35", linestyle="--", linewidth=1.0, zorder=0)
         ax.text(best, 1.01, BAYES, color="0.35", transform=top, ha="center", fontsize=8)

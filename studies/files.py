@@ -22,7 +22,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     try:
         files.write_atomically(path, content)
     except (OSError, ValueError) as error:
-        raise WriteError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise WriteError(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -60,12 +60,16 @@ SETS = {
     "bacteria": Columns("ID", "y", "y", "week", "trt", 2, "week"),
     "epil": Columns("subject", "y", None, "V4", "trt lbase lage", 2, "V4"),
     "owls": Columns("Nest", "SiblingNegotiation", None, OWLS, "logBroodSize", 8, "ArrivalTime"),
-    "respiratory": Columns("subject", "status", "good", "month", "centre treatment gender age", 2, "month"),
+    "respiratory": Columns(
+        "subject", "status", "good", "month", "centre treatment gender age", 2, "month"
+    ),
     "contraception": Columns("district", "use", "Y", "livch age urban", "", 8, "urban"),
     "guPrenat": Columns("cluster", "prenat", "Modern", PRENATAL, "pcInd81 ssDist", 5, ""),
     "verbagg": Columns("id", "r2", "Y", "btype situ mode", "Anger Gender", 6, "mode"),
     "bank": Columns("id", "choice", "1", BANK, "age income gender", 8, "Low_Fee"),
-    "detailing": Columns("id", "scripts", None, "detailing lagged_scripts", PERSON, 5, "lagged_scripts"),
+    "detailing": Columns(
+        "id", "scripts", None, "detailing lagged_scripts", PERSON, 5, "lagged_scripts"
+    ),
 }
 
 #: Fits mixed models in R; see its first lines.
@@ -95,8 +99,12 @@ def load(data: Path, name: str, seed: int) -> Task:
     """Read a data set, replace categories by indicators, scale by the training rows and split by ``seed``."""
     c = SETS[name]
     file = next(data.glob(f"{name}.csv*"))
-    frame = pd.read_csv(file, keep_default_na=False, na_values=["NA"]).sort_values(c.task, kind="stable")
-    inputs = pd.get_dummies(frame[[*c.features.split(), *c.side.split()]], drop_first=True, dtype=float)
+    frame = pd.read_csv(file, keep_default_na=False, na_values=["NA"]).sort_values(
+        c.task, kind="stable"
+    )
+    inputs = pd.get_dummies(
+        frame[[*c.features.split(), *c.side.split()]], drop_first=True, dtype=float
+    )
     names = [column.translate({ord(s): "_" for s in "+- ()"}) for column in inputs.columns]
     target = frame[c.target]
     y = (target if c.one is None else target.astype(str) == c.one).to_numpy(dtype=float)
@@ -110,7 +118,10 @@ def load(data: Path, name: str, seed: int) -> Task:
     X = inputs.to_numpy(dtype=float)
     X = (X - X[train].mean(0)) / np.where((std := X[train].std(0)) > 0, std, 1.0)
     side = np.array(
-        [column.split("_")[0] in c.side.split() or column in c.side.split() for column in inputs.columns]
+        [
+            column.split("_")[0] in c.side.split() or column in c.side.split()
+            for column in inputs.columns
+        ]
     )
     return Task(X, names, side, y, group, train, given, ~train & ~given, c.one is not None)
 
@@ -146,13 +157,22 @@ def log_likelihood(d: Task, y: Array, f: Array, dispersion: float | None) -> Arr
     return np.asarray(constant + y * (f - np.log(r)) - (y + r) * np.logaddexp(0, f - np.log(r)))
 
 
-def integrate(d: Task, rows: NDArray[np.bool_], f: Array, A: Array, dispersion: float | None, n: int) -> Any:
+def integrate(
+    d: Task, rows: NDArray[np.bool_], f: Array, A: Array, dispersion: float | None, n: int
+) -> Any:
     """Integrate the random effects z ~ N(0, I) of each group out, where its rows have linear predictors f + A z.
 
     Returns log evidences, nodes (groups, m, q) and their posterior weights (groups, m).  The n nodes on each axis are those of
     adaptive Gauss-Hermite quadrature, at the mode and curvature of each posterior (that of counts without dispersion).
     """
-    y, f, A, group, groups, q = d.y[rows], f[rows], A[rows], d.group[rows], int(d.group.max()) + 1, A.shape[1]
+    y, f, A, group, groups, q = (
+        d.y[rows],
+        f[rows],
+        A[rows],
+        d.group[rows],
+        int(d.group.max()) + 1,
+        A.shape[1],
+    )
     z = np.zeros((groups, q))
 
     def value(z: Array) -> Array:
@@ -169,7 +189,11 @@ def integrate(d: Task, rows: NDArray[np.bool_], f: Array, A: Array, dispersion: 
 
     for _ in range(60):
         H, gradient = derivatives(z)
-        step, before, size = np.linalg.solve(H, gradient[..., None])[..., 0], value(z), np.ones((groups, 1))
+        step, before, size = (
+            np.linalg.solve(H, gradient[..., None])[..., 0],
+            value(z),
+            np.ones((groups, 1)),
+        )
         for _ in range(40):
             size[value(z + size * step) < before - 1e-10] /= 2
         z = z + size * step
@@ -181,14 +205,18 @@ def integrate(d: Task, rows: NDArray[np.bool_], f: Array, A: Array, dispersion: 
     T = np.stack(np.meshgrid(*[t] * q), -1).reshape(-1, q)
     logw = np.stack(np.meshgrid(*[np.log(w) + t**2 / 2] * q), -1).reshape(-1, q).sum(1)
     nodes = z[:, None] + T @ C.transpose(0, 2, 1)
-    logp = logw - (nodes**2).sum(2) / 2 - q / 2 * np.log(2 * np.pi) + np.linalg.slogdet(C)[1][:, None]
+    logp = (
+        logw - (nodes**2).sum(2) / 2 - q / 2 * np.log(2 * np.pi) + np.linalg.slogdet(C)[1][:, None]
+    )
     predictors = f[:, None] + np.einsum("nq,nmq->nm", A, nodes[group])
     np.add.at(logp, group, log_likelihood(d, y[:, None], predictors, dispersion))
     evidence = logsumexp(logp, axis=1)
     return evidence, nodes, np.exp(logp - evidence[:, None])
 
 
-def predict(d: Task, fixed: Array, Z: Array, L: Array, dispersion: float | None) -> tuple[Array, float]:
+def predict(
+    d: Task, fixed: Array, Z: Array, L: Array, dispersion: float | None
+) -> tuple[Array, float]:
     """Return posterior means of the query rows under estimates, and the log-likelihood of the training rows."""
     f, A = d.X @ fixed[1:] + fixed[0], Z @ L
     evidence = integrate(d, d.train, f, A, dispersion, 11)[0]
@@ -204,12 +232,21 @@ def mixed_models(data: Path, out: Path, package: str, name: str, seeds: range) -
     names, c = next(iter(files.values())).names, SETS[name]
     slope = next((n for n in names if c.slope and n.startswith(c.slope)), "")
     for file, d in files.items():
-        table = pd.DataFrame(d.X[d.train], columns=d.names).assign(y=d.y[d.train], g=d.group[d.train])
+        table = pd.DataFrame(d.X[d.train], columns=d.names).assign(
+            y=d.y[d.train], g=d.group[d.train]
+        )
         table.to_csv(file, index=False)
-    found, family = out / f"estimates-{package}-{name}.csv", "poisson" if c.one is None else "binomial"
+    found, family = (
+        out / f"estimates-{package}-{name}.csv",
+        "poisson" if c.one is None else "binomial",
+    )
     library = "lme4" if package == "glmer" else package
-    subprocess.run(["Rscript", str(R_SCRIPT), library, family, slope, str(found), *files], check=True)
-    lines = pd.read_csv(found, names=["file", "random", "cpu", "name", "value"], dtype={"random": str})
+    subprocess.run(
+        ["Rscript", str(R_SCRIPT), library, family, slope, str(found), *files], check=True
+    )
+    lines = pd.read_csv(
+        found, names=["file", "random", "cpu", "name", "value"], dtype={"random": str}
+    )
     for (file, random), e in lines.groupby(["file", "random"]):
         d, values = files[file], dict(zip(e["name"], e["value"], strict=True))
         method = f"{package} {'intercept' if random == '1' else 'slope'}"
@@ -224,7 +261,9 @@ def mixed_models(data: Path, out: Path, package: str, name: str, seeds: range) -
         L = np.zeros((Z.shape[1], Z.shape[1]))
         L.T[np.triu_indices(len(L))] = [values[n] for n in values if n.startswith("theta")]
         mean, log_evidence = predict(d, fixed, Z, L, values.get("dispersion"))
-        record(out, name, method, seed, d, mean, e["cpu"].iloc[0], 2 * len(values) - 2 * log_evidence)
+        record(
+            out, name, method, seed, d, mean, e["cpu"].iloc[0], 2 * len(values) - 2 * log_evidence
+        )
 
 
 # --- other methods -----------------------------------------------------------------------------------------------
@@ -244,7 +283,9 @@ def boosting(d: Task) -> tuple[Array, dict[str, Any]]:
     if d.is_binary:
         classifier = HistGradientBoostingClassifier(random_state=0).fit(d.X[d.train], d.y[d.train])
         return classifier.predict_proba(d.X[d.query])[:, 1], {}
-    regressor = HistGradientBoostingRegressor(loss="poisson", random_state=0).fit(d.X[d.train], d.y[d.train])
+    regressor = HistGradientBoostingRegressor(loss="poisson", random_state=0).fit(
+        d.X[d.train], d.y[d.train]
+    )
     return regressor.predict(d.X[d.query]), {}
 
 
@@ -265,7 +306,9 @@ def tailored(d: Task) -> tuple[Array, dict[str, Any]]:
     """Fit the learner of this package with its defaults; intervals of counts have coverage 90 %."""
     loss = RESPONSES["bernoulli"]() if d.is_binary else "poisson"
     learner = EmpiricalBayesLearner(loss=loss).fit(d.tasks(d.train))
-    found = learner.predict_tasks(d.tasks(d.query), d.tasks(d.given), coverage=None if d.is_binary else 0.9)
+    found = learner.predict_tasks(
+        d.tasks(d.query), d.tasks(d.given), coverage=None if d.is_binary else 0.9
+    )
     extra: dict[str, Any] = {"note": f"{learner.structure_} {learner.side_structure_}"}
     if not d.is_binary:
         extra |= {"lower": found["lower"], "upper": found["upper"]}
@@ -296,7 +339,9 @@ def record(
         parts: dict[str, Any] = {"mean": mean, "y": d.y[query], "group": d.group[query], **ends}
         np.savez(out / f"{name}-{method}-{seed}.npz", **parts)
     with (out / "scores.csv").open("a") as file:
-        csv.writer(file).writerow([name, method, seed, f"{found:.6f}", f"{cpu:.2f}", f"{aic:.3f}", note])
+        csv.writer(file).writerow(
+            [name, method, seed, f"{found:.6f}", f"{cpu:.2f}", f"{aic:.3f}", note]
+        )
     print(name, method, seed, f"{found:.4f}", f"{cpu:.1f}", note, flush=True)
 
 
@@ -316,7 +361,8 @@ def table(out: Path) -> None:
     lines = pd.read_csv(out / "scores.csv", names=columns)
     lines = lines.drop_duplicates(["set", "method", "seed"], keep="last").dropna(subset="loss")
     loss, aic, cpu = (
-        lines.pivot(index=["set", "seed"], columns="method", values=v) for v in ("loss", "aic", "cpu")
+        lines.pivot(index=["set", "seed"], columns="method", values=v)
+        for v in ("loss", "aic", "cpu")
     )
     for package in ("glmer", "glmmTMB"):
         both = [m for m in (f"{package} intercept", f"{package} slope") if m in loss]
@@ -325,12 +371,16 @@ def table(out: Path) -> None:
             loss[package] = loss[both].to_numpy()[np.arange(len(loss)), picked]
     rows = []
     for method in loss:
-        for name, some in loss[["glmer", method]].dropna().groupby("set") if method != "glmer" else ():
+        for name, some in (
+            loss[["glmer", method]].dropna().groupby("set") if method != "glmer" else ()
+        ):
             change = (some[method] - some["glmer"]).to_numpy()
             p = corrected_t(change) if len(some) > 2 else np.nan
             seconds = cpu[method].get(some.index[0], np.nan) if method in cpu else np.nan
             theirs, ours = some["glmer"].mean(), some[method].mean()
-            rows.append([method, name, len(some), theirs, ours, 100 * (ours / theirs - 1), p, seconds])
+            rows.append(
+                [method, name, len(some), theirs, ours, 100 * (ours / theirs - 1), p, seconds]
+            )
     names = ["method", "set", "splits", "glmer", "loss", "percent", "p", "CPU s"]
     found = pd.DataFrame(rows, columns=names).set_index(["method", "set"]).sort_index()
     print(found.round(4).to_string())
@@ -338,23 +388,31 @@ def table(out: Path) -> None:
         logs = np.log1p(some["percent"].droplevel(0) / 100)
         small = logs.index.isin(SMALL)
         mean = np.append(logs[~small], logs[small].mean() if small.any() else []).mean()
-        print(f"{method}: {100 * np.expm1(mean):+.2f} % in the geometric mean, {', '.join(SMALL)} as one")
+        print(
+            f"{method}: {100 * np.expm1(mean):+.2f} % in the geometric mean, {', '.join(SMALL)} as one"
+        )
     for name, c in SETS.items():
         files = [np.load(file) for file in sorted(out.glob(f"{name}-tailored-*.npz"))]
         if not files:
             continue
         y, mean, group = (np.concatenate([f[k] for f in files]) for k in ("y", "mean", "group"))
         if c.one is None:
-            covered = np.mean([np.mean((f["lower"] <= f["y"]) & (f["y"] <= f["upper"])) for f in files])
+            covered = np.mean(
+                [np.mean((f["lower"] <= f["y"]) & (f["y"] <= f["upper"])) for f in files]
+            )
             print(f"{name}: {100 * covered:.1f} % of the rows in 90 % intervals")
         else:
             bins = CalibrationDisplay.from_predictions(y, mean, groups=group)
             gaps = 100 * np.abs(bins.prob_true - bins.prob_pred)
             excess = (gaps - 200 * bins.standard_errors).max()
-            print(f"{name}: {len(y)} rows, largest gap {gaps.max():.1f} points, less two errors {excess:.1f}")
+            print(
+                f"{name}: {len(y)} rows, largest gap {gaps.max():.1f} points, less two errors {excess:.1f}"
+            )
 
 
-def main(data: Path, out: Path, method: str, n_splits: int = 20, names: list[str] | None = None) -> None:
+def main(
+    data: Path, out: Path, method: str, n_splits: int = 20, names: list[str] | None = None
+) -> None:
     """Run a method on the first splits of some sets, all by default, or print the tables."""
     if method == "table":
         return table(out)

@@ -29,7 +29,9 @@ def compile_kernels():
             for inner in WITHIN:
                 solve(X[:4], np.sign(y[:4]), np.eye(2), get_loss(loss), inner=inner)
     invert_all(np.eye(2)[None], 0.0)
-    binary = ResponseRows(X, (y > 0) * 1.0, starts, RESPONSES["bernoulli"](), np.zeros(24), np.ones(24))
+    binary = ResponseRows(
+        X, (y > 0) * 1.0, starts, RESPONSES["bernoulli"](), np.zeros(24), np.ones(24)
+    )
     fit_mixed_model(binary, max_iter=1)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 from studies.theory.environment import Environment
 
 
-def random_environment(random_state: Any = None, *, max_clusters: int = 3, max_d: int = 6) -> Environment:
+def random_environment(
+    random_state: Any = None, *, max_clusters: int = 3, max_d: int = 6
+) -> Environment:
     """Return an environment with random ranks, scales, noise and overlap."""
     rng = np.random.default_rng(random_state)
     m, d = int(rng.integers(1, max_clusters + 1)), int(rng.integers(1, max_d + 1))

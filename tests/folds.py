@@ -22,7 +22,9 @@ def short_fits(n_steps=5, n_folds=2):
         stack.enter_context(patch.object(EmpiricalBayesLearner, "_n_folds", n_folds))
         for name in ("em", "structures"):
             module = import_module(f"tailored.gaussian.{name}")
-            stack.enter_context(patch.object(module, "em", partial(_stop_early, module.em, n_steps)))
+            stack.enter_context(
+                patch.object(module, "em", partial(_stop_early, module.em, n_steps))
+            )
         yield
 
 

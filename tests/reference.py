@@ -71,7 +71,9 @@ def epsilon_insensitive(epsilon=0.1):
 def huber(delta=1.0):
     """½ r² up to |r| = δ, then the tangent δ (|r| − δ/2)."""
     return Loss(
-        value=lambda p, y: 0.5 * (p - y) ** 2 if abs(p - y) <= delta else delta * (abs(p - y) - delta / 2),
+        value=lambda p, y: (
+            0.5 * (p - y) ** 2 if abs(p - y) <= delta else delta * (abs(p - y) - delta / 2)
+        ),
         subgradient=lambda p, y: min(max(p - y, -delta), delta),
         conjugate=lambda a, y: a * y + 0.5 * a**2,
         domain=lambda y: (-delta, delta),
@@ -117,7 +119,9 @@ def hinge():
 
 def like(loss):
     """Return the loss with the name and the parameter of a loss of the library."""
-    parameter = {"pinball": "quantile", "epsilon_insensitive": "epsilon", "huber": "delta"}.get(loss.name)
+    parameter = {"pinball": "quantile", "epsilon_insensitive": "epsilon", "huber": "delta"}.get(
+        loss.name
+    )
     return globals()[loss.name](*([] if parameter is None else [getattr(loss, parameter)]))
 
 
@@ -330,7 +334,9 @@ def surrogate(theta, X, y, loss, L, offset=None):
     if n == 0:
         return 0.0
     w = exact(X, y, theta, loss, offset).w
-    return regularised_risk(w, X, y, theta, loss, offset) + 2 * L**2 / n * np.trace(theta @ X.T @ X / n)
+    return regularised_risk(w, X, y, theta, loss, offset) + 2 * L**2 / n * np.trace(
+        theta @ X.T @ X / n
+    )
 
 
 def surrogate_gradient(X, alpha, L):
@@ -477,7 +483,11 @@ def response_posterior(X, y, name, b, W, *, dispersion=None, offset=0.0, weights
         u, log_weights = np.random.default_rng(0).normal(size=(n_draws, p)), np.zeros(n_draws)
     else:
         axis = np.linspace(-8.0, 8.0, (1, 3001, 301, 61)[p])
-        u = np.stack([g.ravel() for g in np.meshgrid(*[axis] * p)], axis=1) if p else np.zeros((1, 0))
+        u = (
+            np.stack([g.ravel() for g in np.meshgrid(*[axis] * p)], axis=1)
+            if p
+            else np.zeros((1, 0))
+        )
         log_weights = -0.5 * (u**2).sum(axis=1)
     joint = log_weights - scipy.special.logsumexp(log_weights)
     w = b + u @ L.T

@@ -12,8 +12,12 @@ PUBLIC = ["tailored", *(f"tailored.{name}" for name in [*PUBLIC, "report", "solv
 
 
 def test_every_exported_name_has_a_line():
-    listed = set(re.findall(r"^\| `(tailored[\w.]*)` \|", (ROOT / "docs/api.md").read_text(), flags=re.M))
-    exported = {f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__}
+    listed = set(
+        re.findall(r"^\| `(tailored[\w.]*)` \|", (ROOT / "docs/api.md").read_text(), flags=re.M)
+    )
+    exported = {
+        f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__
+    }
     assert listed == exported - {"tailored.__version__"}
 
 

@@ -64,7 +64,9 @@ def test_a_task_without_rows_gets_what_is_shared(name, ratings):
 
 def test_ridge_per_task_is_ridge():
     rng = np.random.default_rng(1)
-    tasks = TaskSet.from_tasks([(X, X @ rng.normal(size=3) + 5.0) for X in rng.normal(size=(20, 10, 3))])
+    tasks = TaskSet.from_tasks(
+        [(X, X @ rng.normal(size=3) + 5.0) for X in rng.normal(size=(20, 10, 3))]
+    )
     baseline = RidgePerTask().fit(tasks)
     few = tasks[0]
     expected = Ridge(alpha=baseline.alpha_).fit(few.X, few.y)
@@ -102,7 +104,10 @@ def test_side_information_of_pooled_ridge_is_further_columns(n_support):
     y = X[:, 0] + 3.0 * side[g, 0] + rng.normal(size=120)
     found, expected = (
         PooledRidge().fit(tasks).predict_rows(*tasks.support_query(n_support, shuffle=False))
-        for tasks in (TaskSet(X, y, g, dict(enumerate(side))), TaskSet(np.hstack([X, side[g]]), y, g))
+        for tasks in (
+            TaskSet(X, y, g, dict(enumerate(side))),
+            TaskSet(np.hstack([X, side[g]]), y, g),
+        )
     )
     np.testing.assert_allclose(found, expected)
 
@@ -129,7 +134,9 @@ def test_mixed_model(fit_intercept):
         entries.append((X * columns, y + 7.0 * fit_intercept))
     baseline = MixedModel(fit_intercept=fit_intercept).fit(TaskSet.from_tasks(entries))
     np.testing.assert_allclose(baseline.mean_[:2] * columns, b, atol=0.15)
-    np.testing.assert_allclose(baseline.covariance_[:2, :2] * np.outer(columns, columns), W, atol=0.2)
+    np.testing.assert_allclose(
+        baseline.covariance_[:2, :2] * np.outer(columns, columns), W, atol=0.2
+    )
     assert baseline.noise_ == pytest.approx(0.25, rel=0.1)
     X, y = entries[0]
     weights = baseline.adapt_many(TaskSet.from_tasks(entries[:1]))[0]
@@ -160,7 +167,9 @@ def test_mixed_model_reads_side_information():
     assert told.covariance_[-1, -1] == pytest.approx(0.09, abs=0.03)
     effect = told.model_.side[-1] / told.side_scale_ * told.scaling_.target
     np.testing.assert_allclose(
-        [effect[1] - effect[2], effect[0] / np.std([e[2][1] for e in entries[:200]])], [3.0, 0.2], atol=0.1
+        [effect[1] - effect[2], effect[0] / np.std([e[2][1] for e in entries[:200]])],
+        [3.0, 0.2],
+        atol=0.1,
     )
 
 
@@ -212,7 +221,11 @@ def test_boosting_reads_side_information():
 )
 def test_frequencies_of_support_rows_are_those_of_repeated_rows(baseline):
     rng = np.random.default_rng(2)
-    X, groups, often = rng.normal(size=(240, 2)), np.repeat(np.arange(30), 8), rng.integers(1, 4, 240)
+    X, groups, often = (
+        rng.normal(size=(240, 2)),
+        np.repeat(np.arange(30), 8),
+        rng.integers(1, 4, 240),
+    )
     y = X[:, 0] + rng.normal(size=30)[groups] + 0.3 * rng.normal(size=240)
     every = np.repeat(np.arange(240), often)
     baseline.fit(TaskSet(X, y, groups))

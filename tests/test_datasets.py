@@ -35,9 +35,13 @@ def test_clusters_shapes(six: tuple[TaskSet, ClusterTruth]) -> None:
         truth.weights = None
 
 
-@pytest.mark.parametrize(("m", "d", "rank"), [(2, 20, None), (6, 20, None), (3, 7, 2), (5, 5, 1), (1, 4, 4)])
+@pytest.mark.parametrize(
+    ("m", "d", "rank"), [(2, 20, None), (6, 20, None), (3, 7, 2), (5, 5, 1), (1, 4, 4)]
+)
 def test_subspaces_are_orthogonal(m: int, d: int, rank: int | None) -> None:
-    _, truth = make_clusters(40, n_clusters=m, n_features=d, rank=rank, random_state=1, return_truth=True)
+    _, truth = make_clusters(
+        40, n_clusters=m, n_features=d, rank=rank, random_state=1, return_truth=True
+    )
     frame = np.concatenate(list(truth.bases), axis=1)
     assert frame.shape == (d, m * (rank or 2))
     np.testing.assert_allclose(frame.T @ frame, np.eye(frame.shape[1]), atol=1e-12)
@@ -81,7 +85,11 @@ def test_seeds() -> None:
     [
         ({"n_tasks": 0}, ValueError, "n_tasks must be an integer >= 1"),
         ({"n_tasks": 2.5}, TypeError, "n_tasks must be an integer"),
-        ({"n_clusters": 11}, ValueError, "n_clusters=11 orthogonal subspaces of rank=2 need 22 dimensions"),
+        (
+            {"n_clusters": 11},
+            ValueError,
+            "n_clusters=11 orthogonal subspaces of rank=2 need 22 dimensions",
+        ),
         ({"rank": 0}, ValueError, "rank must be an integer >= 1"),
         ({"rank": 11}, ValueError, "n_features=20: lower n_clusters or rank"),
         ({"noise": -1}, ValueError, "noise must be a finite number >= 0"),
@@ -111,7 +119,9 @@ def test_draws_of_a_seed() -> None:
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     noise = 0.1 * for_rows.standard_normal(len(X))
     assert np.array_equal(tasks.X, X)
-    assert np.array_equal(tasks.y, np.einsum("nd,nd->n", X, np.repeat(truth.weights, sizes, axis=0)) + noise)
+    assert np.array_equal(
+        tasks.y, np.einsum("nd,nd->n", X, np.repeat(truth.weights, sizes, axis=0)) + noise
+    )
     assert tasks.side_info is None
     assert truth.noise == 0.1
     assert truth.hint is None
@@ -133,9 +143,13 @@ def test_hints_change_nothing_else() -> None:
 @pytest.mark.parametrize(("hint", "m"), [(0.0, 3), (0.3, 2), (0.7, 6), (1.0, 6), (0.5, 1)])
 def test_hints_are_right_as_often_as_said(hint: float, m: int) -> None:
     n = 4000
-    _, truth = make_clusters(n, n_clusters=m, n_rows=1, hint=hint, random_state=0, return_truth=True)
+    _, truth = make_clusters(
+        n, n_clusters=m, n_rows=1, hint=hint, random_state=0, return_truth=True
+    )
     right = hint + (1 - hint) / m
-    assert abs((truth.hints == truth.clusters).mean() - right) <= 5 * np.sqrt(right * (1 - right) / n)
+    assert abs((truth.hints == truth.clusters).mean() - right) <= 5 * np.sqrt(
+        right * (1 - right) / n
+    )
     # Wrong ones have no preference.
     for j in range(m):
         wrong = truth.hints[(truth.clusters == j) & (truth.hints != j)]
@@ -144,7 +158,12 @@ def test_hints_are_right_as_often_as_said(hint: float, m: int) -> None:
 
 
 def test_a_surer_hint_stays_right() -> None:
-    options: dict[str, Any] = {"n_clusters": 5, "n_rows": 1, "random_state": 1, "return_truth": True}
+    options: dict[str, Any] = {
+        "n_clusters": 5,
+        "n_rows": 1,
+        "random_state": 1,
+        "return_truth": True,
+    }
     right = [
         truth.hints == truth.clusters
         for truth in (make_clusters(200, hint=hint, **options)[1] for hint in (0.0, 0.4, 0.8, 1))
@@ -185,7 +204,14 @@ def test_circle_distributions(circle: tuple[TaskSet, CircleTruth]) -> None:
 @pytest.mark.parametrize("curve", CURVES)
 def test_curves(curve: str) -> None:
     tasks, truth = make_circle(
-        50, n_rows=(1, 4), radius=2.5, spread=0, noise=0, curve=curve, random_state=1, return_truth=True
+        50,
+        n_rows=(1, 4),
+        radius=2.5,
+        spread=0,
+        noise=0,
+        curve=curve,
+        random_state=1,
+        return_truth=True,
     )
     c = 2 * truth.s - 1
     along, across = {
@@ -199,12 +225,16 @@ def test_curves(curve: str) -> None:
     np.testing.assert_allclose(truth.mean(truth.s), expected, atol=1e-12)
     assert set(tasks.sizes.tolist()) == {1, 2, 3, 4}
     np.testing.assert_allclose(
-        tasks.y, np.einsum("nd,nd->n", tasks.X, np.repeat(expected, tasks.sizes, axis=0)), atol=1e-12
+        tasks.y,
+        np.einsum("nd,nd->n", tasks.X, np.repeat(expected, tasks.sizes, axis=0)),
+        atol=1e-12,
     )
 
 
 def test_circle_seeds() -> None:
-    assert equal(make_circle(5, random_state=3), make_circle(5, random_state=np.random.default_rng(3)))
+    assert equal(
+        make_circle(5, random_state=3), make_circle(5, random_state=np.random.default_rng(3))
+    )
     assert not equal(make_circle(5, random_state=3), make_circle(5, random_state=4))
     options: dict[str, Any] = {"random_state": 3, "return_truth": True}
     first = make_circle(5, **options)[1]

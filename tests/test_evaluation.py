@@ -8,7 +8,13 @@ from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, TaskSet
-from tailored.baselines import RESPONSE_BASELINES, Constant, PooledRegression, RegressionPerTask, TaskMean
+from tailored.baselines import (
+    RESPONSE_BASELINES,
+    Constant,
+    PooledRegression,
+    RegressionPerTask,
+    TaskMean,
+)
 from tailored.evaluation import Evaluation, evaluate, usual_methods
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -25,7 +31,14 @@ def people(n_classes, n_tasks=24, n_rows=7, seed=0):
     visits = rng.poisson(hours * np.exp(0.3 * x + 0.5 * taste))
     brand = np.array(list("abcd"))[chosen]
     return pd.DataFrame(
-        {"x": x, "brand": brand, "person": person, "region": region, "hours": hours, "visits": visits}
+        {
+            "x": x,
+            "brand": brand,
+            "person": person,
+            "region": region,
+            "hours": hours,
+            "visits": visits,
+        }
     )
 
 
@@ -57,7 +70,9 @@ def test_scores_of_classes_are_those_of_scikit_learn(n_classes):
         observed = np.eye(n_classes)[y]
         expected = [
             log_loss(y, P, labels=range(n_classes)),
-            np.mean((P[:, 1] - y) ** 2) if n_classes == 2 else np.mean(((P - observed) ** 2).sum(axis=1)),
+            np.mean((P[:, 1] - y) ** 2)
+            if n_classes == 2
+            else np.mean(((P - observed) ** 2).sum(axis=1)),
             accuracy_score(y, P.argmax(axis=1)),
         ]
         np.testing.assert_allclose([values[0, 1, t] for values in found.by_name.values()], expected)
@@ -81,7 +96,9 @@ def test_with_few_tasks_each_task_is_a_fold():
         match=r"at least two tasks .* are needed, found 1 of 1. Use more tasks.$",
     ):
         evaluate(tasks[[0]], {"mean": TaskMean()}, supports=[0])
-    with pytest.raises(ValueError, match=r"found 0 of 3. Use more tasks, or smaller numbers in `supports`."):
+    with pytest.raises(
+        ValueError, match=r"found 0 of 3. Use more tasks, or smaller numbers in `supports`."
+    ):
         evaluate(tasks, {"mean": TaskMean()}, supports=[9])
     for methods in (TaskMean(), {"mean": 3}):
         with pytest.raises(TypeError, match="methods: expected a dict of names and learners"):
@@ -99,10 +116,14 @@ def test_predictions_of_single_rows():
         assert list(frame) == ["task", "row", "target", "support", "prediction"]
         assert len(frame) == 2 * found.n_query
         np.testing.assert_array_equal(each.y[frame["row"]], frame["target"])
-        np.testing.assert_array_equal(np.repeat(each.labels, each.sizes)[frame["row"]], frame["task"])
+        np.testing.assert_array_equal(
+            np.repeat(each.labels, each.sizes)[frame["row"]], frame["task"]
+        )
         if each is tasks:
             squared = (frame["target"] - frame["prediction"]) ** 2
-            errors = squared.groupby([frame["support"], frame["task"]]).mean().unstack()[found.labels]
+            errors = (
+                squared.groupby([frame["support"], frame["task"]]).mean().unstack()[found.labels]
+            )
             np.testing.assert_allclose(errors, found.errors[0])
 
 
@@ -112,7 +133,9 @@ def test_probabilities_of_single_rows():
     frame = found.to_frame()
     probabilities = frame[["probability_a", "probability_b", "probability_c"]].to_numpy()
     np.testing.assert_array_equal(probabilities, found.predictions.reshape(-1, 3))
-    np.testing.assert_array_equal(frame["target"], np.array(list("abc"))[tasks.y.astype(int)[frame["row"]]])
+    np.testing.assert_array_equal(
+        frame["target"], np.array(list("abc"))[tasks.y.astype(int)[frame["row"]]]
+    )
 
 
 def test_classes_may_be_numbers():
@@ -120,7 +143,9 @@ def test_classes_may_be_numbers():
     tasks = class_tasks(2).replace(side_info=None, side_names=None)
     numbered = TaskSet(tasks.X, 5.0 - 3.0 * tasks.y, np.repeat(tasks.labels, tasks.sizes))
     methods = {"tailored": EmpiricalBayesClassifier()}
-    found, expected = (evaluate(each, methods, supports=[2], n_folds=2) for each in (numbered, tasks))
+    found, expected = (
+        evaluate(each, methods, supports=[2], n_folds=2) for each in (numbered, tasks)
+    )
     assert found.classes == (2.0, 5.0)
     np.testing.assert_allclose(found.predictions[..., ::-1], expected.predictions, rtol=1e-6)
     np.testing.assert_allclose(found.errors, expected.errors, rtol=1e-6)
@@ -169,7 +194,9 @@ def test_pooled_regression_has_features_and_side_information():
     X, y = (rows - rows.mean(axis=0)) / rows.std(axis=0), tasks.y.astype(int)
     constant = Constant().fit(tasks).mean_
     expected = penalised(X, y, constant, 3)(X)
-    np.testing.assert_allclose(PooledRegression().fit(tasks).predict_rows(tasks, tasks), expected, atol=2e-3)
+    np.testing.assert_allclose(
+        PooledRegression().fit(tasks).predict_rows(tasks, tasks), expected, atol=2e-3
+    )
 
 
 def test_regression_per_task_shrinks_a_task_of_one_class():
@@ -188,7 +215,8 @@ def test_a_rate_without_slopes_is_a_closed_form():
     tasks = count_tasks()
     mean = tasks.X.mean(axis=0)
     support = tasks.replace(
-        X=np.tile(mean, (len(tasks.y), 1)), side_info=np.full((len(tasks), 1), tasks.side_info.mean())
+        X=np.tile(mean, (len(tasks.y), 1)),
+        side_info=np.full((len(tasks), 1), tasks.side_info.mean()),
     )
     baseline = RegressionPerTask("poisson").fit(tasks)
     prior = (tasks.y.sum() + 0.5) / tasks.exposure.sum()
@@ -202,7 +230,8 @@ def test_pooled_regression_is_the_same_with_a_constant_column(constant):
     tasks = count_tasks()
     side = np.column_stack([tasks.side_info, np.full(len(tasks), constant)])
     expected, found = (
-        PooledRegression("poisson").fit(t).predict_rows(t, t) for t in (tasks, tasks.replace(side_info=side))
+        PooledRegression("poisson").fit(t).predict_rows(t, t)
+        for t in (tasks, tasks.replace(side_info=side))
     )
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -218,12 +247,23 @@ def test_an_evaluation_prints_its_tables_and_definitions(covered):
     inside = np.full((2, 2), covered)
     scores = {"accuracy": errors}
     found = Evaluation(
-        ("method", "task mean"), (0, 5), errors, inside, inside, np.arange(2), 6, "squared", 0.9, scores
+        ("method", "task mean"),
+        (0, 5),
+        errors,
+        inside,
+        inside,
+        np.arange(2),
+        6,
+        "squared",
+        0.9,
+        scores,
     )
     assert repr(found) == str(found)
     lines = [" ".join(line.split()) for line in str(found).splitlines() if line]
     assert lines[0] == "Mean squared error on 2 new tasks, by number of support rows"
     assert lines[1:4] == ["method 0 5", "method 2 ± 1 1 ± 0.5", "task mean 2 ± 1 1 ± 0.5"]
     assert ("inside 90 % intervals 87.5 % 87.5 %" in lines) == np.isfinite(covered)
-    assert lines.index("Mean accuracy on 2 new tasks, by number of support rows") == 4 + np.isfinite(covered)
+    assert lines.index(
+        "Mean accuracy on 2 new tasks, by number of support rows"
+    ) == 4 + np.isfinite(covered)
     assert lines[-2].startswith("task mean: Predict")

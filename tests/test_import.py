@@ -43,9 +43,7 @@ def test_no_extra_is_imported():
 
 
 def test_names_are_imported_on_first_use():
-    program = (
-        "import sys, tailored; before = set(sys.modules); tailored.TaskSet; print(*before, '|', *sys.modules)"
-    )
+    program = "import sys, tailored; before = set(sys.modules); tailored.TaskSet; print(*before, '|', *sys.modules)"
     before, after = " ".join(words(program)).split("|")
     assert not {name.partition(".")[0] for name in before.split()} & (NUMERICAL | EXTRAS)
     assert "numba" not in after.split()

@@ -89,7 +89,8 @@ def kept(learner, tmp_path):
 TRIALS = {
     "arrays `X`, `y`, `groups`": lambda new, path: new().fit(X, Y, groups=GROUPS),
     "a list of `(X, y)`": lambda new, path: learned(
-        new(), TaskSet.from_tasks(list(zip(np.split(X, N_TASKS), np.split(Y, N_TASKS), strict=True)))
+        new(),
+        TaskSet.from_tasks(list(zip(np.split(X, N_TASKS), np.split(Y, N_TASKS), strict=True))),
     ),
     "frame of pandas": lambda new, path: learned(new(), frame_tasks(FRAME)),
     "frame of polars": lambda new, path: learned(new(), frame_tasks(pl.from_pandas(FRAME))),
@@ -100,21 +101,29 @@ TRIALS = {
         new(), frame_tasks(WORDS.assign(d=X[:, 0] > 1))
     ),
     "sparse matrix": lambda new, path: learned(new(), TaskSet(sparse.csr_array(X), Y, GROUPS)),
-    "tasks of one row among others": lambda new, path: learned(new(), TaskSet(X[5:], Y[5:], GROUPS[5:])),
+    "tasks of one row among others": lambda new, path: learned(
+        new(), TaskSet(X[5:], Y[5:], GROUPS[5:])
+    ),
     "side information with numbers": lambda new, path: learned(new(), DESCRIBED),
-    "side information with categories": lambda new, path: learned(new(), frame_tasks(FRAME, side_info=SEXES)),
+    "side information with categories": lambda new, path: learned(
+        new(), frame_tasks(FRAME, side_info=SEXES)
+    ),
     "side information with missing values": lambda new, path: learned(
         new(), TaskSet(X, Y, GROUPS, side_info=holes(AGES)[GROUPS])
     ),
     "no rows of a new task": lambda new, path: new().fit(TASKS).adapt().predict(X),
     "all rows as one task": lambda new, path: one_task(new(), path),
-    "`sample_weight`": lambda new, path: new().fit(TaskSet(X, Y, GROUPS, sample_weight=np.ones(len(Y)))),
+    "`sample_weight`": lambda new, path: new().fit(
+        TaskSet(X, Y, GROUPS, sample_weight=np.ones(len(Y)))
+    ),
     "`partial_fit`": lambda new, path: streamed(new(), path),
     "`scan` of a file": lambda new, path: scanned(new(), path),
     'two classes, `loss="logistic"`': lambda new, path: new(loss="logistic").fit(
         X, np.where(Y > 0, "yes", "no"), groups=GROUPS
     ),
-    "intervals after `fit`": lambda new, path: new().fit(TASKS).adapt(X[:3], Y[:3]).predict_interval(X[:2]),
+    "intervals after `fit`": lambda new, path: (
+        new().fit(TASKS).adapt(X[:3], Y[:3]).predict_interval(X[:2])
+    ),
     "`effects` with intervals": lambda new, path: all_known(new().fit(TASKS).effects(TASKS)),
     "`save` and `load`": lambda new, path: kept(new(), path),
 }

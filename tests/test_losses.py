@@ -38,7 +38,9 @@ def conjugate(loss, alpha, y):
     if loss.name == "logistic":
         b = -alpha * np.asarray(y, dtype=float)
         return np.where(
-            (b >= 0.0) & (b <= 1.0), -entr(np.clip(b, 0.0, 1.0)) - entr(np.clip(1.0 - b, 0.0, 1.0)), np.inf
+            (b >= 0.0) & (b <= 1.0),
+            -entr(np.clip(b, 0.0, 1.0)) - entr(np.clip(1.0 - b, 0.0, 1.0)),
+            np.inf,
         )
     linear, lower, upper, quadratic, kink, _ = loss.dual_box(y)
     inside = alpha * linear + 0.5 * quadratic * alpha**2 + kink * np.abs(alpha)
@@ -62,7 +64,9 @@ def test_losses_of_a_margin_and_losses_with_a_box():
     """What learners ask of a loss before they take it."""
     assert {name for name, kind in LOSSES.items() if issubclass(kind, MarginLoss)} == BINARY
     assert {name for name, kind in LOSSES.items() if not issubclass(kind, BoxLoss)} == {"logistic"}
-    assert [name for name, loss in CASES.items() if loss.dual_box(np.ones(1)).logistic] == ["logistic"]
+    assert [name for name, loss in CASES.items() if loss.dual_box(np.ones(1)).logistic] == [
+        "logistic"
+    ]
 
 
 def test_every_loss_is_a_case():
@@ -164,7 +168,9 @@ def test_fenchel_young(loss):
     rng = np.random.default_rng(5)
     p, y = rng.normal(scale=3.0, size=300), targets(loss, rng, 300)
     a = loss.subgradient(p, y)
-    np.testing.assert_allclose(loss.value(p, y) + conjugate(loss, a, y), a * p, atol=1e-12, rtol=1e-12)
+    np.testing.assert_allclose(
+        loss.value(p, y) + conjugate(loss, a, y), a * p, atol=1e-12, rtol=1e-12
+    )
     other = loss.subgradient(rng.normal(scale=3.0, size=300), y)
     assert (loss.value(p, y) + conjugate(loss, other, y) - other * p > -1e-12).all()
 

@@ -18,7 +18,8 @@ def cycles(arrows):
     reachable = {module: set(targets) for module, targets in arrows.items()}
     while True:
         grown = {
-            m: targets.union(*(reachable[target] for target in targets)) for m, targets in reachable.items()
+            m: targets.union(*(reachable[target] for target in targets))
+            for m, targets in reachable.items()
         }
         if grown == reachable:
             return {module for module, targets in reachable.items() if module in targets}
@@ -66,4 +67,6 @@ def test_benchmarks_import_what_exists(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tailored"):
             module = importlib.import_module(node.module)
             for name in (alias.name for alias in node.names):
-                assert hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}"), name
+                assert hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}"), (
+                    name
+                )

@@ -46,7 +46,9 @@ def side_of(task):
 
 
 def draw_task():
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        1, 3, figsize=(9, 3), sharex=True, sharey=True, layout="constrained"
+    )
     pooled = np.polyfit(ROWS.hours, ROWS.score, 1)
     for ax, place in zip(axes, (0, 3, 6), strict=True):
         one = TASKS[place]
@@ -54,8 +56,16 @@ def draw_task():
         own = np.polyfit(one.X[few, 0], one.y[few], 1)
         model = META.adapt(one.X[few], one.y[few], side_info=side_of(one))
         ax.plot(one.X[few, 0], one.y[few], "o", color="black", label="five pupils")
-        ax.plot(GRID[:, 0], np.polyval(pooled, GRID[:, 0]), ":", color=GREY, label="one line for all schools")
-        ax.plot(GRID[:, 0], np.polyval(own, GRID[:, 0]), "--", color=ORANGE, label="its own rows alone")
+        ax.plot(
+            GRID[:, 0],
+            np.polyval(pooled, GRID[:, 0]),
+            ":",
+            color=GREY,
+            label="one line for all schools",
+        )
+        ax.plot(
+            GRID[:, 0], np.polyval(own, GRID[:, 0]), "--", color=ORANGE, label="its own rows alone"
+        )
         ax.plot(GRID[:, 0], model.predict(GRID), color=BLUE, label="tailored")
         ax.set(title=f"school {place} ({one.side_info[0]})", xlabel="hours")
     axes[0].set(ylabel="score", ylim=(20, 110))
@@ -82,7 +92,9 @@ def draw_representation():
     display = ShrinkageDisplay.from_estimator(META, some, ["hours", "(intercept)"])
     plt.close(display.figure_)
     prior = META.prior_
-    covariance = prior.scaling.target**2 * prior.scaling.raw_representation(prior.mixture.covariances)[0]
+    covariance = (
+        prior.scaling.target**2 * prior.scaling.raw_representation(prior.mixture.covariances)[0]
+    )
     values, vectors = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
     figure, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
@@ -93,12 +105,34 @@ def draw_representation():
         mean = (model.coef_[0], model.intercept_)
         # The ellipse contains 90 % of a kind: squared distances are chi-squared with two degrees of freedom.
         width, height = 2 * np.sqrt(-2 * np.log(0.1) * values)
-        ax.add_patch(Ellipse(mean, width, height, angle=angle, color=color, alpha=0.13, linewidth=0))
+        ax.add_patch(
+            Ellipse(mean, width, height, angle=angle, color=color, alpha=0.13, linewidth=0)
+        )
         for start, end in zip(own, tailored, strict=True):
-            arrow = {"arrowstyle": "->", "color": color, "shrinkA": 2, "shrinkB": 0, "linewidth": 1.1}
+            arrow = {
+                "arrowstyle": "->",
+                "color": color,
+                "shrinkA": 2,
+                "shrinkB": 0,
+                "linewidth": 1.1,
+            }
             ax.annotate("", end, start, arrowprops=arrow)
-        ax.plot(*own.T, marker, color="white", markeredgecolor=color, markersize=5, label=f"{kind}: own fit")
-        ax.plot(*mean, "X", color=color, markeredgecolor="white", markersize=12, label=f"{kind}: prior mean")
+        ax.plot(
+            *own.T,
+            marker,
+            color="white",
+            markeredgecolor=color,
+            markersize=5,
+            label=f"{kind}: own fit",
+        )
+        ax.plot(
+            *mean,
+            "X",
+            color=color,
+            markeredgecolor="white",
+            markersize=12,
+            label=f"{kind}: prior mean",
+        )
     ax.plot(
         [],
         [],
@@ -141,9 +175,13 @@ def draw_intervals():
     one = new[0]
     model = META.adapt(pd.DataFrame({"hours": one.X[:4, 0]}), one.y[:4], side_info=side_of(one))
     low, high = model.predict_interval(grid, coverage=0.9).T
-    left.fill_between(GRID[:, 0], low, high, color=BLUE, alpha=0.2, linewidth=0, label="90 % interval")
+    left.fill_between(
+        GRID[:, 0], low, high, color=BLUE, alpha=0.2, linewidth=0, label="90 % interval"
+    )
     left.plot(GRID[:, 0], model.predict(grid), color=BLUE, label="prediction")
-    left.plot(one.X[4:, 0], one.y[4:], "o", color="white", markeredgecolor=GREY, label="not yet observed")
+    left.plot(
+        one.X[4:, 0], one.y[4:], "o", color="white", markeredgecolor=GREY, label="not yet observed"
+    )
     left.plot(one.X[:4, 0], one.y[:4], "o", color="black", label="observed")
     left.set(title="one new school after 4 pupils", xlabel="hours", ylabel="score")
     left.legend(fontsize=8, loc="lower right")
@@ -160,9 +198,13 @@ def draw_intervals():
         kind = {"color": color, "capsize": 3, "label": label}
         right.errorbar(range(len(counts)), values.mean(axis=1), error, fmt=style, **kind)
     limit = 2 * stats.norm.ppf(0.95) * noise
-    right.axhline(limit, color="black", linestyle="--", linewidth=1, label="limit: the true line is known")
+    right.axhline(
+        limit, color="black", linestyle="--", linewidth=1, label="limit: the true line is known"
+    )
     right.set_xticks(range(len(counts)), counts)
-    right.set(xlabel="observed pupils of a new school", ylabel="width of the 90 % interval at 5 hours")
+    right.set(
+        xlabel="observed pupils of a new school", ylabel="width of the 90 % interval at 5 hours"
+    )
     right.set(title=f"mean over {n_new} new schools", ylim=(0, None))
     right.legend(fontsize=8, loc="lower left")
     save(figure, "intervals")

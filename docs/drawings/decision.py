@@ -68,7 +68,10 @@ def chart():
     y = 12 + len(STEPS) * ROW
     parts += box(LEFT, y, 290, ["tailored"], "y")
     height = y + BOX + 12
-    alt = "; ".join(f"{' '.join(q)} {a}: {' '.join(w)}" for q, a, w in STEPS) + "; otherwise: tailored"
+    alt = (
+        "; ".join(f"{' '.join(q)} {a}: {' '.join(w)}" for q, a, w in STEPS)
+        + "; otherwise: tailored"
+    )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img">'
         f"<title>{alt}</title><style>{STYLE}</style>"

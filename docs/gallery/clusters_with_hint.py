@@ -27,7 +27,9 @@ errors = {name: [] for name in methods}
 for n in supports:
     support, query = new.support_query(n, random_state=0)
     for name, method in methods.items():
-        rows = (each.replace(side_info=None) if "without" in name else each for each in (support, query))
+        rows = (
+            each.replace(side_info=None) if "without" in name else each for each in (support, query)
+        )
         errors[name].append(method.task_errors(*rows).mean())
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")

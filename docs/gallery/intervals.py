@@ -16,7 +16,11 @@ n_tasks, n_rows = 500, 24
 task = np.repeat(np.arange(n_tasks), n_rows)
 X = rng.normal(size=(len(task), 3))
 weights = rng.normal([1, 0, -1, 3], [1.0, 0.5, 0.2, 2.0], size=(n_tasks, 4))
-y = np.einsum("ij,ij->i", X, weights[task, :3]) + weights[task, 3] + rng.standard_t(3, size=len(task))
+y = (
+    np.einsum("ij,ij->i", X, weights[task, :3])
+    + weights[task, 3]
+    + rng.standard_t(3, size=len(task))
+)
 tasks = TaskSet(X, y, task)
 train, new = tasks[:300], tasks[300:]
 meta = EmpiricalBayesLearner().fit(train)

@@ -34,7 +34,15 @@ __all__ = [
     "scan",
 ]
 
-_SUBMODULES = ["baselines", "datasets", "displays", "evaluation", "exceptions", "feature_maps", "losses"]
+_SUBMODULES = [
+    "baselines",
+    "datasets",
+    "displays",
+    "evaluation",
+    "exceptions",
+    "feature_maps",
+    "losses",
+]
 _SUBMODULES += ["report", "solvers", "theory"]
 #: Modules that define the names above.  The module of `load` comes last, because the classes of stored objects must be
 #: imported first.

@@ -110,7 +110,9 @@ class Baseline(BaseEstimator):
         with single_threaded_blas(), single_threaded_openmp():
             return self._predict(tasks, query)
 
-    def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: str | Loss = "absolute") -> Array:
+    def task_errors(
+        self, tasks: TaskSet, query: TaskSet, *, loss: str | Loss = "absolute"
+    ) -> Array:
         """Return the mean error of each task on its rows in ``query``, given its rows in ``tasks``; "squared" is (y - p)²."""
         by_name = scores(self.predict_rows(tasks, query), query.y, get_loss(loss))
         return task_means(next(iter(by_name.values())), query.offsets, query.frequency_weight)
@@ -132,7 +134,9 @@ class Baseline(BaseEstimator):
 
     def _side(self, tasks: TaskSet) -> Array:
         """Return the side information as numbers, (n_tasks, q); q is 0 if `fit` had no side information."""
-        return np.zeros((len(tasks), 0)) if self._encoder is None else self._encoder.transform(tasks)
+        return (
+            np.zeros((len(tasks), 0)) if self._encoder is None else self._encoder.transform(tasks)
+        )
 
     def _columns(self, tasks: TaskSet) -> Array:
         """Return the features of each row, followed by the side information of its task."""
@@ -217,7 +221,9 @@ class PooledRidge(LinearBaseline):
         support, query = tasks.support_query(0.5, random_state=0)
         path = _ridge_path(support, self._columns(support), RIDGE_ALPHAS)
         pairs = list(product(range(len(path)), SHRINKAGES))
-        errors = [self._error(self._with_offsets(support, path[i], kappa), query) for i, kappa in pairs]
+        errors = [
+            self._error(self._with_offsets(support, path[i], kappa), query) for i, kappa in pairs
+        ]
         i, self.shrinkage_ = pairs[int(np.argmin(errors))]
         self.alpha_ = float(RIDGE_ALPHAS[i])
         self.weights_ = _ridge_path(tasks, self._columns(tasks), RIDGE_ALPHAS[[i]])[0]
@@ -344,7 +350,11 @@ class PooledBoosting(Baseline):
         # A column with only missing values cannot be binned.
         columns[:, np.isnan(columns).all(axis=0)] = 0.0
         # No early stopping: it holds out rows, but here the same row occurs several times.
-        options: dict[str, Any] = {"max_iter": self.n_iter_, "early_stopping": False, "random_state": 0}
+        options: dict[str, Any] = {
+            "max_iter": self.n_iter_,
+            "early_stopping": False,
+            "random_state": 0,
+        }
         model = HistGradientBoostingRegressor(learning_rate=LEARNING_RATE, **options)
         return model.fit(columns, targets, weights)
 
@@ -392,9 +402,13 @@ class PooledRegression(Baseline):
         names = () if tasks.encoding is None else tasks.encoding.classes
         classes = np.arange(len(names)) if names else np.unique(tasks.y)
         self.classes_ = classes if isinstance(loss, Bernoulli) else None
-        if self.classes_ is not None and (len(classes) < 2 or list(classes) != list(range(len(classes)))):
+        if self.classes_ is not None and (
+            len(classes) < 2 or list(classes) != list(range(len(classes)))
+        ):
             found = name_some(native(classes))
-            raise ValueError(f"tasks: targets must be 0, 1, ... for at least two classes; got {found}")
+            raise ValueError(
+                f"tasks: targets must be 0, 1, ... for at least two classes; got {found}"
+            )
         y, weights, _ = self._targets(tasks)
         # Add half an observation of each class, or half an event, so that no frequency or mean is 0.
         if self.classes_ is None:
@@ -421,13 +435,17 @@ class PooledRegression(Baseline):
         from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
         y, weights, _ = self._targets(tasks)
-        pseudo, shares = (self.mean_, np.ones(1)) if self.classes_ is None else (self.classes_, self.mean_)
+        pseudo, shares = (
+            (self.mean_, np.ones(1)) if self.classes_ is None else (self.classes_, self.mean_)
+        )
         X = self.scaler_.transform(self._columns(tasks))
         X, y = np.vstack([X, np.zeros((len(pseudo), X.shape[1]))]), np.append(y, pseudo)
         weights = np.append(weights, shares)
         if self.classes_ is not None:
             return LogisticRegression(max_iter=1000).fit(X, y, weights)
-        poisson = PoissonRegressor(alpha=1.0 / weights.sum(), solver="newton-cholesky", max_iter=1000)
+        poisson = PoissonRegressor(
+            alpha=1.0 / weights.sum(), solver="newton-cholesky", max_iter=1000
+        )
         return poisson.fit(X, y, weights)
 
     def _means(self, model: Any, tasks: TaskSet) -> Array:
@@ -480,10 +498,14 @@ def scores(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]:
     """Return the scores of each row by name, the loss first; for classes, predictions are probabilities (n, K)."""
     if prediction.ndim == 1:
         by_name = {error_name(loss.name): loss.error(prediction, y)}
-        return by_name | ({"absolute error": np.abs(prediction - y)} if isinstance(loss, Response) else {})
+        return by_name | (
+            {"absolute error": np.abs(prediction - y)} if isinstance(loss, Response) else {}
+        )
     K = prediction.shape[1]
     observed = y[:, None] == np.arange(K)
-    own = np.clip((prediction * observed).sum(axis=1), SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY)
+    own = np.clip(
+        (prediction * observed).sum(axis=1), SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY
+    )
     brier = ((prediction - observed) ** 2).sum(axis=1) / (2.0 if K == 2 else 1.0)
     return {
         "log loss": -np.log(own),

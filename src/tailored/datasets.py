@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._utils.validation import RandomState, check_choice, check_int, check_nonnegative, check_real, is_integer
+from ._utils.validation import (
+    RandomState,
+    check_choice,
+    check_int,
+    check_nonnegative,
+    check_real,
+    is_integer,
+)
 from .tasks.task_set import TaskSet
 
 __all__ = ["CircleTruth", "ClusterTruth", "make_circle", "make_clusters"]
@@ -28,9 +35,13 @@ class ClusterTruth:
 
     weights: np.ndarray  # (T, d) weight vector of each task, of unit norm
     clusters: np.ndarray  # (T,) cluster of each task, 0 to m - 1
-    bases: np.ndarray  # (m, d, r) orthonormal basis of each cluster's subspace; the subspaces are orthogonal
+    bases: (
+        np.ndarray
+    )  # (m, d, r) orthonormal basis of each cluster's subspace; the subspaces are orthogonal
     noise: float = 0.1  # standard deviation of the noise on `y`
-    hint: float | None = None  # probability that the side information is set to the task's own cluster
+    hint: float | None = (
+        None  # probability that the side information is set to the task's own cluster
+    )
     hints: np.ndarray | None = None  # (T,) cluster that the side information of each task indicates
 
 

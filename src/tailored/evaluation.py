@@ -139,7 +139,9 @@ class Evaluation:
             if values is self.errors and self.has_intervals:
                 covered = (f"{100 * fraction:.1f} %" for fraction in self.covered[0])
                 rows.append([f"inside {100 * self.coverage:g} % intervals", *covered])
-            title = f"Mean {name} on {plural(len(self.labels), 'new task')}, by number of support rows"
+            title = (
+                f"Mean {name} on {plural(len(self.labels), 'new task')}, by number of support rows"
+            )
             found[name] = Table.of_rows(
                 title, ["method", *map(str, self.supports)], rows, n_printed=len(rows)
             )
@@ -155,7 +157,9 @@ class Evaluation:
 
     def __str__(self) -> str:
         tables = "\n\n".join(map(str, self.tables.values()))
-        return "\n".join([tables, "", *(line for text in self.caption for line in wrap(text, "  "))])
+        return "\n".join(
+            [tables, "", *(line for text in self.caption for line in wrap(text, "  "))]
+        )
 
     __repr__ = __str__
 
@@ -167,7 +171,11 @@ class Evaluation:
         """
         targets: Any = self.targets
         targets = np.array(self.classes)[targets.astype(np.intp)] if self.classes else targets
-        by_row: dict[str, Any] = {"task": self.labels[self.groups], "row": self.rows, "target": targets}
+        by_row: dict[str, Any] = {
+            "task": self.labels[self.groups],
+            "row": self.rows,
+            "target": targets,
+        }
         columns: dict[str, Any] = {
             name: np.tile(column, len(self.supports)) for name, column in by_row.items()
         }
@@ -303,7 +311,11 @@ class _Fold(NamedTuple):
 
 
 def _folds(
-    tasks: TaskSet, order: NDArray[np.intp], sizes: Sequence[int], n_folds: int, draws: dict[str, Any]
+    tasks: TaskSet,
+    order: NDArray[np.intp],
+    sizes: Sequence[int],
+    n_folds: int,
+    draws: dict[str, Any],
 ) -> list[_Fold]:
     """Divide tasks, in this order, into folds; a fold without a task of more than ``sizes[-1]`` rows is left out."""
     single = tasks[order].single_rows()
@@ -312,7 +324,9 @@ def _folds(
         needed = f"two tasks with more than {sizes[-1]} rows are needed, found {n_evaluated} of {len(tasks)}"
         advice = "more tasks" + ", or smaller numbers in `supports`" * (len(tasks) > 1)
         raise ValueError(f"tasks: at least {needed}. Use {advice}.")
-    number = np.random.default_rng([draws["random_state"], len(tasks)]).permutation(len(tasks)) % n_folds
+    number = (
+        np.random.default_rng([draws["random_state"], len(tasks)]).permutation(len(tasks)) % n_folds
+    )
     folds = []
     for k in range(n_folds):
         held_out = np.flatnonzero(is_evaluated & (number == k))
@@ -321,9 +335,13 @@ def _folds(
         is_support, n_support = single[held_out].support_rows(sizes[-1], **draws)
         pool = single[held_out].with_rows(is_support, n_support)
         query = single[held_out].with_rows(~is_support, single.sizes[held_out] - n_support)
-        supports = [pool if n >= pool.sizes.max() else pool.support_query(n, **draws)[0] for n in sizes]
+        supports = [
+            pool if n >= pool.sizes.max() else pool.support_query(n, **draws)[0] for n in sizes
+        ]
         positions = order[held_out]
-        rows = np.concatenate([np.arange(tasks.offsets[t], tasks.offsets[t + 1]) for t in positions])
+        rows = np.concatenate(
+            [np.arange(tasks.offsets[t], tasks.offsets[t + 1]) for t in positions]
+        )
         rows = np.repeat(rows, tasks.copies[rows])[~is_support]
         folds.append(_Fold(order[number != k], positions, supports, query, rows))
     return folds
@@ -362,20 +380,30 @@ def _score(
     """Return the predictions, and the mean of each score over the rows of each task, with "covered" and "width"."""
     prediction, lower, upper = _predict(fitted, support, query, coverage)
     inside = np.where(np.isnan(lower), np.nan, (query.y >= lower) & (query.y <= upper))
-    by_row = {**baselines.scores(prediction, query.y, loss), "covered": inside, "width": upper - lower}
+    by_row = {
+        **baselines.scores(prediction, query.y, loss),
+        "covered": inside,
+        "width": upper - lower,
+    }
     weights = query.frequency_weight
-    return prediction, {name: task_means(values, query.offsets, weights) for name, values in by_row.items()}
+    return prediction, {
+        name: task_means(values, query.offsets, weights) for name, values in by_row.items()
+    }
 
 
 def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]:
     if supports is not None:
         if isinstance(supports, str) or np.ndim(supports) != 1 or not len(supports):
-            raise ValueError(f"supports: expected numbers of rows such as [0, 5, 10], got {supports!r}")
+            raise ValueError(
+                f"supports: expected numbers of rows such as [0, 5, 10], got {supports!r}"
+            )
         return tuple(sorted({check_int("supports", rows, minimum=0) for rows in supports}))
     return tuple(rows for rows in SUPPORTS if rows == 0 or np.mean(tasks.sizes > rows) >= ENOUGH)
 
 
-def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> tuple[Array, Array, Array]:
+def _predict(
+    fitted: Any, support: TaskSet, query: TaskSet, coverage: float
+) -> tuple[Array, Array, Array]:
     """Return predictions and the lower and upper bounds of their intervals; NaN for methods without intervals."""
     missing = np.full(len(query.y), np.nan)
     if isinstance(fitted, baselines.Baseline):
@@ -435,7 +463,10 @@ class TaskScorer:
                 "enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
         tasks = tasks_to_score(estimator, X, y, groups, side_info)
-        draws: dict[str, Any] = {"random_state": self.random_state, "shuffle": self.order == "random"}
+        draws: dict[str, Any] = {
+            "random_state": self.random_state,
+            "shuffle": self.order == "random",
+        }
         support, query = tasks.support_query(self.n_support, **draws)
         score = get_scorer(self.scoring)
         if not is_classifier(estimator):

@@ -33,7 +33,10 @@ TYPES = {
     "DictNode": {"builtins.dict"},
     "JsonNode": {"builtins.str"},
     "ListNode": {"builtins.list"},
-    "NdArrayNode": {"numpy.ndarray", *(f"numpy.{np.dtype(code).type.__name__}" for code in "?bhilqBHILQfdU")},
+    "NdArrayNode": {
+        "numpy.ndarray",
+        *(f"numpy.{np.dtype(code).type.__name__}" for code in "?bhilqBHILQfdU"),
+    },
     "SparseMatrixNode": {"scipy.sparse._csr.csr_array"},
     "TupleNode": {"builtins.tuple"},
     "TypeNode": {"builtins.str"},  # the type of keys
@@ -64,7 +67,9 @@ def save(path: PathLike, model: Stored) -> None:
         try:
             again = _build(Path(file.name).read_bytes())
         except ModelFileError as error:
-            raise ValueError(f"{error.member or 'model'}: cannot be saved: it {error.reason}") from error
+            raise ValueError(
+                f"{error.member or 'model'}: cannot be saved: it {error.reason}"
+            ) from error
         if _state(_dump(again)) != _state(content):
             raise ValueError("model: cannot be saved: it differs after reading. Pickle it instead.")
 
@@ -105,14 +110,18 @@ def _dump(model: Stored) -> bytes:
         try:
             dump(model, file, compression=compression)
         except Exception as error:  # skops raises various errors for objects that it does not know
-            raise TypeError(f"model: cannot be saved without pickle: {error}; pickle the learner") from error
+            raise TypeError(
+                f"model: cannot be saved without pickle: {error}; pickle the learner"
+            ) from error
         with ZipFile(file, "a", compression) as archive:
             archive.writestr(ENTRY, json.dumps({"format": FORMAT, "version": __version__}))
             schema, total = json.loads(archive.read("schema.json")), _size(archive)
         if total <= _limit(len(file.getvalue())):
             break
     for place, kind in _refused(schema, _classes()):
-        advice = next((text for part, text in ADVICE.items() if part in place), "pickle the learner")
+        advice = next(
+            (text for part, text in ADVICE.items() if part in place), "pickle the learner"
+        )
         raise TypeError(f"{place or 'model'}: {kind} cannot be saved without pickle; {advice}")
     return file.getvalue()
 
@@ -127,13 +136,17 @@ def _build(content: bytes, path: PathLike = "") -> Any:
             if head["format"] != FORMAT:
                 found = f"has the format {str(head['format'])[:20]} of tailored {str(head['version'])[:40]}"
                 advice = "Read it with that version, or fit and save again."
-                raise ModelFileError(path, "", f"{found}; this version reads format {FORMAT}. {advice}")
+                raise ModelFileError(
+                    path, "", f"{found}; this version reads format {FORMAT}. {advice}"
+                )
             if (total := _size(archive)) > _limit(len(content)):
                 raise ValueError(f"{len(content):,} bytes declare {total:,} bytes of entries")
             schema = json.loads(archive.read("schema.json"))
         classes = _classes()
         for place, kind in _refused(schema, classes):
-            raise ModelFileError(path, place, f"has the type {kind[:200]}, which a model file cannot contain")
+            raise ModelFileError(
+                path, place, f"has the type {kind[:200]}, which a model file cannot contain"
+            )
         top = f"{schema['__module__']}.{schema['__class__']}"
         if not hasattr(classes.get(top), "save"):
             raise ModelFileError(
@@ -146,10 +159,14 @@ def _build(content: bytes, path: PathLike = "") -> Any:
         raise
     except (BadZipFile, KeyError) as error:
         reason = f"is damaged, or was not written by `save` of this version of tailored ({error})"
-        raise ModelFileError(path, "", f"{reason}. Copy it again, or fit and save again.") from error
+        raise ModelFileError(
+            path, "", f"{reason}. Copy it again, or fit and save again."
+        ) from error
     except Exception as error:
         # An untrusted file can trigger any exception; report all of them as ModelFileError.
-        raise ModelFileError(path, "", f"cannot be read: {type(error).__name__}: {error}") from error
+        raise ModelFileError(
+            path, "", f"cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _size(archive: ZipFile) -> int:
@@ -203,7 +220,9 @@ def _state(content: bytes) -> Any:
                 return node
             items = ((key, value) for key, value in node.items() if key != "__id__")
             return {
-                key: archive.read(value) if key == "file" and isinstance(value, str) else plain(value)
+                key: archive.read(value)
+                if key == "file" and isinstance(value, str)
+                else plain(value)
                 for key, value in items
             }
 

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ._utils.records import Stored
-from ._utils.validation import check_choice, check_fraction, check_nonnegative, check_positive, name_some
+from ._utils.validation import (
+    check_choice,
+    check_fraction,
+    check_nonnegative,
+    check_positive,
+    name_some,
+)
 
 Floats = NDArray[np.float64]
 __all__ = [
@@ -96,13 +102,17 @@ class BoxLoss(Loss):
 
     def dual_box(self, y: ArrayLike) -> DualBox:
         linear = np.array(y, dtype=np.float64)
-        lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear))
+        lower, upper = (
+            np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear)
+        )
         return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         slope, box = self.subgradient(p, y), self.dual_box(y)
         residual = np.subtract(p, box.linear, dtype=np.float64)
-        return np.asarray(slope * (residual - 0.5 * box.quadratic * slope) - box.kink * np.abs(slope))
+        return np.asarray(
+            slope * (residual - 0.5 * box.quadratic * slope) - box.kink * np.abs(slope)
+        )
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         linear, lower, upper, quadratic, kink, _ = self.dual_box(y)
@@ -228,7 +238,8 @@ class Hinge(MarginLoss, BoxLoss):
 
 
 LOSSES: dict[str, type[Loss]] = {
-    loss.name: loss for loss in (Absolute, Pinball, EpsilonInsensitive, Huber, Squared, Logistic, Hinge)
+    loss.name: loss
+    for loss in (Absolute, Pinball, EpsilonInsensitive, Huber, Squared, Logistic, Hinge)
 }
 
 

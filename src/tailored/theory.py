@@ -105,7 +105,9 @@ def _weighted_root(A: Array, B: Array) -> Array:
     # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would square the
     # condition number.  The thin root of A gives exactly rank(A) singular values, without rounding noise.
     values, vectors = spectrum(A)
-    _, sizes, right = np.linalg.svd((vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False)
+    _, sizes, right = np.linalg.svd(
+        (vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False
+    )
     half = power(B, -0.5) @ (right.T * np.sqrt(sizes))
     return half @ half.T
 
@@ -134,7 +136,9 @@ def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: 
     """Raise ValueError unless ``Ran(outer)`` contains ``Ran(inner)``."""
     values, vectors = spectrum(inner)
     root, basis = vectors * np.sqrt(values), spectrum(outer)[1]
-    share = np.linalg.norm(root - basis @ (basis.T @ root)) / max(np.linalg.norm(root), np.finfo(float).tiny)
+    share = np.linalg.norm(root - basis @ (basis.T @ root)) / max(
+        np.linalg.norm(root), np.finfo(float).tiny
+    )
     if share > RANGE_TOLERANCE:
         a, b = names
         raise ValueError(
@@ -148,7 +152,9 @@ def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
     """Return a positive semidefinite matrix (d, d), or one per value of the side information, as a stack (m, d, d)."""
     array = np.asarray(matrices, dtype=np.float64)
     if array.ndim not in (2, 3):
-        raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {array.shape}.")
+        raise ValueError(
+            f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {array.shape}."
+        )
     if array.ndim == 2:
         array = array[None]
     return np.array([check_psd(matrix, name, d) for matrix in array])
@@ -324,9 +330,13 @@ def estimate_quantities(
     )
 
 
-def _second_moments(rows: list[Array], weights: Array, among: NDArray[np.bool_]) -> tuple[Array, Array]:
+def _second_moments(
+    rows: list[Array], weights: Array, among: NDArray[np.bool_]
+) -> tuple[Array, Array]:
     """Return the means over the tasks in the mask of w wᵀ, and of the mean of x xᵀ over the task's rows, (d, d)."""
-    C = np.mean([X.T @ X / len(X) for X, is_used in zip(rows, among, strict=True) if is_used], axis=0)
+    C = np.mean(
+        [X.T @ X / len(X) for X, is_used in zip(rows, among, strict=True) if is_used], axis=0
+    )
     # Lemma ortoghonal_w_task: components outside the range of the inputs do not change predictions.
     w = weights[among] @ power(C, 0.0)
     return w.T @ w / len(w), C
@@ -335,7 +345,9 @@ def _second_moments(rows: list[Array], weights: Array, among: NDArray[np.bool_])
 def _ridge_weights(tasks: TaskSet) -> Array:
     """Return least-squares weights of each task with a small ridge penalty, (T, d)."""
     rows = [(dense(task.X), task.y) for task in tasks]
-    return np.array([ridge(X, y, RIDGE * max(float((X * X).sum()) / X.shape[1], 1e-12)) for X, y in rows])
+    return np.array(
+        [ridge(X, y, RIDGE * max(float((X * X).sum()) / X.shape[1], 1e-12)) for X, y in rows]
+    )
 
 
 @dataclass(frozen=True)
@@ -368,7 +380,9 @@ def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Boun
     W, C = quantities.W, quantities.C
     tau = quantities.tau if tau is None else check_stack("tau", tau, W.shape[-1])
     if len(tau) not in (1, len(W)):
-        raise ValueError(f"tau has {len(tau)} values, W and C have {len(W)}: give one for each value of s.")
+        raise ValueError(
+            f"tau has {len(tau)} values, W and C have {len(W)}: give one for each value of s."
+        )
     tau = np.broadcast_to(tau, W.shape)
     for theta, one_W in zip(tau, W, strict=True):
         check_range(one_W, theta, ("W", "tau"), "Thm. bound_fixed_feature")
@@ -416,7 +430,8 @@ def previous_optimum(quantities: Quantities) -> Bound:
     norms, the bound of the best representation without a trace constraint is at most as large.
     """
     both = {
-        bound.__name__: bound(quantities).value for bound in (trace_constrained_oracle, independent_learning)
+        bound.__name__: bound(quantities).value
+        for bound in (trace_constrained_oracle, independent_learning)
     }
     return Bound(min(both.values()), both)
 
@@ -462,7 +477,9 @@ def learned_function(
     the oracle, which gives the paper's rates.  Another ``tau`` needs its ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
     """
     if tau is not None and distance is None:
-        raise ValueError("distance: pass ‖(H - H₀, C - C₀)‖_F of tau; the default is that of the oracle")
+        raise ValueError(
+            "distance: pass ‖(H - H₀, C - C₀)‖_F of tau; the default is that of the oracle"
+        )
     fixed, rate = fixed_function(quantities, tau), convergence_rate(quantities, distance=distance)
     return Bound(fixed.value + rate.value, {**fixed.terms, "estimation": rate.value}, rate.step)
 
@@ -511,6 +528,8 @@ def surrogate(
     theta = check_psd(theta, d=X.shape[1])
     L = loss.lipschitz if lipschitz is None else check_positive("lipschitz", lipschitz)
     if not np.isfinite(L):
-        raise ValueError(f"lipschitz: the {loss.name} loss has no Lipschitz constant; pass a number")
+        raise ValueError(
+            f"lipschitz: the {loss.name} loss has no Lipschitz constant; pass a number"
+        )
     found = Surrogate(loss, float(L), tol=1e-12)(Rows(X, y, np.array([0, len(y)])), theta[None])
     return SurrogateValue(float(found.value[0]), found.theta(0, X))

@@ -27,7 +27,10 @@ def error(predicted: Array, query: TaskSet) -> float:
 
 def cold_errors(method: Any, split: Split, rows: tuple[int, ...], seed: int) -> dict[str, float]:
     """Errors with few rows."""
-    return {str(n): error(predictions(method, split.given(n, seed), split.query), split.query) for n in rows}
+    return {
+        str(n): error(predictions(method, split.given(n, seed), split.query), split.query)
+        for n in rows
+    }
 
 
 def weight_error(method: Any, split: Split) -> float | None:
@@ -44,7 +47,9 @@ def calibrated_rows(method: Any) -> list[int]:
     return [] if calibration is None else sorted({round(float(n)) for n in calibration.rows})
 
 
-def coverage(method: Any, split: Split, rows: tuple[int, ...], seed: int) -> dict[str, tuple[float, float]]:
+def coverage(
+    method: Any, split: Split, rows: tuple[int, ...], seed: int
+) -> dict[str, tuple[float, float]]:
     """Share of query rows inside their intervals and mean width: means over tasks, by the number of support rows."""
     calibrated = calibrated_rows(method)
     extra = [n for n in (*INTERVAL_ROWS, *rows) if n <= split.support.sizes.min()]

@@ -115,7 +115,8 @@ METHODS: dict[str, Method] = {
     PER_CATEGORY: _before(PER_CATEGORY, MixedModelPerCategory, is_asked=True),
     **{name: _before(name, kind) for name, kind in RIVALS.items()},
     INDEPENDENT: Method(
-        lambda split: IndependentLearner(fit_intercept=False), "the paper's independent learner, θ = I"
+        lambda split: IndependentLearner(fit_intercept=False),
+        "the paper's independent learner, θ = I",
     ),
     UNTAILORED: Method(
         lambda split: UnconditionalLearner(fit_intercept=False),
@@ -128,9 +129,13 @@ METHODS: dict[str, Method] = {
         most_seeds=3,
     ),
     OURS: _ours(),
-    IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="first", n_support=...)`', is_asked=True),
+    IN_ORDER: Method(
+        _in_order, '`EmpiricalBayesLearner(order="first", n_support=...)`', is_asked=True
+    ),
     MEANS: _ours(loss="squared"),
-    ORACLE: Method(lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True),
+    ORACLE: Method(
+        lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True
+    ),
 }
 
 

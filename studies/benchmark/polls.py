@@ -50,7 +50,10 @@ def load(seed: int, data: str | None) -> Split:
     new = tasks[order[: len(tasks) // 4]]
     support, query = new.support_query(5, random_state=seed)
     return Split(
-        tasks[np.setdiff1d(np.arange(len(tasks)), order[: len(tasks) // 4])], support, query, new=new
+        tasks[np.setdiff1d(np.arange(len(tasks)), order[: len(tasks) // 4])],
+        support,
+        query,
+        new=new,
     )
 
 

@@ -65,7 +65,9 @@ class TrialResult:
 class Finished(list[tuple[Trial, TrialResult]]):
     """The finished trials, and in ``skipped`` why a data set or a method was left out."""
 
-    def __init__(self, trials: Iterable[tuple[Trial, TrialResult]], skipped: Mapping[str, str]) -> None:
+    def __init__(
+        self, trials: Iterable[tuple[Trial, TrialResult]], skipped: Mapping[str, str]
+    ) -> None:
         super().__init__(trials)
         self.skipped = dict(skipped)
 
@@ -152,7 +154,9 @@ def run_benchmark(
     skipped = _cannot_run(missing, data)
     for name, reason in skipped.items():
         print(f"skipped: {name}: {reason}", file=sys.stderr)
-    missing = [trial for trial in missing if trial.suite not in skipped and trial.method not in skipped]
+    missing = [
+        trial for trial in missing if trial.suite not in skipped and trial.method not in skipped
+    ]
     cells = [(trial, out, data) for trial in missing]
     with progress_bar("Benchmark", len(missing), enabled=progress) as tick:
         for _ in in_any_order(_run_and_store, cells, n_jobs):
@@ -169,9 +173,14 @@ def finished(trials: Iterable[Trial], folder: Path) -> list[tuple[Trial, TrialRe
 
 def _cannot_run(trials: Sequence[Trial], data: str | None) -> dict[str, str]:
     """Why, by data set and method, some of these trials cannot be run here."""
-    reasons = {suite: SUITES[suite].missing(data) for suite in dict.fromkeys(trial.suite for trial in trials)}
+    reasons = {
+        suite: SUITES[suite].missing(data)
+        for suite in dict.fromkeys(trial.suite for trial in trials)
+    }
     there = [trial for trial in trials if reasons[trial.suite] is None]
-    reasons |= {name: METHODS[name].missing() for name in dict.fromkeys(trial.method for trial in there)}
+    reasons |= {
+        name: METHODS[name].missing() for name in dict.fromkeys(trial.method for trial in there)
+    }
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 

@@ -70,7 +70,9 @@ def clusters(n_clusters: int, **options: Any) -> Load:
     """500 + 300 training and 100 test tasks, 40 rows to learn from and 40 to score."""
 
     def load(seed: int, data: str | None) -> Split:
-        tasks = datasets.make_clusters(900, n_clusters=n_clusters, n_rows=80, random_state=seed, **options)
+        tasks = datasets.make_clusters(
+            900, n_clusters=n_clusters, n_rows=80, random_state=seed, **options
+        )
         support, query = tasks.support_query(40, shuffle=False)
         return Split(support[:800], support[800:], query[800:])
 
@@ -82,7 +84,12 @@ N_NEW = 400
 
 
 def with_oracle(
-    make: Callable[..., Any], n_train: int, n_rows: int, n_given: int, n_noise: int = 0, **options: Any
+    make: Callable[..., Any],
+    n_train: int,
+    n_rows: int,
+    n_given: int,
+    n_noise: int = 0,
+    **options: Any,
 ) -> Load:
     """Tasks of `make_clusters` with a hint or of `make_circle`, with ``n_rows`` rows, of which new tasks give ``n_given``.
 
@@ -90,7 +97,9 @@ def with_oracle(
     """
 
     def load(seed: int, data: str | None) -> Split:
-        tasks, truth = make(n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options)
+        tasks, truth = make(
+            n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options
+        )
         oracle: BayesOracle
         if isinstance(truth, datasets.ClusterTruth):
             oracle = ClusterOracle(truth.bases, truth.noise, truth.hint)
@@ -99,7 +108,9 @@ def with_oracle(
         if n_noise:
             noise = np.random.default_rng([seed, 2]).standard_normal((len(tasks), n_noise))
             tasks = tasks.replace(
-                side_info=np.hstack([np.asarray(tasks.side_info), noise]), side_names=None, encoding=None
+                side_info=np.hstack([np.asarray(tasks.side_info), noise]),
+                side_names=None,
+                encoding=None,
             )
         new = tasks[n_train:]
         support, query = new.support_query(n_given, shuffle=False)
@@ -127,7 +138,11 @@ def subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1)
         support, query = tasks.support_query(n_rows, shuffle=False)
         oracle = SubspaceOracle(bases, 1.0)
         return Split(
-            support[:n_train], support[n_train:], query[n_train:], oracle=oracle, weights=weights[n_train:]
+            support[:n_train],
+            support[n_train:],
+            query[n_train:],
+            oracle=oracle,
+            weights=weights[n_train:],
         )
 
     return load
@@ -150,7 +165,9 @@ def ratings(read: Callable[..., Ratings], n_train: int, n_test: int) -> Load:
     def load(seed: int, data: str | None) -> Split:
         tasks, _, target_range = read(data)
         if tasks.side_info is not None:
-            tasks = tasks.replace(side_info=None, side_names=None, feature_names=None, encoding=None)
+            tasks = tasks.replace(
+                side_info=None, side_names=None, feature_names=None, encoding=None
+            )
         order = np.random.default_rng(seed).permutation(len(tasks))
         new = tasks[order[n_train : n_train + n_test]]
         support, query = new.support_query(0.75, random_state=seed)

@@ -114,12 +114,16 @@ def _subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1
     """Weights in unknown subspaces, where the error of the weights is measured."""
     what = "a shared subspace" if n_clusters == 1 else f"{n_clusters} orthogonal subspaces"
     about = f"weights in {what} of rank {rank}, d = {d}, {n_train:,} tasks; {n_rows} support rows"
-    return _known(about, n_train, splits.subspaces(n_train, d, rank, n_rows, n_clusters), (n_rows,), MEANS)
+    return _known(
+        about, n_train, splits.subspaces(n_train, d, rank, n_rows, n_clusters), (n_rows,), MEANS
+    )
 
 
 #: Names on the command line.
 SUITES: dict[str, Suite] = {
-    "clusters-1": Suite("one cluster: conditioning must not hurt", 800, splits.clusters(1), _NO_RATINGS),
+    "clusters-1": Suite(
+        "one cluster: conditioning must not hurt", 800, splits.clusters(1), _NO_RATINGS
+    ),
     "clusters-2": Suite("the paper's two clusters, d = 20", 800, splits.clusters(2), _NO_RATINGS),
     "clusters-6": Suite("the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS),
     "hint": _known(
@@ -132,7 +136,9 @@ SUITES: dict[str, Suite] = {
     "hint-4": _known(
         "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 support rows",
         300,
-        splits.with_oracle(datasets.make_clusters, 300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5),
+        splits.with_oracle(
+            datasets.make_clusters, 300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5
+        ),
         (0, 1, 3, 6),
         rivals=(SPLINES, PER_CATEGORY),
     ),
@@ -176,7 +182,9 @@ SUITES: dict[str, Suite] = {
     ),
     **{f"subspace-{n}": _subspaces(n, 100, 5, 25) for n in (100, 400, 1600, 6400)},
     "subspaces-3": _subspaces(600, 60, 3, 20, 3),
-    "lenk": Suite("computer survey, 140 / 30 random people", 140, splits.lenk, _NO_RATINGS, overlap=30 / 140),
+    "lenk": Suite(
+        "computer survey, 140 / 30 random people", 140, splits.lenk, _NO_RATINGS, overlap=30 / 140
+    ),
     "movielens": Suite(
         "20 most rated movies, 300 / 100 users",
         300,

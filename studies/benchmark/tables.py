@@ -88,7 +88,9 @@ class Mean(NamedTuple):
     def of(cls, values: Iterable[float]) -> Mean:
         array = np.array(list(values), dtype=float)
         n = len(array)
-        return cls(float(array.mean()), float(array.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan"))
+        return cls(
+            float(array.mean()), float(array.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+        )
 
 
 class Change(NamedTuple):
@@ -121,7 +123,11 @@ class Change(NamedTuple):
 
 def of(results: Results, suite: str, method: str) -> dict[int, TrialResult]:
     """Return the results of a method on a data set, by seed."""
-    return {trial.seed: result for trial, result in results if (trial.suite, trial.method) == (suite, method)}
+    return {
+        trial.seed: result
+        for trial, result in results
+        if (trial.suite, trial.method) == (suite, method)
+    }
 
 
 def pairs(ours: BySeed, theirs: BySeed) -> tuple[list[TrialResult], list[TrialResult]]:
@@ -150,7 +156,13 @@ def trials_table(results: Results) -> Table:
         for rows in dict.fromkeys(["all", *result.cold, *result.coverage]):
             some: list[Any] = [result.cold.get(rows), None, None, None, None]
             if rows == "all":
-                some = [result.error, result.clipped, result.seconds, result.row_error, result.row_rmse]
+                some = [
+                    result.error,
+                    result.clipped,
+                    result.seconds,
+                    result.row_error,
+                    result.row_rmse,
+                ]
             numbers = [*some[:3], *result.coverage.get(rows, (None, None)), *some[3:]]
             lines.append([trial.suite, trial.method, trial.seed, rows, *numbers])
     return head, lines
@@ -188,7 +200,10 @@ def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
     for suite, methods in errors.items():
         best = _best_baseline(methods)
         for method, by_seed in methods.items():
-            values, time = np.array(list(by_seed.values())), float(np.nanmedian(seconds[suite, method]))
+            values, time = (
+                np.array(list(by_seed.values())),
+                float(np.nanmedian(seconds[suite, method])),
+            )
             deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
             numbers = float(values.mean()), deviation, len(values), time
             paired = _paired(by_seed, methods.get(best, {}), SUITES[suite].overlap)
@@ -202,11 +217,15 @@ def _best_baseline(methods: dict[str, dict[int, float]]) -> str:
     if not baselines:
         return ""
     shared = set.intersection(*(set(by_seed) for by_seed in baselines.values()))
-    means = {m: np.mean([by_seed[s] for s in shared or by_seed]) for m, by_seed in baselines.items()}
+    means = {
+        m: np.mean([by_seed[s] for s in shared or by_seed]) for m, by_seed in baselines.items()
+    }
     return min(means, key=lambda m: means[m])
 
 
-def _paired(ours: dict[int, float], theirs: dict[int, float], overlap: float) -> tuple[float, float]:
+def _paired(
+    ours: dict[int, float], theirs: dict[int, float], overlap: float
+) -> tuple[float, float]:
     """Return the mean difference in percent, and the two-sided p-value of Nadeau and Bengio's corrected t-test."""
     from scipy import stats
 
@@ -245,13 +264,24 @@ def compare(results: Results, suite: str, method: str, other: str) -> tuple[Chan
         return None
     overlap = SUITES[suite].overlap
     errors = Change.of((one.error for one in ours), (one.error for one in theirs), overlap)
-    rmse = Change.of((one.row_rmse or 0.0 for one in ours), (one.row_rmse or 0.0 for one in theirs), overlap)
+    rmse = Change.of(
+        (one.row_rmse or 0.0 for one in ours), (one.row_rmse or 0.0 for one in theirs), overlap
+    )
     return errors, rmse
 
 
 def lme4_table(results: Results) -> Table:
     """Errors on the multilevel sets against lme4, with the coverage of the intervals."""
-    head = ["data_set", "groups", "method", "splits", "mae_percent", "mae_upper", "mae_t", "rmse_percent"]
+    head = [
+        "data_set",
+        "groups",
+        "method",
+        "splits",
+        "mae_percent",
+        "mae_upper",
+        "mae_t",
+        "rmse_percent",
+    ]
     head += ["rmse_upper", "rmse_t", "coverage", "coverage_error", "fit_seconds", "lme4_seconds"]
     lines: list[list[Any]] = []
     others = [m for m in METHODS if METHODS[m].is_baseline and m != PAIRED]
@@ -288,7 +318,16 @@ def lme4_rows_table(results: Results) -> Table:
 
 def oracle_table(results: Results) -> Table:
     """Errors where the environment is known, against the oracle that knows it; of the weights where they are known."""
-    head = ["data_set", "rows", "method", "seeds", "measure", "oracle_error", "error", "error_error"]
+    head = [
+        "data_set",
+        "rows",
+        "method",
+        "seeds",
+        "measure",
+        "oracle_error",
+        "error",
+        "error_error",
+    ]
     head += ["above_percent", "above_error", "coverage", "coverage_error", "fit_seconds"]
     lines: list[list[Any]] = []
     for suite in _suites(results):
@@ -299,13 +338,18 @@ def oracle_table(results: Results) -> Table:
                 if ours:
                     measure = "MAE" if ours[0].weight_error is None else "weights"
                     mine, best = (
-                        [one.weight_error or one.cold[str(rows)] for one in some] for some in (ours, theirs)
+                        [one.weight_error or one.cold[str(rows)] for one in some]
+                        for some in (ours, theirs)
                     )
                     above = Change.of(mine, best)
-                    inside = [one.coverage[str(rows)][0] for one in ours if str(rows) in one.coverage]
+                    inside = [
+                        one.coverage[str(rows)][0] for one in ours if str(rows) in one.coverage
+                    ]
                     numbers = [Mean.of(best).value, *Mean.of(mine), above.value, above.error]
                     covered = Mean.of(inside) if inside else (None, None)
-                    lines.append([suite, rows, method, above.n, measure, *numbers, *covered, _seconds(ours)])
+                    lines.append(
+                        [suite, rows, method, above.n, measure, *numbers, *covered, _seconds(ours)]
+                    )
     return head, lines
 
 
@@ -314,7 +358,9 @@ def intervals_table(results: Results) -> Table:
     head = ["data_set", "rows", "seeds", "coverage", "coverage_error", "width"]
     lines: list[list[Any]] = []
     for suite in _suites(results):
-        found = [one for one in of(results, suite, SUITES[suite].recommended).values() if one.coverage]
+        found = [
+            one for one in of(results, suite, SUITES[suite].recommended).values() if one.coverage
+        ]
         for level in dict.fromkeys(level for one in found for level in one.coverage):
             some = [one.coverage[level] for one in found if level in one.coverage]
             # The calibrated numbers of rows differ between seeds.

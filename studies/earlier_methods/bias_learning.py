@@ -20,7 +20,9 @@ class _BiasLearner(SearchedLearner):
         "regularization": tuple(np.logspace(-4, 0, 5)),
     }
 
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
+    def _train(
+        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
+    ) -> list[Learned | None]:
         d, k = rows.X.shape[1], phis.shape[1]
         trajectories = []
         for candidate in candidates:

@@ -63,7 +63,9 @@ class MultiTaskFeatureLearner(SearchedLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
+    def _train(
+        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
+    ) -> list[Learned | None]:
         check_positive("perturbation", self.perturbation)
         check_int("n_rounds", self.n_rounds)
         d = rows.X.shape[1]

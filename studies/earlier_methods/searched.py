@@ -73,7 +73,9 @@ class SearchedLearner(PaperLearner):
         self.random_state = random_state
 
     @abstractmethod
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
+    def _train(
+        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
+    ) -> list[Learned | None]:
         """τ and b for each candidate; None where the iterates overflowed."""
 
     def fit(
@@ -114,7 +116,10 @@ class SearchedLearner(PaperLearner):
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)
                 start = self._prior(Constant(np.eye(self._n_weights)), feature_map)
-                priors = [found and replace(start, conditioning=found[0], bias=found[1]) for found in learned]
+                priors = [
+                    found and replace(start, conditioning=found[0], bias=found[1])
+                    for found in learned
+                ]
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
             self._remember(given)
         return self
@@ -142,11 +147,16 @@ class SearchedLearner(PaperLearner):
                     f"{name} must be a positive number, a list of them, or 'search'; got {given!r}."
                 )
             else:
-                values.append([check_positive(name, value) for value in np.atleast_1d(given).tolist()])
+                values.append(
+                    [check_positive(name, value) for value in np.atleast_1d(given).tolist()]
+                )
         return [dict(zip(self._grid, choice, strict=True)) for choice in product(*values)]
 
     def _choose(
-        self, candidates: list[dict[str, float]], priors: list[RepresentationPrior | None], held_out: TaskSet
+        self,
+        candidates: list[dict[str, float]],
+        priors: list[RepresentationPrior | None],
+        held_out: TaskSet,
     ) -> None:
         errors = np.array([np.inf if prior is None else 0.0 for prior in priors])
         if np.isinf(errors).all():

@@ -65,7 +65,9 @@ class TraceConstrainedLearner(SearchedLearner):
         "regularization": tuple(np.logspace(-4, 1, 6)),
     }
 
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
+    def _train(
+        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
+    ) -> list[Learned | None]:
         trajectories = [_start(rows.X.shape[1], **candidate) for candidate in candidates]
         return self._run(trajectories, rows, phis)
 
@@ -76,4 +78,6 @@ def _start(d: int, step_size: float, regularization: float) -> Trajectory:
     start = np.eye(d) * (radius / d)
     steps = StepSizes(step_size * radius**2, 0.0, 0.0)
     bias = Bias.zero("none", d, 0)
-    return Trajectory(steps, TraceBall(start, radius), RunningMean(Constant(start)), bias, bias.copy())
+    return Trajectory(
+        steps, TraceBall(start, radius), RunningMean(Constant(start)), bias, bias.copy()
+    )

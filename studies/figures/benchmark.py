@@ -28,10 +28,15 @@ def draw_relative(lines: Lines) -> Any:
     """Draw the errors of tailored relative to lme4, with 95 % bands; the lines are its lines of ``lme4-rows.csv``."""
 
     def draw(ax: Any, own: Lines) -> None:
-        x, (change, margin) = np.arange(len(own)), np.array([line[4:] for line in own], dtype=float).T
+        x, (change, margin) = (
+            np.arange(len(own)),
+            np.array([line[4:] for line in own], dtype=float).T,
+        )
         lower, upper = change - margin, change + margin
         ax.axhline(0.0, color=PALETTE[1], linestyle="--", label="lme4")
-        ax.fill_between(x, lower, upper, color=PALETTE[0], alpha=0.2, linewidth=0, label="95 % band")
+        ax.fill_between(
+            x, lower, upper, color=PALETTE[0], alpha=0.2, linewidth=0, label="95 % band"
+        )
         ax.plot(x, change, color=PALETTE[0], marker="o", markersize=4, label="tailored")
         ax.set_xticks(x, [str(line[1]) for line in own])
         ax.set_ylim(min(-5.0, 1.1 * lower.min()), max(5.0, 1.1 * upper.max()))
@@ -65,7 +70,9 @@ def _panels(lines: Lines, draw: Callable[[Any, Lines], None], label: str) -> Any
         ax.set_title(name)
 
     with pyplot().rc_context(RC):
-        figure = panels([partial(draw_set, name=name) for name in dict.fromkeys(line[0] for line in lines)])
+        figure = panels(
+            [partial(draw_set, name=name) for name in dict.fromkeys(line[0] for line in lines)]
+        )
         figure.supxlabel("support rows of a new task", fontsize=10)
         figure.supylabel(label, fontsize=10)
     return figure

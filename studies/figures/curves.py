@@ -38,14 +38,26 @@ def plot_curves(
         band = curve.std(axis=0, ddof=1) if len(curve) > 1 else np.zeros(len(mean))
         bottoms.append(float(np.min(mean - band)))
         if len(mean) < last:
-            end: Any = {"fmt": style.marker, "color": style.color, "markersize": 7, "clip_on": False}
+            end: Any = {
+                "fmt": style.marker,
+                "color": style.color,
+                "markersize": 7,
+                "clip_on": False,
+            }
             ax.errorbar([last], mean, yerr=band, label=label(method), **end)
             continue
         n_tasks = np.arange(1, len(mean) + 1)
-        ax.fill_between(n_tasks, mean - band, mean + band, color=style.color, alpha=0.18, linewidth=0)
+        ax.fill_between(
+            n_tasks, mean - band, mean + band, color=style.color, alpha=0.18, linewidth=0
+        )
         # Markers identify the line and are not samples; they are shifted, so that none hides another.
         every = place * len(mean) // 24, max(len(mean) // 8, 1)
-        marks: Any = {"marker": style.marker, "markersize": 4, "markevery": every, "label": label(method)}
+        marks: Any = {
+            "marker": style.marker,
+            "markersize": 4,
+            "markevery": every,
+            "label": label(method),
+        }
         ax.plot(n_tasks, mean, **style.line, **marks)
         if method in published:
             ax.plot([len(mean) * 1.035], [published[method]], clip_on=False, **style.hollow)

@@ -54,13 +54,17 @@ class RepresentationDisplay:
 
         n_columns = len(self.taus) + (self.shared is not None)
         side = 2.1 if n_columns < 5 else 1.55
-        figure: Any = plt.figure(figsize=(side * n_columns + 3.4, 2 * side + 0.9), layout="constrained")
+        figure: Any = plt.figure(
+            figsize=(side * n_columns + 3.4, 2 * side + 0.9), layout="constrained"
+        )
         left, right = figure.subfigures(1, 2, width_ratios=[side * n_columns, 3.4])
         axes = left.subplots(2, n_columns, squeeze=False)
         beyond = self.beyond_mean
         for column, name in enumerate(self.group_names):
             # One scale per row: a group that differs little from the others is to look like it.
-            self._heat_map(axes[0, column], name, np.abs(self.taus[column]), np.abs(self.taus).max())
+            self._heat_map(
+                axes[0, column], name, np.abs(self.taus[column]), np.abs(self.taus).max()
+            )
             self._heat_map(axes[1, column], "", beyond[column], beyond.max())
         if self.shared is not None:
             shared = np.abs(self.shared)
@@ -76,7 +80,9 @@ class RepresentationDisplay:
         ax.imshow(values, cmap="Greys", vmin=0.0, vmax=max(top, 1e-300), interpolation="nearest")
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}
         label = f"max {values.max():.2g}"
-        ax.text(0.97, 0.96, label, transform=ax.transAxes, fontsize=7, ha="right", va="top", bbox=box)
+        ax.text(
+            0.97, 0.96, label, transform=ax.transAxes, fontsize=7, ha="right", va="top", bbox=box
+        )
         ax.set_title(name, fontsize=9)
         ax.spines[:].set_visible(True)
         ax.set_xticks([])

@@ -44,7 +44,11 @@ def panels(drawings: Sequence[Callable[[Any], None]]) -> Any:
     n_columns = min(len(drawings), 3 if len(drawings) != 4 else 2)
     n_rows = -(-len(drawings) // n_columns)
     figure, axes = pyplot().subplots(
-        n_rows, n_columns, figsize=(3.7 * n_columns, 3.0 * n_rows), layout="constrained", squeeze=False
+        n_rows,
+        n_columns,
+        figsize=(3.7 * n_columns, 3.0 * n_rows),
+        layout="constrained",
+        squeeze=False,
     )
     flat = axes.ravel()
     for ax, draw in zip(flat, drawings, strict=False):

@@ -45,7 +45,9 @@ def _advantage(study: Any, left: Any, right: Any) -> None:
         ax.set_xticks(m, [str(int(k)) for k in m])
         ax.set_xlabel("clusters m")
     left.set_yscale("log")
-    left.set_ylim(bottom=0.15 * study.column("conditional", what="oracle").min())  # room for the legend
+    left.set_ylim(
+        bottom=0.15 * study.column("conditional", what="oracle").min()
+    )  # room for the legend
     left.set_ylabel("excess risk (bars: ± 2 standard errors)")
     right.set_yscale("log", base=2)
     right.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])

@@ -18,7 +18,13 @@ def main(what: str = "tables") -> None:
         names = list(candidates())
         for number, name in enumerate(names, 1):
             known = name.split("/")[1] in KNOWN
-            told = "registered" if name in TABLES else "used before" if known else PASSED.get(name, UNITS)
+            told = (
+                "registered"
+                if name in TABLES
+                else "used before"
+                if known
+                else PASSED.get(name, UNITS)
+            )
             if number <= FIRST or name in PASSED or name in TABLES:
                 print(f"{number} {name}: {told}")
     elif what == "tables":

@@ -36,9 +36,14 @@ def employment(frame: pd.DataFrame) -> pd.DataFrame:
     """Keep the last month of each quarter from 2000 to 2018; industries are nested in one another."""
     month = pd.to_datetime(frame["Month"], format="%Y %b")
     frame = frame.assign(
-        year=month.dt.year + (month.dt.month - 0.5) / 12 - 2000, quarter="q" + month.dt.quarter.astype(str)
+        year=month.dt.year + (month.dt.month - 0.5) / 12 - 2000,
+        quarter="q" + month.dt.quarter.astype(str),
     )
-    kept = month.dt.year.between(2000, 2018) & month.dt.month.isin([3, 6, 9, 12]) & (frame["Employed"] > 0)
+    kept = (
+        month.dt.year.between(2000, 2018)
+        & month.dt.month.isin([3, 6, 9, 12])
+        & (frame["Employed"] > 0)
+    )
     return logged(frame[kept], "Employed")
 
 
@@ -79,7 +84,9 @@ def penn_world(frame: pd.DataFrame) -> pd.DataFrame:
 
 def car_exports(frame: pd.DataFrame) -> pd.DataFrame:
     """Make a column of each measure of exports; the unit value is part of the quality index."""
-    wide = frame.pivot_table(index=["country", "year"], columns="category", values="value").reset_index()
+    wide = frame.pivot_table(
+        index=["country", "year"], columns="category", values="value"
+    ).reset_index()
     names = {"Export Quality Index": "quality", "Trade value of exports": "trade"}
     return logged(wide.rename(columns=names), "trade")
 
@@ -87,7 +94,9 @@ def car_exports(frame: pd.DataFrame) -> pd.DataFrame:
 def information(frame: pd.DataFrame) -> pd.DataFrame:
     """Number the interviewer's five ratings of a respondent from 0 to 4."""
     ratings = ["Very Low", "Fairly Low", "Average", "Fairly High", "Very High"]
-    return logged(frame.assign(rating=frame["y"].map({r: i for i, r in enumerate(ratings)})), "length")
+    return logged(
+        frame.assign(rating=frame["y"].map({r: i for i, r in enumerate(ratings)})), "length"
+    )
 
 
 def force(frame: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +113,9 @@ def force(frame: pd.DataFrame) -> pd.DataFrame:
 def yogurt(frame: pd.DataFrame) -> pd.DataFrame:
     """Predict whether Yoplait is bought; the rows of a household are in the order of its purchases."""
     frame = frame.rename(columns=lambda c: c.replace(".", "_"))
-    frame = frame.assign(yoplait=equals(frame["choice"], "yoplait"), purchase=frame.groupby("id").cumcount())
+    frame = frame.assign(
+        yoplait=equals(frame["choice"], "yoplait"), purchase=frame.groupby("id").cumcount()
+    )
     return frame
 
 
@@ -170,7 +181,9 @@ def migration(frame: pd.DataFrame) -> pd.DataFrame:
 
 def census_areas(frame: pd.DataFrame) -> pd.DataFrame:
     """Name areas by state and code: codes are repeated in other states."""
-    return frame.assign(area=frame["state"] + " " + frame["puma"].astype(str), exper2=frame["expersq"] / 100)
+    return frame.assign(
+        area=frame["state"] + " " + frame["puma"].astype(str), exper2=frame["expersq"] / 100
+    )
 
 
 def immigration(frame: pd.DataFrame) -> pd.DataFrame:
@@ -233,7 +246,9 @@ def home_runs(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame[frame["ab"] > 0]
     career = frame["year"] - frame.groupby("id")["year"].transform("min")
     when = frame["year"] + frame["stint"] / 10
-    return frame.assign(career=career, career2=career**2 / 100, when=when, at_bats=frame["ab"] / 100)
+    return frame.assign(
+        career=career, career2=career**2 / 100, when=when, at_bats=frame["ab"] / 100
+    )
 
 
 def insured(frame: pd.DataFrame) -> pd.DataFrame:

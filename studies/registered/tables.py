@@ -191,7 +191,9 @@ def describe(table: Table, seeds: range = range(1700, 1703)) -> str:
     parts = [split(table, frame, seed) for seed in seeds]
     queries = "/".join(str(int(one.query.sum())) for one in parts)
     new = "/".join(str(frame.loc[one.query, table.task].nunique()) for one in parts)
-    varying = {c: round(float((groups[c].nunique() > 1).mean()), 2) for c in (*table.cols, *table.side)}
+    varying = {
+        c: round(float((groups[c].nunique() > 1).mean()), 2) for c in (*table.cols, *table.side)
+    }
     missing = {c: int(frame[c].isna().sum()) for c in table.side if frame[c].isna().any()}
     infinite = int(np.isinf(frame.select_dtypes("number").to_numpy(float)).sum())
     lacking = [unseen(table, frame, one) for one in parts]

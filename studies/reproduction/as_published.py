@@ -52,9 +52,13 @@ class Variant:
     All variants average the iterates after each update; the text averages those before it.
     """
 
-    pseudo_inverse: bool = False  # u = pinv(θ) w with the last iterate w of the task, instead of Xᵀs / n
+    pseudo_inverse: bool = (
+        False  # u = pinv(θ) w with the last iterate w of the task, instead of Xᵀs / n
+    )
     trace_term: bool = True  # 2 XᵀX / n² in the gradient, and the projection that is needed then
-    rows_of_file: bool = False  # n in that term is of user t in the file, instead of the t-th drawn user
+    rows_of_file: bool = (
+        False  # n in that term is of user t in the file, instead of the t-th drawn user
+    )
     feature_matrix: str = ""  # T(φ): "kronecker" is the text's I ⊗ φ; "" has H = 0
     at_averages: bool = False  # gradients at running averages, instead of iterates
 
@@ -82,7 +86,9 @@ VARIANTS: dict[tuple[str, str], Variant | None] = {
     ("lenk", "unconditional"): Variant(trace_term=False),
     ("lenk", "conditional"): replace(RESHAPED, trace_term=False),
     # not published: it shows the effect of the reshape
-    ("lenk", "conditional-kronecker"): replace(RESHAPED, trace_term=False, feature_matrix="kronecker"),
+    ("lenk", "conditional-kronecker"): replace(
+        RESHAPED, trace_term=False, feature_matrix="kronecker"
+    ),
     ("movielens", "independent"): None,
     ("movielens", "unconditional"): replace(EQ_23, rows_of_file=True),
     ("movielens", "conditional"): RESHAPED,
@@ -136,7 +142,9 @@ def load(experiment: str, seed: int, path: str | None = None) -> Data:
     rng = np.random.RandomState(seed)
     if experiment == "lenk":
         return _lenk(rng, path)
-    return _movielens(rng, path) if experiment == "movielens" else _clusters(rng, int(experiment[-1]))
+    return (
+        _movielens(rng, path) if experiment == "movielens" else _clusters(rng, int(experiment[-1]))
+    )
 
 
 def _clusters(rng: np.random.RandomState, m: int) -> Data:
@@ -178,7 +186,9 @@ def _movielens(rng: np.random.RandomState, path: str | None) -> Data:
         X, y = users[user]
         rows = np.arange(len(y))
         chosen, rest = (
-            (rows, rows) if place < 200 else train_test_split(rows, test_size=0.25, random_state=rng)
+            (rows, rows)
+            if place < 200
+            else train_test_split(rows, test_size=0.25, random_state=rng)
         )
         support.append((X[chosen], y[chosen]))
         query.append((X[rest], y[rest]))
@@ -186,9 +196,15 @@ def _movielens(rng: np.random.RandomState, path: str | None) -> Data:
     return _split(support, query, mean_embedding, [200, 100, 100])._replace(n_of_file=n_of_file)
 
 
-def _split(support: list[Task], query: list[Task], phi: Callable[..., Array], sizes: Sequence[int]) -> Data:
+def _split(
+    support: list[Task], query: list[Task], phi: Callable[..., Array], sizes: Sequence[int]
+) -> Data:
     parts = [
-        Part(*_padded(support[a:b]), *_padded(query[a:b]), np.array([phi(*task) for task in support[a:b]]))
+        Part(
+            *_padded(support[a:b]),
+            *_padded(query[a:b]),
+            np.array([phi(*task) for task in support[a:b]]),
+        )
         for a, b in pairwise(np.cumsum([0, *sizes]))
     ]
     return Data(parts[0], parts[1], parts[2], parts[0].n)
@@ -244,7 +260,12 @@ def projected(A: Array) -> Array:
 
 
 def run_variant(
-    data: Data, variant: Variant, checkpoints: Sequence[int], steps: Array = STEPS, *, dense: bool = False
+    data: Data,
+    variant: Variant,
+    checkpoints: Sequence[int],
+    steps: Array = STEPS,
+    *,
+    dense: bool = False,
 ) -> tuple[Array, Array]:
     """Return test errors (n_checkpoints, n_steps) and validation errors at the end (n_steps,) of a variant.
 
@@ -254,7 +275,9 @@ def run_variant(
     (T, _, d), k = train.X.shape, train.phi.shape[1]
     rows = np.arange(d * k) if dense else used_rows(kind, d, k) if kind else np.arange(0)
     matrices = [
-        np.array([feature_matrix(kind, phi, d)[rows] if kind else np.zeros((0, d)) for phi in part.phi])
+        np.array(
+            [feature_matrix(kind, phi, d)[rows] if kind else np.zeros((0, d)) for phi in part.phi]
+        )
         for part in data[:3]
     ]
 
@@ -269,10 +292,16 @@ def run_variant(
         n, M = int(train.n[t]), matrices[0][t]
         X, y, theta = train.X[t, :n], train.y[t, :n], tau(at_C, at_H, M)
         signs, w, _ = one_pass(theta, X, y, np.array(n))
-        u = (np.linalg.pinv(theta) @ w[..., None])[..., 0] if variant.pseudo_inverse else signs @ X / n
+        u = (
+            (np.linalg.pinv(theta) @ w[..., None])[..., 0]
+            if variant.pseudo_inverse
+            else signs @ X / n
+        )
         gradient = -0.5 * u[:, :, None] * u[:, None, :]
         if variant.trace_term:
-            gradient = gradient + 2 * X.T @ X / (data.n_of_file[t] if variant.rows_of_file else n) ** 2
+            gradient = (
+                gradient + 2 * X.T @ X / (data.n_of_file[t] if variant.rows_of_file else n) ** 2
+            )
         C, H = C - step * gradient, H - step * (M @ gradient @ M.T)
         if variant.trace_term:
             C, H = projected(C), projected(H)
@@ -282,23 +311,33 @@ def run_variant(
         at_C, at_H = (mean_C, mean_H) if variant.at_averages else (C, H)
         if t + 1 in checkpoints:
             curve.append(test_error(tau(mean_C[:, None], mean_H[:, None], matrices[2]), data.test))
-    return np.array(curve), test_error(tau(mean_C[:, None], mean_H[:, None], matrices[1]), data.validation)
+    return np.array(curve), test_error(
+        tau(mean_C[:, None], mean_H[:, None], matrices[1]), data.validation
+    )
 
 
 def algorithm_1(data: Data, method: str) -> float:
     """Return the test error of Algorithm 1 as in the text (Eq. 18, dual gradient), by the library's solver."""
     train, validation, test, _ = data
-    d, k, loss = train.X.shape[2], train.phi.shape[1] if method == "conditional" else 0, get_loss("absolute")
+    d, k, loss = (
+        train.X.shape[2],
+        train.phi.shape[1] if method == "conditional" else 0,
+        get_loss("absolute"),
+    )
     if method == "independent":
         return float(test_error(np.eye(d), test))
     is_row = np.arange(train.X.shape[1]) < train.n[:, None]
     support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
     batch = StreamBatch(support, train.phi[:, :k], np.ones(len(train.n)))
     C0, bias = np.eye(d), Bias.zero("none", d, k)
-    runs = [Trajectory.start(StepSizes(step, step, step), C0, bias, k, None) for step in STEPS.tolist()]
+    runs = [
+        Trajectory.start(StepSizes(step, step, step), C0, bias, k, None) for step in STEPS.tolist()
+    ]
     run_solver(runs, batch, Surrogate(loss, loss.lipschitz, "online"))
     learned = [one.average() for one in runs if not one.failure]
-    best = min(learned, key=lambda one: float(test_error(one.evaluate(validation.phi[:, :k]), validation)))
+    best = min(
+        learned, key=lambda one: float(test_error(one.evaluate(validation.phi[:, :k]), validation))
+    )
     return float(test_error(best.evaluate(test.phi[:, :k]), test))
 
 
@@ -310,7 +349,11 @@ def published_errors() -> pd.DataFrame:
 
 def compare(experiment: str, method: str, seed: int, path: str | None = None) -> dict[str, Any]:
     """Run a published variant, and Algorithm 1, on the published data of a seed; return a row of the table."""
-    published = published_errors().set_index(KEY).loc[[(experiment, method.removesuffix("-kronecker"), seed)]]
+    published = (
+        published_errors()
+        .set_index(KEY)
+        .loc[[(experiment, method.removesuffix("-kronecker"), seed)]]
+    )
     variant, step, own = VARIANTS[experiment, method], np.nan, np.nan
     # The largest steps of some variants overflow; they are not selected.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -339,21 +382,32 @@ def read_comparisons(path: Path) -> pd.DataFrame:
     """Read a table of results."""
     try:
         table = pd.read_csv(path)
-        return table.astype({"seed": int, "agreeing": int, "largest_difference": float, "algorithm_1": float})
+        return table.astype(
+            {"seed": int, "agreeing": int, "largest_difference": float, "algorithm_1": float}
+        )
     except (OSError, KeyError, ValueError) as error:
         advice = "Remove it, or choose another folder"
-        raise ResultsError(f"{path} is not a table of compared runs ({error!r}). {advice}") from error
+        raise ResultsError(
+            f"{path} is not a table of compared runs ({error!r}). {advice}"
+        ) from error
 
 
 def compare_all(
-    wanted: Sequence[tuple[str, str, int]], out: Path, *, data: str | None, n_jobs: int | None, resume: bool
+    wanted: Sequence[tuple[str, str, int]],
+    out: Path,
+    *,
+    data: str | None,
+    n_jobs: int | None,
+    resume: bool,
 ) -> pd.DataFrame:
     """Compare published runs with their reproduction; the table in ``out`` is rewritten after each run."""
     path = out / RESULTS_FILE
     rows = read_comparisons(path).to_dict("records") if path.exists() else []
     if rows and not resume:
         kept = f"{path} already has {len(rows)} finished runs"
-        raise ResultsError(f"{kept}: add --resume to keep them and compute the rest, or choose another --out")
+        raise ResultsError(
+            f"{kept}: add --resume to keep them and compute the rest, or choose another --out"
+        )
     finished = {tuple(row[name] for name in KEY) for row in rows}
     missing = [(*key, data) for key in wanted if key not in finished]
     with progress_bar("as published", len(missing), enabled=True) as advance:
@@ -388,11 +442,19 @@ def published_section(results: Path | None = None) -> str:
     for (experiment, method), variant in VARIANTS.items():
         runs = table[(table["experiment"] == experiment) & (table["method"] == method)]
         if runs.empty:
-            raise ResultsError(f"no run of {experiment} {method}: finish `reproduce --as-published` first")
-        agreeing, both = runs[runs["largest_difference"] <= AGREES], runs.dropna(subset="algorithm_1")
+            raise ResultsError(
+                f"no run of {experiment} {method}: finish `reproduce --as-published` first"
+            )
+        agreeing, both = (
+            runs[runs["largest_difference"] <= AGREES],
+            runs.dropna(subset="algorithm_1"),
+        )
         different = runs.drop(agreeing.index)
         names[f"{experiment}_{method}".replace("-", "_")] = {
-            **{name: f"{runs[name].mean():#.4g}" for name in ("published", "reproduced", "algorithm_1")},
+            **{
+                name: f"{runs[name].mean():#.4g}"
+                for name in ("published", "reproduced", "algorithm_1")
+            },
             **{name: ", ".join(map(str, different[name])) for name in ("seed", "agreeing")},
         }
         if method == "conditional-kronecker":
@@ -404,4 +466,6 @@ def published_section(results: Path | None = None) -> str:
         lines.append([experiment, method, str(variant or "θ = I"), agree, worst, *means])
     text = (resources.files(__package__) / "as_published.md").read_text()
     sizes = {f"rows_{d}": len(used_rows("reshape", d, k)) for d, k in ((20, 41), (14, 15))}
-    return text.format(table="\n".join(f"| {' | '.join(line)} |" for line in lines), **names, **sizes)
+    return text.format(
+        table="\n".join(f"| {' | '.join(line)} |" for line in lines), **names, **sizes
+    )

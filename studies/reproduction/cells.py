@@ -73,7 +73,9 @@ def list_cells(config: ExperimentConfig) -> list[Cell]:
     return cells
 
 
-def run_cells(config: ExperimentConfig, cells: Sequence[Cell], data: str | None = None) -> list[CellResult]:
+def run_cells(
+    config: ExperimentConfig, cells: Sequence[Cell], data: str | None = None
+) -> list[CellResult]:
     """Compute cells of one seed and method; the same bits on every run of the same machine and libraries."""
     # Overflow is an expected end of the largest steps, and is handled where it is met.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -99,7 +101,9 @@ def _empirical_bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult
     T = len(train)
     seen = _task_set(n_columns, (train.support, 0), (validation.support, T), (validation.query, T))
     # Labels of their own: these tasks are new.
-    support, query = (_task_set(n_columns, (rows, len(seen))) for rows in (test.support, test.query))
+    support, query = (
+        _task_set(n_columns, (rows, len(seen))) for rows in (test.support, test.query)
+    )
     learner = EmpiricalBayesLearner(loss=config.learning.loss).fit(seen)
     predicted = learner.predict_tasks(query, support, coverage=None)["prediction"]
     return CellResult(np.array([Scorer(config, test).mean_error(np.asarray(predicted))]), np.nan)
@@ -129,7 +133,9 @@ def _task_set(n_columns: int, *parts: tuple[Rows, int]) -> TaskSet:
     return TaskSet(X, y, np.concatenate(labels))
 
 
-def _learn(config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]) -> Iterator[CellResult]:
+def _learn(
+    config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]
+) -> Iterator[CellResult]:
     """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``, by the learners' own solver, with the step size of each cell."""
     loss = get_loss(config.learning.loss)
     if not np.isfinite(loss.lipschitz):
@@ -141,7 +147,10 @@ def _learn(config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]) 
     train, validation, test = (part.phis[:, :k] / scale for part in parts)
     C0, bias = np.eye(prepared.n_features), Bias.zero("none", prepared.n_features, k)
     sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
-    runs = [Trajectory.start(StepSizes(*[size] * 3), C0, bias, k, config.learning.rank) for size in sizes]
+    runs = [
+        Trajectory.start(StepSizes(*[size] * 3), C0, bias, k, config.learning.rank)
+        for size in sizes
+    ]
     score = Scorer(config, prepared.test)
     curves = {size: Curve(config, score, test) for size in sizes}
     batch = StreamBatch(prepared.train.support, train, np.ones(len(train)))
@@ -182,7 +191,9 @@ class Scorer:
         self.inner = config.learning.inner
         # One product for the predictions of all tasks, and one for the mean over tasks of the means over rows.
         X, offsets, sizes = part.query.X, part.query.offsets, part.query.sizes
-        self.rows = sparse.block_diag([sparse.csr_array(X[a:b]) for a, b in pairwise(offsets)], format="csr")
+        self.rows = sparse.block_diag(
+            [sparse.csr_array(X[a:b]) for a, b in pairwise(offsets)], format="csr"
+        )
         self.weights = np.repeat(1.0 / (np.count_nonzero(sizes) * np.maximum(sizes, 1)), sizes)
 
     def __call__(self, thetas: Array) -> float:
@@ -205,7 +216,9 @@ class Scorer:
         return error if np.isfinite(error) else np.inf
 
 
-def _representation(prepared: Prepared, learned: Conditioning, taus: Array) -> dict[str, NDArray[Any]]:
+def _representation(
+    prepared: Prepared, learned: Conditioning, taus: Array
+) -> dict[str, NDArray[Any]]:
     """Mean τ of each group of test tasks, in the frame of the figures, and the spectra of H and C."""
     C = learned.C
     H = learned.dense_H() if learned.n_side else np.zeros((0, 0))

@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tailored._utils.validation import check_choice, check_fraction, check_int, check_positive, is_integer
+from tailored._utils.validation import (
+    check_choice,
+    check_fraction,
+    check_int,
+    check_positive,
+    is_integer,
+)
 from tailored.feature_maps import FEATURE_MAPS
 
 #: The experiments of the paper, in its order.
@@ -133,11 +139,16 @@ class ExperimentConfig:
 
     def quick(self) -> ExperimentConfig:
         """A smoke run: a tenth of the tasks, two seeds, five step sizes."""
-        tasks = {name: max(getattr(self.tasks, name) // 10, 4) for name in ("train", "validation", "test")}
+        tasks = {
+            name: max(getattr(self.tasks, name) // 10, 4)
+            for name in ("train", "validation", "test")
+        }
         return replace(
             self,
             tasks=replace(self.tasks, **tasks),
-            grid=replace(self.grid, seeds=min(2, self.grid.seeds), step_count=min(5, self.grid.step_count)),
+            grid=replace(
+                self.grid, seeds=min(2, self.grid.seeds), step_count=min(5, self.grid.step_count)
+            ),
         )
 
     def override(
@@ -280,6 +291,10 @@ def _check_values(config: ExperimentConfig) -> None:
     for method in methods:
         check_choice("learning.methods", method, METHODS)
     if not methods or len(set(methods)) < len(methods):
-        raise ValueError(f"learning.methods must name each method once; valid: {', '.join(METHODS)}")
+        raise ValueError(
+            f"learning.methods must name each method once; valid: {', '.join(METHODS)}"
+        )
     if "bayes" in methods and config.data.source != "clusters":
-        raise ValueError("learning.methods: 'bayes' needs data.source = 'clusters', whose mixture is known")
+        raise ValueError(
+            "learning.methods: 'bayes' needs data.source = 'clusters', whose mixture is known"
+        )

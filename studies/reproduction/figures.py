@@ -26,7 +26,10 @@ GROUPS = {"curves-clusters": ("clusters-2", "clusters-6")}
 
 
 def draw_all(
-    results_folder: Path, out: Path, *, published: Mapping[str, Mapping[str, Published]] | None = None
+    results_folder: Path,
+    out: Path,
+    *,
+    published: Mapping[str, Mapping[str, Published]] | None = None,
 ) -> list[Path]:
     """Draw everything that the table and the stored representations show; returns the files written."""
     results = Results.read(results_folder)
@@ -70,7 +73,8 @@ def _figures(
 ) -> Iterator[tuple[str, Any]]:
     names = results.experiments
     found = {
-        name: {method: results.curves(name, method) for method in results.methods(name)} for name in names
+        name: {method: results.curves(name, method) for method in results.methods(name)}
+        for name in names
     }
 
     def curves(group: Iterable[str]) -> Any:
@@ -81,7 +85,9 @@ def _figures(
                     curves={method: curve.test for method, curve in found[name].items()},
                     title=_words(name)[0],
                     target=_words(name)[1],
-                    published={method: quoted.mean for method, quoted in published.get(name, {}).items()},
+                    published={
+                        method: quoted.mean for method, quoted in published.get(name, {}).items()
+                    },
                 )
                 for name in group
             ]
@@ -91,12 +97,19 @@ def _figures(
     for file, group in GROUPS.items():
         if set(group) < set(names):
             yield file, curves(group)
-    stepped = [name for name in names if any(len(curve.step_sizes) for curve in found[name].values())]
+    stepped = [
+        name for name in names if any(len(curve.step_sizes) for curve in found[name].values())
+    ]
     if stepped:
-        steps = (partial(plot_step_sizes, curves=found[name], title=_words(name)[0]) for name in stepped)
+        steps = (
+            partial(plot_step_sizes, curves=found[name], title=_words(name)[0]) for name in stepped
+        )
         yield "step-sizes", panels([*steps])
     for name in names:
-        if "conditional" in results.methods(name) and (folder / name / REPRESENTATION_FILE).exists():
+        if (
+            "conditional" in results.methods(name)
+            and (folder / name / REPRESENTATION_FILE).exists()
+        ):
             yield f"representation-{name}", representation_display(folder, name).plot()
 
 

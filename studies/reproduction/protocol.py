@@ -147,7 +147,9 @@ def prepare(config: ExperimentConfig, seed: int, data: str | None = None) -> Pre
         )
         if k == 0 and config.rows.train == "all":
             chosen = part
-        support.append(_shuffle_rows(chosen, for_order) if config.rows.order == "shuffled" else chosen)
+        support.append(
+            _shuffle_rows(chosen, for_order) if config.rows.order == "shuffled" else chosen
+        )
         query.append(rest)
 
     mapping = _feature_map(config, target_range).fit(support[0])

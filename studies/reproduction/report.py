@@ -121,7 +121,9 @@ def write_report(
     lines += _as_published(figures)
     for name in results.experiments:
         faithful = _is_paper(name, manifest)
-        lines += _experiment(results, name, quoted.get(name, {}), texts.get(name) if faithful else None)
+        lines += _experiment(
+            results, name, quoted.get(name, {}), texts.get(name) if faithful else None
+        )
     lines += _figures(results, figures, out.parent)
     lines += ["## How the text was read", "", texts["readings"].strip(), ""]
     lines += _provenance(manifest)
@@ -199,7 +201,12 @@ def _paired(results: Results) -> list[str]:
     lines += _table(
         ["experiment", "difference", "mean (standard deviation)", "seeds in favour of the first"],
         (
-            [name if k == 0 else "", f"{METHODS[a]} − {METHODS[b]}", f"{d.mean} ({d.deviation})", d.wins]
+            [
+                name if k == 0 else "",
+                f"{METHODS[a]} − {METHODS[b]}",
+                f"{d.mean} ({d.deviation})",
+                d.wins,
+            ]
             for name in results.experiments
             for k, (a, b, d) in enumerate(_differences(results, name))
         ),
@@ -214,7 +221,9 @@ def _as_published(figures: Path | None) -> list[str]:
     return [published_section(figures / "as-published.csv").strip(), ""]
 
 
-def _experiment(results: Results, name: str, quoted: Mapping[str, Published], text: str | None) -> list[str]:
+def _experiment(
+    results: Results, name: str, quoted: Mapping[str, Published], text: str | None
+) -> list[str]:
     title = load_config(name).title if name in EXPERIMENTS else name
     lines = [f"## {title}", ""]
     if text is None:
@@ -231,7 +240,11 @@ def _experiment(results: Results, name: str, quoted: Mapping[str, Published], te
         for method in results.methods(name)
         if len(results.curves(name, method).step_sizes)
     )
-    return [*lines, f"Step sizes selected on the validation tasks, by seed: {'; '.join(chosen)}.", ""]
+    return [
+        *lines,
+        f"Step sizes selected on the validation tasks, by seed: {'; '.join(chosen)}.",
+        "",
+    ]
 
 
 def _chosen(curves: Curves) -> str:
@@ -266,7 +279,12 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
     for stem, caption in captions.items():
         path = figures / f"{stem}.png"
         if path.exists():
-            lines += [f"![{stem}]({Path(os.path.relpath(path, page)).as_posix()})", "", f"*{caption}*", ""]
+            lines += [
+                f"![{stem}]({Path(os.path.relpath(path, page)).as_posix()})",
+                "",
+                f"*{caption}*",
+                "",
+            ]
     return lines
 
 

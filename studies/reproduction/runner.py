@@ -111,7 +111,9 @@ def execute(
     return Summary(out / TABLE_FILE, computed, kept, wall)
 
 
-def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterator[list[tuple[Cell, float]]]:
+def _run(
+    plans: Sequence[Plan], data: str | None, n_jobs: int | None
+) -> Iterator[list[tuple[Cell, float]]]:
     streams = [
         (p.config, p.store, list(cells), data)
         for p in plans
@@ -119,7 +121,10 @@ def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterato
     ]
     # Long ones first: the last streams of a run are then short, and no core waits for another.
     streams.sort(
-        key=lambda stream: (not stream[2][0].method.startswith("conditional"), -stream[0].tasks.train)
+        key=lambda stream: (
+            not stream[2][0].method.startswith("conditional"),
+            -stream[0].tasks.train,
+        )
     )
     return in_any_order(compute_and_store, streams, n_jobs)
 
@@ -140,7 +145,9 @@ def _write_results(plans: Sequence[Plan], out: Path) -> None:
     rows: list[Row] = []
     for p in plans:
         results = {cell: p.store.load(cell)[0] for cell in p.cells}
-        rows += chain.from_iterable(cell_rows(p.config, cell, result) for cell, result in results.items())
+        rows += chain.from_iterable(
+            cell_rows(p.config, cell, result) for cell, result in results.items()
+        )
         _write_representation(p, results)
     path = out / TABLE_FILE
     write_table(path, merge(read_rows(path) if path.exists() else [], rows))
@@ -168,7 +175,9 @@ def commit() -> str:
     """Commit of this checkout, with "-dirty" if tracked files were changed; "unknown" outside git."""
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return found.stdout.strip()

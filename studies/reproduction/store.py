@@ -47,7 +47,9 @@ class ExperimentStore:
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.identity = json.loads(json.dumps(identity))  # tuples become lists, as they will on disk
+        self.identity = json.loads(
+            json.dumps(identity)
+        )  # tuples become lists, as they will on disk
         self.digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -109,7 +111,9 @@ class ExperimentStore:
                 values = {name: stored[name] for name in stored.files}
             if str(values["digest"]) != self.digest or str(values["cell"]) != str(cell):
                 raise ValueError("it belongs to another cell or configuration")
-            arrays = {name[6:]: value for name, value in values.items() if name.startswith("array_")}
+            arrays = {
+                name[6:]: value for name, value in values.items() if name.startswith("array_")
+            }
             result = CellResult(values["test"], float(values["validation"]), arrays)
             return result, float(values["seconds"])
         except Exception as error:

@@ -65,7 +65,11 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
 def read_rows(path: Path) -> list[Row]:
     """The rows of a table, as text."""
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as handle:
+        with (
+            gzip.open(path, "rt", newline="")
+            if path.suffix == ".gz"
+            else path.open(newline="") as handle
+        ):
             lines = csv.reader(handle)
             header = next(lines, [])
             if tuple(header) != COLUMNS:
@@ -107,7 +111,9 @@ class Curves:
     chosen: NDArray[
         np.int64
     ]  # position of the best validation error of each seed; the smaller step wins a tie
-    test: Array  # test curves of the chosen step sizes, (n_seeds, T), or the ends only, (n_seeds, 1)
+    test: (
+        Array  # test curves of the chosen step sizes, (n_seeds, T), or the ends only, (n_seeds, 1)
+    )
 
     @property
     def final(self) -> Array:
@@ -175,4 +181,6 @@ def _curves(
         n_tasks, sizes = max(curve), np.array([step for step in steps if step > 0])
         return Curves(seeds, n_tasks, sizes, validation, chosen, np.array(test))
     except (KeyError, ValueError) as error:
-        raise ResultsError(f"the table is incomplete for {experiment}, {method}: {error!r}") from error
+        raise ResultsError(
+            f"the table is incomplete for {experiment}, {method}: {error!r}"
+        ) from error

@@ -3,7 +3,14 @@
 ``missing()`` of a baseline that another program fits returns what is not installed.
 """
 
-from tailored.baselines import Baseline, MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
+from tailored.baselines import (
+    Baseline,
+    MixedModel,
+    PooledBoosting,
+    PooledRidge,
+    RidgePerTask,
+    TaskMean,
+)
 
 from .mixed_models import Lme4
 from .simple import GlobalMedian, ItemUserBias, TaskMedian

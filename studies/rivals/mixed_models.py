@@ -98,7 +98,11 @@ class DescribedMixedModel(LinearBaseline):
         found = self._estimate(rows)
         weights = np.zeros(fixed.shape[1])
         weights[kept] = unit_y * found.fixed / units[kept]
-        self.form_, self.weights_, self.description_ = found.form, weights[: d + 1], weights[d + 1 :]
+        self.form_, self.weights_, self.description_ = (
+            found.form,
+            weights[: d + 1],
+            weights[d + 1 :],
+        )
         self.covariance_ = unit_y**2 * found.covariance / np.outer(units[: d + 1], units[: d + 1])
         self.noise_ = unit_y**2 * found.noise
 
@@ -177,8 +181,14 @@ def _r_with_lme4() -> str | None:
     program = shutil.which("Rscript")
     if program is None:
         return "Rscript is not installed (on Debian: r-base-core, r-cran-lme4)"
-    found = subprocess.run([program, "-e", "library(lme4)"], capture_output=True, text=True, check=False)
-    return None if found.returncode == 0 else "the R package lme4 is not installed (on Debian: r-cran-lme4)"
+    found = subprocess.run(
+        [program, "-e", "library(lme4)"], capture_output=True, text=True, check=False
+    )
+    return (
+        None
+        if found.returncode == 0
+        else "the R package lme4 is not installed (on Debian: r-cran-lme4)"
+    )
 
 
 class Lme4(DescribedMixedModel):
@@ -199,7 +209,9 @@ class Lme4(DescribedMixedModel):
         lme4's message for each form that it refused.
     """
 
-    def __init__(self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL)) -> None:
+    def __init__(
+        self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL)
+    ) -> None:
         self.reml = reml
         self.forms = forms
 
@@ -209,7 +221,9 @@ class Lme4(DescribedMixedModel):
 
     def _estimate(self, rows: Rows) -> Estimates:
         names = [f"x{j}" for j in range(rows.X.shape[1])]
-        table = _run_r(_r_columns(rows, names), self._formulas(names, rows.fixed.shape[1]), self.reml)
+        table = _run_r(
+            _r_columns(rows, names), self._formulas(names, rows.fixed.shape[1]), self.reml
+        )
         self.failures_ = {line["name"]: line["other"] for line in table["failure"]}
         self.aic_ = {line["name"]: float(line["value"]) for line in table["aic"]}
         if not self.aic_:
@@ -246,7 +260,9 @@ def _run_r(
         folder = Path(name)
         # repr is the shortest text that reads back as the same number.
         _write_csv(
-            folder / "rows.csv", list(columns), zip(*(c.tolist() for c in columns.values()), strict=True)
+            folder / "rows.csv",
+            list(columns),
+            zip(*(c.tolist() for c in columns.values()), strict=True),
         )
         _write_csv(folder / "forms.csv", ["name", "formula"], formulas.items())
         (folder / "fit.R").write_text(_LME4, encoding="utf-8")
@@ -259,7 +275,9 @@ def _run_r(
             check=False,
         )
         if ran.returncode != 0:
-            raise RuntimeError(f"R stopped with status {ran.returncode}: {ran.stderr.strip()[-1000:]}")
+            raise RuntimeError(
+                f"R stopped with status {ran.returncode}: {ran.stderr.strip()[-1000:]}"
+            )
         with (folder / "result.csv").open(newline="", encoding="utf-8") as stream:
             lines = list(csv.DictReader(stream))
     kinds = ("failure", "aic", "form", "fixed", "covariance", "noise")

@@ -57,7 +57,9 @@ class ItemUserBias(PerTask):
     def _fit(self, tasks: TaskSet) -> None:
         X = dense(tasks.X)
         if not ((X == 0) | (X == 1)).all() or not (X.sum(axis=1) == 1).all():
-            raise ValueError("X: ItemUserBias needs one-hot rows, with a single 1 for the rated item")
+            raise ValueError(
+                "X: ItemUserBias needs one-hot rows, with a single 1 for the rated item"
+            )
         support, query = tasks.support_query(0.5, random_state=0)
         errors = {}
         for item, self.user_shrinkage_ in product(SHRINKAGES, SHRINKAGES):
@@ -89,7 +91,9 @@ class SplineMixedModel(Baseline):
         self._fit_side(tasks)
         side = self._side(tasks)
         self.splines_ = [
-            SplineTransformer(n_knots=N_KNOTS, knots="quantile", include_bias=False).fit(column[:, None])
+            SplineTransformer(n_knots=N_KNOTS, knots="quantile", include_bias=False).fit(
+                column[:, None]
+            )
             if len(np.unique(column)) >= FEWEST_VALUES
             else None
             for column in side.T
@@ -118,7 +122,8 @@ class MixedModelPerCategory(Baseline):
                 f"side_info: expected at most {MOST_CATEGORIES} categories, got {len(self.values_)}"
             )
         self.models_ = [
-            self._model().fit(tasks[np.flatnonzero(category == k)]) for k in range(len(self.values_))
+            self._model().fit(tasks[np.flatnonzero(category == k)])
+            for k in range(len(self.values_))
         ]
         self.pooled_ = self._model().fit(tasks)
 

@@ -40,7 +40,9 @@ class Measured(NamedTuple):
     rows: str  # number of support rows, or "all"
     error: float = np.nan
     reference: float = np.nan  # the same error of the reference that knows the parameters
-    log_density: float = np.nan  # mean over tasks; of the normal distribution with the predicted mean and std
+    log_density: float = (
+        np.nan
+    )  # mean over tasks; of the normal distribution with the predicted mean and std
     coverage: float = np.nan  # share of query rows in the 90 % intervals, mean over tasks
     mean_ratio: float = np.nan  # of counts: mean prediction relative to that of the reference
     seconds: float = np.nan  # CPU time of the fit
@@ -53,7 +55,9 @@ def run_cell(label: str, name: str, seed: int, data: str | None) -> list[Measure
     """Fit the learner with its defaults to one seed and evaluate it; an exception of the package is recorded, not raised."""
     environment = ENVIRONMENTS[name]
     sample = environment.load(seed, data)
-    make: Any = EmpiricalBayesClassifier if environment.measure == "log loss" else EmpiricalBayesLearner
+    make: Any = (
+        EmpiricalBayesClassifier if environment.measure == "log loss" else EmpiricalBayesLearner
+    )
     sizes = ["all" if n_rows is None else str(n_rows) for n_rows in environment.rows]
     lines = {n_rows: Measured(label, name, seed, n_rows) for n_rows in sizes}
     common: dict[str, Any] = {}
@@ -68,10 +72,14 @@ def run_cell(label: str, name: str, seed: int, data: str | None) -> list[Measure
             common["structure"] = describe(learner)
             for text, n_rows in zip(sizes, environment.rows, strict=True):
                 support = sample.given(n_rows, seed)
-                lines[text] = lines[text]._replace(**_evaluate(learner, environment.measure, sample, support))
+                lines[text] = lines[text]._replace(
+                    **_evaluate(learner, environment.measure, sample, support)
+                )
         except Exception as error:
             common["failure"] = _one_line(f"{type(error).__name__}: {error}")
-    common["warnings"] = " | ".join(dict.fromkeys(_one_line(str(warning.message)) for warning in caught))
+    common["warnings"] = " | ".join(
+        dict.fromkeys(_one_line(str(warning.message)) for warning in caught)
+    )
     return [line._replace(**common) for line in lines.values()]
 
 
@@ -94,7 +102,9 @@ def describe(learner: Any) -> str:
     if getattr(learner.prior_, "offset", 0.0):
         parts.append("offset")
     effects = getattr(getattr(learner.prior_, "shared", None), "effects", ())
-    parts += sorted(f"{type(effect).__name__} {getattr(effect, 'columns', '')}" for effect in effects)
+    parts += sorted(
+        f"{type(effect).__name__} {getattr(effect, 'columns', '')}" for effect in effects
+    )
     return "; ".join(parts)
 
 
@@ -113,7 +123,9 @@ def _evaluate(learner: Any, measure: str, sample: Split, support: TaskSet) -> di
     else:
         found["error"] = _mean(LOSSES[measure](predicted, targets), query)
         known = reference_predictions(sample, support)
-        found["reference"] = np.nan if known is None else _mean(LOSSES[measure](known, targets), query)
+        found["reference"] = (
+            np.nan if known is None else _mean(LOSSES[measure](known, targets), query)
+        )
     if measure == "log loss":
         found["log_density"] = -found["error"]
         return found
@@ -132,7 +144,9 @@ def reference_predictions(sample: Split, support: TaskSet) -> Array | None:
     if (reference := getattr(sample, "reference", None)) is not None:
         return np.asarray(reference(support, sample.query))
     return (
-        None if sample.oracle is None else linear_predictions(sample.query, sample.oracle.adapt_many(support))
+        None
+        if sample.oracle is None
+        else linear_predictions(sample.query, sample.oracle.adapt_many(support))
     )
 
 
@@ -179,7 +193,9 @@ def run_cells(
     make_folder(out)
     finished = set()
     if (out / FILE).exists():
-        finished = set(read(out)[["label", "environment", "seed"]].itertuples(index=False, name=None))
+        finished = set(
+            read(out)[["label", "environment", "seed"]].itertuples(index=False, name=None)
+        )
     cells = [
         (label, name, seed, data)
         for name, some in seeds.items()
@@ -222,7 +238,8 @@ def read(out: Path) -> pd.DataFrame:
 def summarise(table: pd.DataFrame, label: str) -> pd.DataFrame:
     """Return means over the seeds of one label, for each environment and number of support rows."""
     some = table[table["label"] == label].assign(
-        above=lambda lines: lines["error"] / lines["reference"], failed=lambda lines: lines["failure"] != ""
+        above=lambda lines: lines["error"] / lines["reference"],
+        failed=lambda lines: lines["failure"] != "",
     )
     groups = some.groupby(["environment", "rows"], sort=False)
     numbers = ["error", "above", "log_density", "coverage", "mean_ratio", "seconds"]
@@ -287,7 +304,10 @@ def _tally(structures: Any) -> str:
 def to_text(found: pd.DataFrame) -> str:
     """Return the numbers of a summary or of a comparison as a table, and below it the structures, unless they are equal."""
     texts = [name for name in found if name.startswith("structures")]
-    lines = [found.drop(columns=texts).to_string(float_format=lambda value: f"{value:.4g}", na_rep=""), ""]
+    lines = [
+        found.drop(columns=texts).to_string(float_format=lambda value: f"{value:.4g}", na_rep=""),
+        "",
+    ]
     for name, some in found[texts].groupby(level=0, sort=False):
         first = some.iloc[0]
         if len(texts) == 1 or first.nunique() > 1:

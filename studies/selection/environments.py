@@ -16,7 +16,16 @@ from scipy.special import expit, gammaln, softmax
 
 from tailored import TaskSet, datasets
 
-from ..benchmark.splits import Load, Split, clusters, lenk, multilevel, ratings, subspaces, with_oracle
+from ..benchmark.splits import (
+    Load,
+    Split,
+    clusters,
+    lenk,
+    multilevel,
+    ratings,
+    subspaces,
+    with_oracle,
+)
 from ..data import MULTILEVEL, Ratings, load_jester, load_movielens
 from ..theory.bayes import BayesOracle
 
@@ -43,7 +52,9 @@ class Environment:
     #: "squared" (mean squared error), "weights" (mean of ‖ŵ − w‖), "log loss", or "deviance" (half the Poisson deviance).
     measure: str = "squared"
     options: dict[str, Any] = field(default_factory=dict)  # arguments of the learner
-    overlap: float = 0.0  # new tasks per training task if all seeds split the same table, otherwise 0
+    overlap: float = (
+        0.0  # new tasks per training task if all seeds split the same table, otherwise 0
+    )
     n_seeds: int = 10  # by default; 3 where a fit takes more than 20 s of CPU time
 
 
@@ -88,7 +99,10 @@ class PointsOracle(BayesOracle):
 
     def adapt_many(self, tasks: TaskSet) -> Array:
         XX, Xy = _moments(tasks, self.points.shape[1])
-        fit = Xy @ self.points.T - np.einsum("pi,tij,pj->tp", self.points, XX, self.points, optimize=True) / 2
+        fit = (
+            Xy @ self.points.T
+            - np.einsum("pi,tij,pj->tp", self.points, XX, self.points, optimize=True) / 2
+        )
         return np.asarray(softmax(fit / self.noise**2, axis=1) @ self.points)
 
 
@@ -105,7 +119,9 @@ def random_intercepts(
         log_posterior = np.tile(np.log(weights), (len(support), 1))
         task = np.repeat(np.arange(len(support)), support.sizes)
         np.add.at(
-            log_posterior, task, log_likelihood(support.y[:, None], predictor(support)[:, None] + sd * nodes)
+            log_posterior,
+            task,
+            log_likelihood(support.y[:, None], predictor(support)[:, None] + sd * nodes),
         )
         posterior = np.repeat(softmax(log_posterior, axis=1), query.sizes, axis=0)
         return np.asarray((posterior * mean(predictor(query)[:, None] + sd * nodes)).sum(axis=1))
@@ -140,7 +156,9 @@ def _split(
     return Sample(train, support, query, **known)
 
 
-def angle(seed: int, data: str | None, *, d: int = 6, n_train: int = 400, n_rows: int = 20) -> Split:
+def angle(
+    seed: int, data: str | None, *, d: int = 6, n_train: int = 400, n_rows: int = 20
+) -> Split:
     """Weights on a circle of radius 3 that no side information describes; noise 0.5; 4 support rows."""
     rng = np.random.default_rng(seed)
     plane = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
@@ -187,7 +205,9 @@ def outliers(seed: int, data: str | None, *, n_train: int = 500, n_rows: int = 1
     return _split(X, y, n_train, n_given, oracle=oracle, values=values[n_train:, n_given:].ravel())
 
 
-def counts(seed: int, data: str | None, *, n_train: int = 200, n_rows: int = 8, shape: float = 1.0) -> Split:
+def counts(
+    seed: int, data: str | None, *, n_train: int = 200, n_rows: int = 8, shape: float = 1.0
+) -> Split:
     """Overdispersed counts whose column differs mostly between tasks; random intercept of sd 2, mean about 65."""
     rng = np.random.default_rng(seed)
     T, intercept_sd = n_train + 400, 2.0
@@ -199,7 +219,9 @@ def counts(seed: int, data: str | None, *, n_train: int = 200, n_rows: int = 8, 
 
     def log_likelihood(y: Array, f: Array) -> Array:
         log_odds = f - np.log(shape)
-        return np.asarray(gammaln(y + shape) + y * log_odds - (y + shape) * np.logaddexp(0.0, log_odds))
+        return np.asarray(
+            gammaln(y + shape) + y * log_odds - (y + shape) * np.logaddexp(0.0, log_odds)
+        )
 
     eta = 1.5 + X @ [0.7, -0.1] + rng.normal(0.0, intercept_sd, (T, 1))
     rate = np.exp(eta) * rng.gamma(shape, 1.0 / shape, eta.shape)
@@ -286,7 +308,11 @@ ENVIRONMENTS: dict[str, Environment] = {
     "oxboys": _multilevel("oxboys", 3),
     # A mixture is selected on about one seed in ten.
     "outliers": Environment("a mixed model with 5 % outliers", outliers, (0, 1, 3), n_seeds=40),
-    **{f"intercept-{n}-{sd}": _intercept(n, sd) for n in (20, 60, 200, 400) for sd in (0.42, 0.75, 1.34)},
+    **{
+        f"intercept-{n}-{sd}": _intercept(n, sd)
+        for n in (20, 60, 200, 400)
+        for sd in (0.42, 0.75, 1.34)
+    },
     **{f"mixed-{size}": _mixed(size) for size in _MIXED.split()},
     "egsingle": _multilevel("egsingle", 2),
     "early": _multilevel("early", 1),
@@ -297,7 +323,9 @@ ENVIRONMENTS: dict[str, Environment] = {
     "angle": Environment("weights on a circle without side information", angle, measure="weights"),
     "clusters-2": Environment("the paper's two clusters", clusters(2)),
     "movielens": _ratings(load_movielens, 300),
-    "category": Environment("yes or no; side information with a category", category, (0, 5), "log loss"),
+    "category": Environment(
+        "yes or no; side information with a category", category, (0, 5), "log loss"
+    ),
     "circle": _circle(0),
     "circle-noise-20": _circle(20),
     "hint": _hint(),

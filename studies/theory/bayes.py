@@ -159,7 +159,9 @@ class SubspaceOracle(BayesOracle):
         precision = gram + r * np.eye(r)
         u = np.linalg.solve(precision, moment[..., None])[..., 0]
         log_evidence = 0.5 * ((moment * u).sum(axis=-1) - np.linalg.slogdet(precision)[1])
-        return np.einsum("tm,mdr,tmr->td", softmax(log_evidence, axis=1), self.bases, u, optimize=True)
+        return np.einsum(
+            "tm,mdr,tmr->td", softmax(log_evidence, axis=1), self.bases, u, optimize=True
+        )
 
 
 def _statistics(tasks: TaskSet, bases: Array, noise: float) -> tuple[Array, Array]:

@@ -62,7 +62,9 @@ class Study:
 
     def column(self, key: str, **where: Any) -> Array:
         """Values of one key over the rows that agree with ``where``, in order."""
-        return np.array([row[key] for row in self.rows if all(row[k] == v for k, v in where.items())])
+        return np.array(
+            [row[key] for row in self.rows if all(row[k] == v for k, v in where.items())]
+        )
 
     def to_csv(self) -> str:
         text = io.StringIO(newline="")
@@ -83,7 +85,9 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
     n_train, n_test, seeds = (60, 60, 2) if quick else (300, 500, 3)
     steps = np.logspace(1.6, 3.4, 2 if quick else 4)
     clusters = (1, 2, 4) if quick else (1, 2, 4, 8)
-    environments = {m: Environment.example(m, d=d, rank=rank, norm=norm, random_state=seed) for m in clusters}
+    environments = {
+        m: Environment.example(m, d=d, rank=rank, norm=norm, random_state=seed) for m in clusters
+    }
     sizes = {"n": n, "n_tasks": n_test}
 
     learned: dict[int, list[list[float]]] = {m: [] for m in clusters}
@@ -91,14 +95,18 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
         environment = environments[m]
         train = environment.sample(n_train, n, [seed, 2, draw]).tasks
         learners = (
-            ConditionalLearner(environment.indicator, rank=None, **_search(steps, step_ratios=(0.0, 1.0))),
+            ConditionalLearner(
+                environment.indicator, rank=None, **_search(steps, step_ratios=(0.0, 1.0))
+            ),
             UnconditionalLearner(**_search(steps)),
         )
         with warnings.catch_warnings():
             # With one cluster the side information is constant, and small samples may not show an effect.
             warnings.simplefilter("ignore", ConstantRepresentationWarning)
             fitted = [one.fit(train) for one in learners]
-        risks = (excess_risk(environment, one, **sizes, random_state=[seed, 3, draw]) for one in fitted)
+        risks = (
+            excess_risk(environment, one, **sizes, random_state=[seed, 3, draw]) for one in fitted
+        )
         learned[m].append([risk.mean for risk in risks])
 
     rows: list[Row] = []
@@ -106,10 +114,13 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
         exact = environment.quantities(n, n_train, initial=np.zeros((d, d)))
         limits = [bound(exact).value for bound in (conditional_optimum, unconditional_optimum)]
         oracles = (
-            excess_risk(environment, tau, **sizes, random_state=[seed, 1]) for tau in (exact.tau, exact.theta)
+            excess_risk(environment, tau, **sizes, random_state=[seed, 1])
+            for tau in (exact.tau, exact.theta)
         )
         rows += [
-            _comparison(m, "bound", *[RiskEstimate(value, 0.0, np.full(1, value)) for value in limits]),
+            _comparison(
+                m, "bound", *[RiskEstimate(value, 0.0, np.full(1, value)) for value in limits]
+            ),
             _comparison(m, "oracle", *oracles),
             _comparison(m, "learned", *map(RiskEstimate.from_values, np.array(learned[m]).T)),
         ]
@@ -141,15 +152,26 @@ def rates(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stud
     for method, T in _watched("rates", [*product(RATE_METHODS, sizes)], progress):
         trains = [environment.sample(T, n, [seed, 2, draw]).tasks for draw in range(seeds)]
         learners = [_theory_learner(method, exact, T, factor)[0] for factor in STEP_FACTORS]
-        tried = [[surrogate(one.fit(train).conditioning_.C) for train in trains] for one in learners]
-        found[method].append(RiskEstimate.from_values(np.array(min(tried, key=np.mean)) - best.value))
+        tried = [
+            [surrogate(one.fit(train).conditioning_.C) for train in trains] for one in learners
+        ]
+        found[method].append(
+            RiskEstimate.from_values(np.array(min(tried, key=np.mean)) - best.value)
+        )
 
     rows: list[Row] = []
     for method, estimates in found.items():
         slope = np.polyfit(np.log(sizes), np.log([one.mean for one in estimates]), 1)[0]
         for T, one in zip(sizes, estimates, strict=True):
-            row = {"method": method, "T": T, "excess": one.mean, "standard_error": one.standard_error}
-            rows.append({**row, "slope": float(slope), "bound": _theory_learner(method, exact, T)[1]})
+            row = {
+                "method": method,
+                "T": T,
+                "excess": one.mean,
+                "standard_error": one.standard_error,
+            }
+            rows.append(
+                {**row, "slope": float(slope), "bound": _theory_learner(method, exact, T)[1]}
+            )
     settings = {"d": d, "n": n, "seeds": seeds, "minimum": best.value, "gap": best.gap}
     return Study("rates", rows, settings)
 
@@ -168,17 +190,25 @@ def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stu
     rows: list[Row] = []
     for n in _watched("bounds, oracles", across_n, progress):
         for function, exact, _ in _settings(environment, n, 1):
-            risk = excess_risk(environment, exact.tau, n=n, n_tasks=2 * n_test, random_state=[seed, 1])
+            risk = excess_risk(
+                environment, exact.tau, n=n, n_tasks=2 * n_test, random_state=[seed, 1]
+            )
             bound = fixed_function(exact).value
             rows.append(_measured("n", n, function, risk, bound))
 
     cases = {T: _settings(environment, n_fixed, T) for T in across_T}
-    learned: dict[tuple[int, str], list[float]] = {(T, side): [] for T in across_T for side in SIDES}
+    learned: dict[tuple[int, str], list[float]] = {
+        (T, side): [] for T in across_T for side in SIDES
+    }
     for T, draw in _watched("bounds, learned", [*product(across_T, range(seeds))], progress):
         train = environment.sample(T, n_fixed, [seed, 2, draw]).tasks
         for function, _, learner in cases[T]:
             function_risk = excess_risk(
-                environment, learner.fit(train), n=n_fixed, n_tasks=n_test, random_state=[seed, 3, draw]
+                environment,
+                learner.fit(train),
+                n=n_fixed,
+                n_tasks=n_test,
+                random_state=[seed, 3, draw],
             )
             learned[T, function].append(function_risk.mean)
     for T, pair in cases.items():
@@ -190,7 +220,11 @@ def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stu
     return Study("bounds", rows, settings)
 
 
-STUDIES: dict[str, Callable[..., Study]] = {"advantage": advantage, "rates": rates, "bounds": bounds}
+STUDIES: dict[str, Callable[..., Study]] = {
+    "advantage": advantage,
+    "rates": rates,
+    "bounds": bounds,
+}
 
 
 def write_study(
@@ -219,7 +253,12 @@ def _watched(name: str, items: Sequence[Item], progress: bool) -> Iterator[Item]
 def _search(steps: Array, **options: Any) -> dict[str, Any]:
     """The paper's algorithm with its one hyper-parameter searched: no calibrated scale on top."""
     solver = ProjectedSGD(step_sizes=steps, **options)
-    return {"solver": solver, "initial_representation": 0.0, "tune_scale": False, "fit_intercept": False}
+    return {
+        "solver": solver,
+        "initial_representation": 0.0,
+        "tune_scale": False,
+        "fit_intercept": False,
+    }
 
 
 def _comparison(m: int, what: str, conditional: RiskEstimate, unconditional: RiskEstimate) -> Row:
@@ -253,7 +292,11 @@ def _settings(environment: Environment, n: int, T: int) -> list[tuple[str, Quant
     cases = []
     for function, quantities in (("conditional", exact), ("unconditional", exact.unconditional())):
         step = learned_function(quantities).step
-        fixed: Any = {"solver": ProjectedSGD(step), "initial_representation": 0.0, "fit_intercept": False}
+        fixed: Any = {
+            "solver": ProjectedSGD(step),
+            "initial_representation": 0.0,
+            "fit_intercept": False,
+        }
         learner: Any = (
             ConditionalLearner(environment.indicator, rank=None, **fixed)
             if function == "conditional"
@@ -263,7 +306,9 @@ def _settings(environment: Environment, n: int, T: int) -> list[tuple[str, Quant
     return cases
 
 
-def _theory_learner(method: str, exact: Quantities, T: int, factor: float = 1.0) -> tuple[Any, float]:
+def _theory_learner(
+    method: str, exact: Quantities, T: int, factor: float = 1.0
+) -> tuple[Any, float]:
     """The learner with the hyper-parameters of its bound, and the part of the bound that T decides."""
     n, L, R = exact.n, exact.L, exact.R
     off = RATE_METHODS[method]
@@ -282,6 +327,8 @@ def _theory_learner(method: str, exact: Quantities, T: int, factor: float = 1.0)
     limit, cost = 2.0 * L**2 * B / n, G * distance / np.sqrt(T)
     balance = float(np.sqrt(2.0 * (limit + cost) / A))
     step = factor * distance * off * balance / (G * np.sqrt(T))
-    learner = TraceConstrainedLearner(step_size=step, regularization=off * balance, fit_intercept=False)
+    learner = TraceConstrainedLearner(
+        step_size=step, regularization=off * balance, fit_intercept=False
+    )
     total = 0.5 * off * balance * A + (limit + cost) / (off * balance)
     return learner, float(total - np.sqrt(2.0 * A * limit))

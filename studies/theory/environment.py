@@ -15,11 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored._utils.records import cached_property
-from tailored._utils.validation import check_choice, check_int, check_nonnegative, check_positive, check_psd
+from tailored._utils.validation import (
+    check_choice,
+    check_int,
+    check_nonnegative,
+    check_positive,
+    check_psd,
+)
 from tailored.datasets import on_sphere
 from tailored.losses import get_loss
 from tailored.tasks.task_set import Task, TaskSet
-from tailored.theory import Array, Quantities, check_probabilities, oracle_representation, power, spectrum
+from tailored.theory import (
+    Array,
+    Quantities,
+    check_probabilities,
+    oracle_representation,
+    power,
+    spectrum,
+)
 
 #: Kinds of side information: the task's own rows, or a point near the centre of the task's cluster.
 SIDE_INFO = ("dataset", "center")
@@ -107,7 +120,9 @@ class Environment:
         m, d = check_int("m", m), check_int("d", d)
         rank = max(d // 10, 1) if rank is None else check_int("rank", rank)
         bases = _orthogonal_bases(np.random.default_rng(random_state), m, d, rank)
-        return cls(check_positive("norm", norm) * bases, np.eye(d)[None], noise, side_info=side_info)
+        return cls(
+            check_positive("norm", norm) * bases, np.eye(d)[None], noise, side_info=side_info
+        )
 
     @classmethod
     def example(
@@ -141,10 +156,14 @@ class Environment:
         bases = _orthogonal_bases(rng, m, d, check_int("rank", rank))
         C = np.eye(d) / d if C is None else check_psd(C, "C", d)
         if len(spectrum(C)[0]) < d:
-            raise ValueError("C must be invertible here: every direction may be needed by some cluster.")
+            raise ValueError(
+                "C must be invertible here: every direction may be needed by some cluster."
+            )
         scales = np.exp(rng.uniform(-spread, spread, size=(m, 1, rank)))
         # C^½ W_j C^½ = P_j D_j² P_jᵀ / (r d) are orthogonal to each other whatever C is.
-        factors = check_positive("norm", norm) * np.matmul(power(C, -0.5), bases * scales) / np.sqrt(d)
+        factors = (
+            check_positive("norm", norm) * np.matmul(power(C, -0.5), bases * scales) / np.sqrt(d)
+        )
         return cls(factors, np.sqrt(d) * power(C, 0.5)[None], noise)
 
     # ------------------------------------------------------------------ what is known about it
@@ -187,10 +206,14 @@ class Environment:
     def indicator(self, s: Any) -> Array:
         """Φ(s), the indicator of the cluster (m,): a ``feature_map`` under which Asm. 2 holds, with K = 1."""
         if isinstance(s, Task):
-            raise ValueError("side_info: these tasks have none; make the environment with side_info='center'")
+            raise ValueError(
+                "side_info: these tasks have none; make the environment with side_info='center'"
+            )
         return np.eye(self.m)[self.cluster_of(s)[0]]
 
-    def quantities(self, n: float, T: int = 1, loss: Any = "absolute", initial: Any = None) -> Quantities:
+    def quantities(
+        self, n: float, T: int = 1, loss: Any = "absolute", initial: Any = None
+    ) -> Quantities:
         """Everything the bounds need, exactly: nothing in it is an estimate."""
         K = 1.0 if self.m > 1 else 0.0
         L = get_loss(loss).lipschitz
@@ -198,7 +221,9 @@ class Environment:
 
     def oracle(self, n: float, L: float = 1.0) -> Array:
         """τ_ρ at each cluster, (m, d, d) (Prop. oracle_function)."""
-        return np.array([oracle_representation(W, C, n, L) for W, C in zip(self.W, self.C, strict=True)])
+        return np.array(
+            [oracle_representation(W, C, n, L) for W, C in zip(self.W, self.C, strict=True)]
+        )
 
     # ------------------------------------------------------------------ sampling
 
@@ -212,7 +237,9 @@ class Environment:
         weights = np.einsum("tdr,tr->td", self.weight_factors[clusters], u)
         v = on_sphere(for_rows, n_tasks * n, self.input_factors.shape[2]).reshape(n_tasks, n, -1)
         X = np.matmul(v, self.input_factors[clusters].transpose(0, 2, 1))
-        y = np.einsum("tnd,td->tn", X, weights) + self.noise * for_rows.standard_normal((n_tasks, n))
+        y = np.einsum("tnd,td->tn", X, weights) + self.noise * for_rows.standard_normal(
+            (n_tasks, n)
+        )
         side = None
         if self.side_info == "center":
             side = self.centers[clusters] + for_side.uniform(-0.5, 0.5, size=(n_tasks, 1))

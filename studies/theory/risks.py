@@ -73,21 +73,29 @@ def excess_risk(
     random_state : int, Generator or None
     """
     sample = environment.sample(check_int("n_tasks", n_tasks), n, random_state)
-    return RiskEstimate.from_values(task_excess(environment, sample, _adapt(method, sample, loss), loss))
+    return RiskEstimate.from_values(
+        task_excess(environment, sample, _adapt(method, sample, loss), loss)
+    )
 
 
-def task_excess(environment: Environment, sample: Sample, weights: Array, loss: Any = "absolute") -> Array:
+def task_excess(
+    environment: Environment, sample: Sample, weights: Array, loss: Any = "absolute"
+) -> Array:
     """``R_μ(ŵ) - R_μ(w)`` of each task; a (d + 1)-th column of the weights is an intercept."""
     floor = _residual_risk(get_loss(loss), environment.noise)(np.zeros(1))[0]
     return task_risk(environment, sample, weights, loss) - floor
 
 
-def task_risk(environment: Environment, sample: Sample, weights: Array, loss: Any = "absolute") -> Array:
+def task_risk(
+    environment: Environment, sample: Sample, weights: Array, loss: Any = "absolute"
+) -> Array:
     """``R_μ(ŵ) = E ℓ(<x, ŵ>, y)`` of each task."""
     d = environment.d
     shift = weights[:, d] if weights.shape[1] > d else np.zeros(len(weights))
     factors = environment.input_factors[sample.clusters]
-    sizes = np.linalg.norm(np.einsum("tdq,td->tq", factors, weights[:, :d] - sample.weights), axis=1)
+    sizes = np.linalg.norm(
+        np.einsum("tdq,td->tq", factors, weights[:, :d] - sample.weights), axis=1
+    )
     nodes, masses = sphere_coordinate(factors.shape[2])
     risk = _residual_risk(get_loss(loss), environment.noise)
     return np.asarray(risk(sizes[:, None] * nodes + shift[:, None]) @ masses)
@@ -99,7 +107,9 @@ def _adapt(method: Any, sample: Sample, loss: Any) -> Array:
     if callable(method):
         return np.asarray(method(sample.tasks))
     taus = check_stack("tau", method, sample.weights.shape[1])
-    thetas = taus[sample.clusters] if len(taus) > 1 else np.repeat(taus, len(sample.clusters), axis=0)
+    thetas = (
+        taus[sample.clusters] if len(taus) > 1 else np.repeat(taus, len(sample.clusters), axis=0)
+    )
     tasks = sample.tasks
     return solving.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss(loss)).coef
 

@@ -37,7 +37,12 @@ def read_only(tmp_path):
     (tmp_path / "temporary").mkdir()
     unset = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    return {**environment, "PYTHONPATH": str(site), "HOME": os.devnull, "TMPDIR": str(tmp_path / "temporary")}
+    return {
+        **environment,
+        "PYTHONPATH": str(site),
+        "HOME": os.devnull,
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
 
 
 def hits_and_misses(environment):

@@ -19,7 +19,9 @@ BEFORE = 3
 
 
 def blas_threads():
-    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+    return {
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +124,9 @@ def test_large_tasks_have_the_same_digits_whatever_others_do():
 
     def answers():
         model = learner.adapt(X, y)
-        return np.concatenate([model.coef_, model.predict(X), model.predict_interval(X[:20_000]).ravel()])
+        return np.concatenate(
+            [model.coef_, model.predict(X), model.predict_interval(X[:20_000]).ravel()]
+        )
 
     alone = answers()
     with single_threaded_blas():

@@ -46,12 +46,17 @@ def folder(tmp_path_factory):
     The last four schools are new: five pupils of each are observed.
     """
     folder, rng, n, size = tmp_path_factory.mktemp("shell"), np.random.default_rng(0), 24, 12
-    labels, kind = [f"s{i:02d}" for i in range(n)], np.where(np.arange(n) % 2 == 0, "state", "church")
+    labels, kind = (
+        [f"s{i:02d}" for i in range(n)],
+        np.where(np.arange(n) % 2 == 0, "state", "church"),
+    )
     school = np.repeat(np.arange(n), size)
     hours = rng.uniform(0, 10, n * size).round(2)
     intercept, slope = rng.normal(size=n) + 4.0 * (kind == "church"), 1.0 + 0.3 * rng.normal(size=n)
     score = intercept[school] + slope[school] * hours + rng.normal(size=n * size)
-    pupils = pd.DataFrame({"school": np.repeat(labels, size), "hours": hours, "score": score.round(3)})
+    pupils = pd.DataFrame(
+        {"school": np.repeat(labels, size), "hours": hours, "score": score.round(3)}
+    )
     new = pupils["school"] >= "s20"
     first = pupils[new].groupby("school").head(5)
     pupils[~new].to_csv(folder / "pupils.csv", index=False)
@@ -110,7 +115,9 @@ def test_predictions_are_those_of_python(folder, model, learner):
     options = ("--support", folder / "first.csv", "--side-info", folder / "schools.csv", "-o", out)
     assert run("predict", model, folder / "new.csv", *options).stderr == f"28 predictions: {out}\n"
     found = pd.read_csv(out)
-    new, first, schools = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv"))
+    new, first, schools = (
+        pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv")
+    )
     assert list(found.columns) == [*new.columns, "prediction", "lower", "upper", "std"]
     pd.testing.assert_frame_equal(found[new.columns.tolist()], new)
     expected = learner.predict_tasks(new, first, side_info=schools)
@@ -126,14 +133,19 @@ def test_training_tasks_are_predicted_without_support_and_side_information(folde
     known.assign(lower=0.0, prediction=0.0).to_csv(folder / "known.csv", index=False)
     out = folder / "known.parquet"
     done = run("predict", model, folder / "known.csv", "-o", out, "--coverage", 0.8)
-    assert "data: its columns prediction, lower are replaced by predictions; rename them" in done.stderr
+    assert (
+        "data: its columns prediction, lower are replaced by predictions; rename them"
+        in done.stderr
+    )
     found, expected = pd.read_parquet(out), learner.predict_tasks(known, coverage=0.8)
     for name in ("prediction", "lower", "upper", "std"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
 
 
 def test_totals_are_those_of_python(folder, model, learner):
-    new, first, schools = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv"))
+    new, first, schools = (
+        pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv")
+    )
     cells = new.assign(region="a", people=7)
     cells.loc[::2, "region"] = "b"
     cells.to_csv(folder / "cells.csv", index=False)
@@ -164,9 +176,13 @@ def test_formulas(folder, intercept):
     text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out, "--jobs", 1).stdout
     assert f"Formula: {formula}." in text
     assert "numbers: hours\n" in text
-    new, first, pupils = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv"))
+    new, first, pupils = (
+        pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv")
+    )
     done = run("predict", out, folder / "new.csv", "--support", folder / "first.csv")
-    learner = EmpiricalBayesLearner(fit_intercept=intercept).fit(TaskSet.from_formula(formula, pupils))
+    learner = EmpiricalBayesLearner(fit_intercept=intercept).fit(
+        TaskSet.from_formula(formula, pupils)
+    )
     found, expected = pd.read_csv(io.StringIO(done.stdout)), learner.predict_tasks(new, first)
     np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
 
@@ -189,7 +205,9 @@ def test_standard_input_and_output_of_a_process(folder, model):
 def test_a_full_disk_is_an_error(folder, model, tmp_path):
     """The first write stores a part without an error, and an unbuffered stream does not write the rest by itself."""
     side = ("--side-info", folder / "schools.csv")
-    predict = f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
+    predict = (
+        f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
+    )
     with (tmp_path / "out.csv").open("w") as out:
         command = ["bash", "-c", f"ulimit -f 1; {predict}"]
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -206,7 +224,9 @@ def test_labels_are_converted_to_those_of_the_model(folder, numeric_models):
     plain = predict("whole", folder / "whole.csv")
     assert tailored.load(numeric_models["whole"]).task_labels_.dtype.kind == "i"
     # Floats, as a spreadsheet or pandas writes them, and strings in a typed file.
-    pd.testing.assert_frame_equal(predict("whole", numbered(folder, "floats.csv", "{}.0".format)), plain)
+    pd.testing.assert_frame_equal(
+        predict("whole", numbered(folder, "floats.csv", "{}.0".format)), plain
+    )
     pd.read_csv(folder / "whole.csv", dtype={"school": str}).to_parquet(folder / "strings.parquet")
     pd.testing.assert_frame_equal(predict("whole", folder / "strings.parquet"), plain)
     padded = predict("padded", folder / "padded.csv")
@@ -217,9 +237,13 @@ def test_labels_are_converted_to_those_of_the_model(folder, numeric_models):
 def test_labels_of_another_kind_are_an_error(folder, numeric_models):
     done = run("predict", numeric_models["padded"], folder / "whole.csv", code=2)
     assert "'0' in column 'school' is written '000' elsewhere" in done.stderr
-    done = run("predict", numeric_models["whole"], numbered(folder, "zeros.csv", "00{}".format), code=2)
+    done = run(
+        "predict", numeric_models["whole"], numbered(folder, "zeros.csv", "00{}".format), code=2
+    )
     assert "the other labels are integers, but '000' in column 'school' is not" in done.stderr
-    done = run("predict", numeric_models["whole"], numbered(folder, "names.csv", "new {}".format), code=2)
+    done = run(
+        "predict", numeric_models["whole"], numbered(folder, "names.csv", "new {}".format), code=2
+    )
     assert "but 'new 0' in column 'school' is not" in done.stderr
     assert done.stderr.endswith("Give a new task a new number.\n")
     assert len(done.stderr.splitlines()) == 1
@@ -231,7 +255,9 @@ def test_incomplete_rows(folder, numeric_models):
     data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
     done = run("fit", data, *ROLES, "-o", folder / "x", code=2)
     advice = "Drop those rows, for example with --missing drop. To impute them, fit with --missing impute."
-    assert done.stderr.endswith(f" task 0, line 2, column 'hours' (35 such rows in all). {advice}\n")
+    assert done.stderr.endswith(
+        f" task 0, line 2, column 'hours' (35 such rows in all). {advice}\n"
+    )
     out = folder / "holes-out.csv"
     run("predict", model, data, "-o", out, code=2)
     assert not out.exists()
@@ -263,7 +289,9 @@ def test_missing_features_are_imputed(folder):
     done = run("predict", model, data, "-o", out, "--support", data)
     assert done.stderr == f"240 predictions: {out}\n"
     tasks = TaskSet.from_frame(pd.read_csv(data), task="school", target="score", missing="impute")
-    expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(pd.read_csv(data))["prediction"]
+    expected = (
+        EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(pd.read_csv(data))["prediction"]
+    )
     run("predict", model, data, "-o", out)
     np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, rtol=1e-9)
     assert "205 predictions" in run("predict", model, data, "-o", out, "--missing", "drop").stderr
@@ -277,10 +305,16 @@ def test_columns_of_tasks_are_side_information(folder, model):
         frame.merge(schools, on="school").to_csv(folder / f"{name}-joined.csv", index=False)
     joined = folder / "joined.tailored"
     done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined, "--jobs", 1)
-    assert "warning: constant within every task, so read as side information: 'kind'." in done.stderr
-    assert done.stdout.startswith("EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n")
+    assert (
+        "warning: constant within every task, so read as side information: 'kind'." in done.stderr
+    )
+    assert done.stdout.startswith(
+        "EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n"
+    )
     assert "\nnumbers: hours\nside information: kind (categories)\n" in done.stdout
-    one = run("predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv").stdout
+    one = run(
+        "predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv"
+    ).stdout
     side = ("--side-info", folder / "schools.csv")
     two = run("predict", model, folder / "new.csv", "--support", folder / "first.csv", *side).stdout
     one, two = (pd.read_csv(io.StringIO(text)) for text in (one, two))
@@ -291,9 +325,23 @@ def test_side_columns_of_new_tasks(folder):
     """A missing side column is named alone; blank cells take the value of the task."""
     frame = pd.read_csv(folder / "new.csv").merge(pd.read_csv(folder / "schools.csv"), on="school")
     joined, data = folder / "two.tailored", folder / "side.csv"
-    train = pd.read_csv(folder / "pupils.csv").merge(pd.read_csv(folder / "schools.csv"), on="school")
+    train = pd.read_csv(folder / "pupils.csv").merge(
+        pd.read_csv(folder / "schools.csv"), on="school"
+    )
     train.assign(size=pd.factorize(train["school"])[0]).to_csv(data, index=False)
-    run("fit", data, *ROLES, "--side-columns", "kind,size", "-o", joined, "--varying", "", "--jobs", 1)
+    run(
+        "fit",
+        data,
+        *ROLES,
+        "--side-columns",
+        "kind,size",
+        "-o",
+        joined,
+        "--varying",
+        "",
+        "--jobs",
+        1,
+    )
     frame["size"] = pd.factorize(frame["school"])[0]
     frame.to_csv(data, index=False)
     plain = run("predict", joined, data)
@@ -303,7 +351,9 @@ def test_side_columns_of_new_tasks(folder):
     first = ~frame["school"].duplicated()
     frame.assign(kind=frame["kind"].where(~first)).to_csv(data, index=False)
     done = run("predict", joined, data)
-    pd.testing.assert_series_equal(*(pd.read_csv(io.StringIO(d.stdout))["prediction"] for d in (plain, done)))
+    pd.testing.assert_series_equal(
+        *(pd.read_csv(io.StringIO(d.stdout))["prediction"] for d in (plain, done))
+    )
 
 
 def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
@@ -312,7 +362,9 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     for mark, name in ((";", "semicolons.csv"), ("\t", "tabs.tsv")):
         frame.to_csv(folder / name, sep=mark, index=False)
         # The output has the format of the input.
-        assert run("predict", numeric_models["whole"], folder / name).stdout == plain.replace(",", mark)
+        assert run("predict", numeric_models["whole"], folder / name).stdout == plain.replace(
+            ",", mark
+        )
     # A table of a European spreadsheet: decimal commas, and bytes that are not UTF-8.
     frame.assign(hours=frame["hours"] + 0.25).to_csv(folder / "points.csv", index=False)
     european = frame.assign(hours=frame["hours"] + 0.25, **{"é": "é"})
@@ -322,9 +374,13 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     assert [{**json.loads(line), "é": "é"} for line in plain.splitlines()] == [
         {**json.loads(line)} for line in done.stdout.splitlines()
     ]
-    assert done.stderr == f"data: {folder / 'commas.csv'} is not in UTF-8, so it is read as Latin-1\n"
+    assert (
+        done.stderr == f"data: {folder / 'commas.csv'} is not in UTF-8, so it is read as Latin-1\n"
+    )
     # The same with commas between the columns, so that numbers are quoted, in an encoding that has to be named.
-    european.assign(**{"é": "€"}).to_csv(folder / "quoted.csv", decimal=",", index=False, encoding="cp1252")
+    european.assign(**{"é": "€"}).to_csv(
+        folder / "quoted.csv", decimal=",", index=False, encoding="cp1252"
+    )
     options = ("--json", "--decimal", ",", "--encoding", "cp1252")
     done = run("predict", numeric_models["whole"], folder / "quoted.csv", *options)
     assert ([json.loads(line) for line in done.stdout.splitlines()], done.stderr) == (
@@ -339,19 +395,29 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     (folder / "strings.csv").write_text("task,text\nNA,a\nb,NA\nc,\n")
     table = read_table(str(folder / "strings.csv"), "data", ["task"]).to_pydict()
     assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
-    for option, message in (("--encoding", "unknown encoding: none"), ("--decimal", "'none' is not one of")):
+    for option, message in (
+        ("--encoding", "unknown encoding: none"),
+        ("--decimal", "'none' is not one of"),
+    ):
         assert message in run("fit", folder / "quoted.csv", *ROLES, option, "none", code=2).stderr
 
 
 def test_output_has_the_format_of_the_input(folder, numeric_models):
     frame, model = (
-        pd.read_csv(folder / "padded.csv", dtype={"school": str}).assign(**{'"é"': 'a";b', "n": None}),
+        pd.read_csv(folder / "padded.csv", dtype={"school": str}).assign(
+            **{'"é"': 'a";b', "n": None}
+        ),
         numeric_models["padded"],
     )
     data, out = folder / "sheet.csv", folder / "out.csv"
     frame.to_csv(data, index=False)
     plain = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
-    formats = ((";", ",", "latin-1"), ("\t", ",", "utf-16"), (",", ".", "utf-8-sig"), (";", ".", "utf-8"))
+    formats = (
+        (";", ",", "latin-1"),
+        ("\t", ",", "utf-16"),
+        (",", ".", "utf-8-sig"),
+        (";", ".", "utf-8"),
+    )
     for mark, decimal, encoding in formats:
         options = {"sep": mark, "decimal": decimal, "encoding": encoding}
         frame.to_csv(data, index=False, **options)
@@ -371,7 +437,9 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
     rows, data = "school;hours\nb;1,5\nc;2,5\n", folder / "excel.csv"
     data.write_text("\n".join(line + ";;" for line in [*rows.splitlines(), ";", ";"]))
     assert read_table(str(data), "data").to_pydict() == {"school": ["b", "c"], "hours": [1.5, 2.5]}
-    data.write_text("school;hours\nb;1\nc;2\n")  # without decimal numbers, results have decimal commas
+    data.write_text(
+        "school;hours\nb;1\nc;2\n"
+    )  # without decimal numbers, results have decimal commas
     predicted = run("predict", numeric_models["padded"], data, "-o", folder / "commas.csv")
     assert predicted.exit_code == 0
     assert pd.read_csv(folder / "commas.csv", sep=";", decimal=",")["prediction"].dtype == float
@@ -384,7 +452,10 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
     assert read_table(str(data), "data")["hours"].to_pylist() == [1.25, 2.5]
     for content, message in (
         (b"PK\3\4" + bytes(200), "is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8"),
-        (b"Results of 2024\n" + rows.encode(), "cannot be read .CSV parse error: Expected 1 columns, got 2"),
+        (
+            b"Results of 2024\n" + rows.encode(),
+            "cannot be read .CSV parse error: Expected 1 columns, got 2",
+        ),
         (
             b"Results;;\nschool;hours;share\na;1;2\n",
             "columns with the name ''. Delete the lines above the header",
@@ -406,17 +477,26 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
     )
     assert data.read_text().splitlines()[31].split(",")[1] == "k.A."
     for cell in ("k.A.", "45%", "1,234"):
-        first = frame.assign(hours=[*frame["hours"][:30].replace("1.0", "1e-05"), cell, *frame["hours"][31:]])
+        first = frame.assign(
+            hours=[*frame["hours"][:30].replace("1.0", "1e-05"), cell, *frame["hours"][31:]]
+        )
         first.assign(school=first["school"].str[1:].astype(int)).to_csv(data, index=False)
-        for options, name in (((data,), ""), ((folder / "whole.csv", "--support", data), "--support: ")):
+        for options, name in (
+            ((data,), ""),
+            ((folder / "whole.csv", "--support", data), "--support: "),
+        ):
             done = run("predict", numeric_models["whole"], *options, code=2)
             found = f"error: {name}Feature column 'hours' is not numeric (it has {cell!r} in line 32). It was numeric"
             assert done.stderr.startswith(found)
             advice = "If commas are decimal marks, read the file with --decimal ,."
             assert done.stderr.endswith(f" {advice}\n") == (cell == "1,234")
-    frame.assign(hours="1", school=frame["school"].mask(frame.index == 30)).to_csv(data, index=False)
+    frame.assign(hours="1", school=frame["school"].mask(frame.index == 30)).to_csv(
+        data, index=False
+    )
     done = run("fit", data, *ROLES, code=2)
-    assert done.stderr.startswith("error: The task column 'school' has a missing label (None) in line 32.")
+    assert done.stderr.startswith(
+        "error: The task column 'school' has a missing label (None) in line 32."
+    )
 
 
 # ---------------------------------------------------------------- fit, evaluate, summary, report
@@ -425,9 +505,14 @@ def test_tables_of_spreadsheets(folder, numeric_models, monkeypatch):
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
     text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
-    assert text.startswith("EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n")
+    assert text.startswith(
+        "EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n"
+    )
     assert tailored.load(out).summary().text[0] in text
-    assert f"\nnumbers: hours\nmodel: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
+    assert (
+        f"\nnumbers: hours\nmodel: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv"
+        in text
+    )
 
 
 def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
@@ -439,13 +524,26 @@ def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
     run("fit", folder / "pupils.parquet", *ROLES, "-o", folder / "a", "--jobs", 1)
     np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-9)
     checkpoint = ("--checkpoint", folder / "kept")
-    assert "--checkpoint: only files" in run("fit", folder / "pupils.csv", *ROLES, *checkpoint, code=2).stderr
+    assert (
+        "--checkpoint: only files"
+        in run("fit", folder / "pupils.csv", *ROLES, *checkpoint, code=2).stderr
+    )
     monkeypatch.setattr(tables, "LARGE", 10)
-    for name, options in (("pupils.csv", ()), ("pupils.parquet", checkpoint), ("pupils.parquet", checkpoint)):
+    for name, options in (
+        ("pupils.csv", ()),
+        ("pupils.parquet", checkpoint),
+        ("pupils.parquet", checkpoint),
+    ):
         run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1, *options)
         assert any(folder.glob("kept/*")) == bool(options)
-        np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-3)
-    for option in (("--side-info", folder / "schools.csv"), ("--missing", "drop"), ("--loss", "bernoulli")):
+        np.testing.assert_allclose(
+            tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-3
+        )
+    for option in (
+        ("--side-info", folder / "schools.csv"),
+        ("--missing", "drop"),
+        ("--loss", "bernoulli"),
+    ):
         done = run("fit", folder / "pupils.csv", *ROLES, *option, code=2)
         assert f"{option[0]}: a file of 1 GB or more is read in batches" in done.stderr
 
@@ -467,13 +565,19 @@ def test_evaluate(folder, monkeypatch):
     def evaluate(tasks, methods, **options):
         calls.append({**options, "fitted for": methods["tailored"].loss})
         covered = np.full((1, 2), np.nan)
-        return Evaluation(("tailored",), (0, 5), errors, covered, covered, np.arange(3), 9, "absolute", 0.9)
+        return Evaluation(
+            ("tailored",), (0, 5), errors, covered, covered, np.arange(3), 9, "absolute", 0.9
+        )
 
     monkeypatch.setattr("tailored.evaluation.evaluate", evaluate)
     options = ("--rows", "0,5", "--seed", 3, "--first-rows", "--loss", "absolute", "--json")
     result = json.loads(run("evaluate", folder / "pupils.csv", *ROLES, *options).stdout)
     assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
-    assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "first")
+    assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == (
+        [0, 5],
+        3,
+        "first",
+    )
     assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
     done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5")
     assert "Tasks with at most 5 rows are not evaluated: 17 of 20." in done.stdout
@@ -486,17 +590,30 @@ def test_classes_and_counts(folder):
     pupils["points"] = pupils["score"].clip(0).round().astype(int)
     pupils.drop(columns="score").to_csv(folder / "passed.csv", index=False)
     roles = ("--task", "school", "--features", "hours", "--jobs", 1)
-    done = run("fit", folder / "passed.csv", "--target", "passed", *roles, "-o", folder / "passed.tailored")
+    done = run(
+        "fit", folder / "passed.csv", "--target", "passed", *roles, "-o", folder / "passed.tailored"
+    )
     assert "target 'passed' has 2 classes, so a classifier is fitted" in done.stderr
-    run("predict", folder / "passed.tailored", folder / "passed.csv", "-o", folder / "probabilities.csv")
+    run(
+        "predict",
+        folder / "passed.tailored",
+        folder / "passed.csv",
+        "-o",
+        folder / "probabilities.csv",
+    )
     probability = pd.read_csv(folder / "probabilities.csv")["probability"]
-    assert probability[pupils["passed"] == "yes"].mean() > probability[pupils["passed"] == "no"].mean() + 0.3
+    assert (
+        probability[pupils["passed"] == "yes"].mean()
+        > probability[pupils["passed"] == "no"].mean() + 0.3
+    )
     options = (*roles, "--rows", "0,5", "--folds", 2)
     for target, loss, names in (
         ("passed", "squared", ("log loss", "Brier score", "accuracy")),
         ("points", "poisson", ("half Poisson deviance", "absolute error")),
     ):
-        text = run("evaluate", folder / "passed.csv", "--target", target, *options, "--loss", loss).stdout
+        text = run(
+            "evaluate", folder / "passed.csv", "--target", target, *options, "--loss", loss
+        ).stdout
         found = [f"Mean {name} on 20 new tasks" in text for name in names]
         assert all(found)
         assert text.count("regression per task") == len(names) + 1  # once in the caption
@@ -511,7 +628,8 @@ def test_loss(folder):
     done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
     continuous = run("fit", folder / "pupils.csv", *ROLES, "--loss", "bernoulli", code=2).stderr
     assert re.fullmatch(
-        r"error: --loss bernoulli: 'score' has fractions such as .*, .* --loss squared .*\n", continuous
+        r"error: --loss bernoulli: 'score' has fractions such as .*, .* --loss squared .*\n",
+        continuous,
     )
     losses = "'squared', 'absolute', 'poisson', 'negative_binomial', 'bernoulli'"
     assert f"Invalid value for '--loss': 'median' is not one of {losses}." in done.stderr
@@ -556,7 +674,9 @@ def test_report(folder, model, monkeypatch):
     assert done.stdout == f"page: {out}\n"
 
 
-@pytest.mark.filterwarnings("always:fit. differences between tasks", "always:coverage. too few tasks")
+@pytest.mark.filterwarnings(
+    "always:fit. differences between tasks", "always:coverage. too few tasks"
+)
 def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
     """Each task is a fold; tables are saved in the format of the data; warnings are printed once."""
     monkeypatch.setattr(
@@ -564,7 +684,9 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
     )
     frame = pd.read_csv(folder / "pupils.csv")
     data, model, page = tmp_path / "three.csv", tmp_path / "model", tmp_path / "page.html"
-    frame[frame["school"] < "s03"].to_csv(data, index=False, sep=";", decimal=",", encoding="utf-8-sig")
+    frame[frame["school"] < "s03"].to_csv(
+        data, index=False, sep=";", decimal=",", encoding="utf-8-sig"
+    )
     run("fit", data, *ROLES, "-o", model, "--jobs", 1)
     done = run("report", model, "--data", data, "-o", page)
     text = page.read_text()
@@ -578,14 +700,19 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
         assert saved.select_dtypes("number").shape[1]
         assert not re.search(rb"\d\.\d", content)
     frame[frame["school"] < "s01"].to_csv(data, index=False)
-    found = "data: at least two tasks with more than 10 rows are needed, found 1 of 1. Use more tasks."
+    found = (
+        "data: at least two tasks with more than 10 rows are needed, found 1 of 1. Use more tasks."
+    )
     assert f"error: {found}" in run("report", model, "--data", data, "-o", page, code=2).stderr
 
 
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("tasks: bad. Use smaller numbers in `supports`.", "data: bad. Use smaller numbers in --rows."),
+        (
+            "tasks: bad. Use smaller numbers in `supports`.",
+            "data: bad. Use smaller numbers in --rows.",
+        ),
         ("coverage must be below 1", "--coverage must be below 1"),
         ("features names the column 'a'", "--features names the column 'a'"),
         ("Use decimal=',' (--decimal ,).", "Use --decimal ,."),
@@ -607,7 +734,9 @@ def test_messages_name_options_of_the_shell(message, expected, monkeypatch):
 def test_a_feature_that_is_constant_within_tasks(folder, tmp_path):
     """The advice is in the words of the shell; columns without a random slope need no advice."""
     frame = pd.read_csv(folder / "pupils.csv")
-    frame.assign(size=pd.factorize(frame["school"])[0] % 5).to_csv(tmp_path / "data.csv", index=False)
+    frame.assign(size=pd.factorize(frame["school"])[0] % 5).to_csv(
+        tmp_path / "data.csv", index=False
+    )
     options = ("--features", "hours,size", "-o", tmp_path / "m", "--jobs", 1)
     fit = ("fit", tmp_path / "data.csv", *ROLES, *options)
     advice = "warning: fit: constant within every task: size. To make them side information, use --side-columns size"
@@ -621,7 +750,10 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     data, model = tmp_path / "data.csv", tmp_path / "model"
     frame.to_csv(data, index=False)
     roles = ("--task", "school, term", "--target", "score")
-    assert "240 rows of score, 1 feature\n" in run("fit", data, *roles, "-o", model, "--jobs", 1).stdout
+    assert (
+        "240 rows of score, 1 feature\n"
+        in run("fit", data, *roles, "-o", model, "--jobs", 1).stdout
+    )
     found = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
     tasks = TaskSet.from_frame(frame.astype({"term": str}), task=["school", "term"], target="score")
     expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(frame.astype({"term": str}))
@@ -678,7 +810,9 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     ],
 )  # fmt: skip
 def test_errors_are_one_line(folder, model, arguments, message):
-    given = [argument.replace("{model}", str(model)).replace("{}", str(folder)) for argument in arguments]
+    given = [
+        argument.replace("{model}", str(model)).replace("{}", str(folder)) for argument in arguments
+    ]
     lines = run(*given, code=2).stderr.strip().splitlines()
     assert len(lines) == 1, lines
     assert len(lines[0]) <= 1_000
@@ -734,7 +868,10 @@ def test_exposure_is_remembered(tmp_path):
     expected = learner.predict(x, nest, exposure=hours)
     np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected)
     done = run("fit", data, *roles, "hours", code=2)
-    assert "--exposure: only for counts. Add --loss poisson or --loss negative_binomial." in done.stderr
+    assert (
+        "--exposure: only for counts. Add --loss poisson or --loss negative_binomial."
+        in done.stderr
+    )
     done = run("fit", data, *roles, "hour", "--loss", "poisson", code=2)
     assert "--exposure: the frame has no column 'hour'; it has 'nest', 'hours'," in done.stderr
     frame.assign(hours=0.0).to_csv(data, index=False)
@@ -761,7 +898,16 @@ def test_hints_for_binary_targets_and_counts(calls, hint, tmp_path):
     y[:3] = calls[-1]
     frame = pd.DataFrame({"nest": np.repeat(np.arange(15), 6), "x": x, "calls": y})
     frame.to_csv(tmp_path / "data.csv", index=False)
-    fit = ("fit", tmp_path / "data.csv", "--task", "nest", "--target", "calls", "-o", tmp_path / "model")
+    fit = (
+        "fit",
+        tmp_path / "data.csv",
+        "--task",
+        "nest",
+        "--target",
+        "calls",
+        "-o",
+        tmp_path / "model",
+    )
     found = run(*fit).stderr
     assert (hint in found) if hint else ("hint" not in found)
     notes = " ".join(TaskSet.from_frame(frame, task="nest", target="calls").describe().notes)
@@ -771,6 +917,12 @@ def test_hints_for_binary_targets_and_counts(calls, hint, tmp_path):
         assert "hint" not in run(*fit, "--loss", "bernoulli").stderr
         assert "probability" in run("predict", tmp_path / "model", tmp_path / "data.csv").stdout
         roles = ("--task", "nest", "--target", "calls", "--rows", "2", "--folds", "2")
-        assert "log loss" in run("evaluate", tmp_path / "data.csv", *roles, "--loss", "bernoulli").stdout
+        assert (
+            "log loss"
+            in run("evaluate", tmp_path / "data.csv", *roles, "--loss", "bernoulli").stdout
+        )
     frame.assign(calls="yes").to_csv(tmp_path / "data.csv", index=False)
-    assert "there is only one class, 'yes'; a classifier needs at least two" in run(*fit, code=2).stderr
+    assert (
+        "there is only one class, 'yes'; a classifier needs at least two"
+        in run(*fit, code=2).stderr
+    )

@@ -31,7 +31,9 @@ def test_bins_and_error_bars():
     bins = np.searchsorted(np.quantile(p, np.arange(1, 10) / 10), p)
     sums = np.zeros((400, 10))
     np.add.at(sums, (task, bins), y - found.prob_true[bins])
-    np.testing.assert_allclose(found.standard_errors, np.sqrt((sums**2).sum(axis=0)) / 800, rtol=0.12)
+    np.testing.assert_allclose(
+        found.standard_errors, np.sqrt((sums**2).sum(axis=0)) / 800, rtol=0.12
+    )
     rows_alone = CalibrationDisplay.from_predictions(y, p)
     assert (found.standard_errors > 1.05 * rows_alone.standard_errors).mean() > 0.7
 
@@ -45,7 +47,9 @@ def test_equal_probabilities_are_in_one_bin():
     np.testing.assert_allclose(equal.standard_errors, np.sqrt(2 / 14 * 12 / 14 / 14))
 
 
-@pytest.mark.parametrize(("y", "p"), [([0, 2], [0.1, 0.2]), ([0, 1], [0.5]), ([], []), ([0, 1], [0.2, 1.5])])
+@pytest.mark.parametrize(
+    ("y", "p"), [([0, 2], [0.1, 0.2]), ([0, 1], [0.5]), ([], []), ([0, 1], [0.2, 1.5])]
+)
 def test_targets_must_be_binary(y, p):
     with pytest.raises(
         ValueError, match="y_true, y_prob: expected targets 0 and 1, and a probability for each"
@@ -70,7 +74,9 @@ def test_of_a_classifier_and_of_an_evaluation(n_classes):
     support, query = tasks.support_query(3, random_state=0)
     table = classifier.predict_tasks(query, support)
     if n_classes == 2:
-        expected = calibration_curve(query.y == 3.0, table["probability"], n_bins=10, strategy="quantile")
+        expected = calibration_curve(
+            query.y == 3.0, table["probability"], n_bins=10, strategy="quantile"
+        )
     else:
         P = np.column_stack([table[f"probability_{label}"] for label in classifier.classes_])
         observed = query.y[:, None] == classifier.classes_

@@ -94,9 +94,13 @@ def test_differences_to_prior_means_that_depend_on_side_information():
     learner = EmpiricalBayesLearner().fit(tasks)
     found = EffectsDisplay.from_estimator(learner, tasks, "(intercept)")
     assert np.ptp(found.prior) == pytest.approx(6.0, abs=1.0)
-    drawn = np.concatenate([line.get_xdata() for line in found.ax_.lines if line.get_marker() == "o"])
+    drawn = np.concatenate(
+        [line.get_xdata() for line in found.ax_.lines if line.get_marker() == "o"]
+    )
     order = np.argsort(found.effects - found.prior)
-    np.testing.assert_allclose(np.sort(drawn)[[0, -1]], (found.effects - found.prior)[order[[0, -1]]])
+    np.testing.assert_allclose(
+        np.sort(drawn)[[0, -1]], (found.effects - found.prior)[order[[0, -1]]]
+    )
     assert "minus prior mean" in found.ax_.get_xlabel()
 
 
@@ -108,7 +112,9 @@ def test_at_most_45_tasks_are_drawn_with_their_names(schools):
     names = [label.get_text() for label in many.ax_.get_yticklabels()]
     assert len(names) == 45
     ends = many.effects.argmin(), many.effects.argmax()
-    assert [many.effects[int(name)] for name in (names[0], names[-1])] == [many.effects[end] for end in ends]
+    assert [many.effects[int(name)] for name in (names[0], names[-1])] == [
+        many.effects[end] for end in ends
+    ]
     assert many.ax_.get_ylabel() == "45 of 540 tasks, from the lowest to the highest"
     long = tasks[:2].replace(labels=np.array(["a" * 90, "b" * 90]))
     labels = EffectsDisplay.from_estimator(learner, long).ax_.get_yticklabels()
@@ -128,7 +134,9 @@ def test_own_fits_are_least_squares(schools):
     found = own_fits(tasks, True)
     for t in (0, 7):
         X = np.column_stack([tasks[t].X, np.ones(len(tasks[t].y))])
-        np.testing.assert_allclose(found[t], np.linalg.lstsq(X, tasks[t].y, rcond=None)[0], rtol=1e-8)
+        np.testing.assert_allclose(
+            found[t], np.linalg.lstsq(X, tasks[t].y, rcond=None)[0], rtol=1e-8
+        )
 
 
 def test_own_fits_are_nan_for_unidentified_coefficients():
@@ -166,10 +174,14 @@ def test_task_fit(schools):
     model = learner.adapt(task.X, task.y, side_info=tasks.side_info[3])
     at = np.column_stack([found.grid, np.full(len(found.grid), task.X[:, 1].mean())])
     np.testing.assert_allclose(found.prediction, model.predict(at))
-    np.testing.assert_allclose(np.stack([found.lower, found.upper], axis=1), model.predict_interval(at, 0.8))
+    np.testing.assert_allclose(
+        np.stack([found.lower, found.upper], axis=1), model.predict_interval(at, 0.8)
+    )
     np.testing.assert_allclose(found.prior, learner.adapt(side_info=tasks.side_info[3]).predict(at))
     # The contribution of the other column is subtracted.
-    np.testing.assert_allclose(found.y, task.y - model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean()))
+    np.testing.assert_allclose(
+        found.y, task.y - model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean())
+    )
     assert "school 3" in found.ax_.get_title()
     few = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x1")
     np.testing.assert_array_equal(few.grid, [0.0, 1.0])
@@ -180,10 +192,14 @@ def test_task_fit_of_rates():
     rng = np.random.default_rng(4)
     exposure, x = rng.uniform(1e6, 2e6, 120), rng.normal(size=120)
     rates = 1e-4 * np.exp(0.1 * x + 0.2 * rng.normal(size=20).repeat(6))
-    tasks = TaskSet(x[:, None], rng.poisson(exposure * rates), np.arange(20).repeat(6), exposure=exposure)
+    tasks = TaskSet(
+        x[:, None], rng.poisson(exposure * rates), np.arange(20).repeat(6), exposure=exposure
+    )
     learner = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
     found = TaskFitDisplay.from_estimator(learner, tasks, 3)
-    width = 2 * 1.645 * np.sqrt(found.prediction / exposure[18:24].mean())  # of Poisson counts alone
+    width = (
+        2 * 1.645 * np.sqrt(found.prediction / exposure[18:24].mean())
+    )  # of Poisson counts alone
     assert (found.lower < found.prediction).all()
     assert (found.prediction < found.upper).all()
     ratio = (found.upper - found.lower) / width
@@ -195,7 +211,9 @@ def test_task_fit_of_rates():
 
 def test_rows_from_an_evaluation():
     """Errors are those of the evaluation; a baseline far above the others does not set the axis."""
-    errors = np.stack([np.full((2, 6), 1.0), np.full((2, 6), 1.2), np.array([[50.0] * 6, [2.0] * 6])])
+    errors = np.stack(
+        [np.full((2, 6), 1.0), np.full((2, 6), 1.2), np.array([[50.0] * 6, [2.0] * 6])]
+    )
     covered = np.array([[0.88, 0.91], [np.nan, np.nan], [np.nan, np.nan]])
     evaluation = Evaluation(
         ("tailored", "mixed model", "ridge per task"),
@@ -223,7 +241,9 @@ def test_rows_from_an_evaluation():
     assert 1.0 <= high < 1.1
     barred = RowsDisplay.from_evaluation(replace(evaluation, covered_error=np.full((3, 2), 0.02)))
     (bars,) = barred.ax_[1].containers[0].lines[2]
-    np.testing.assert_allclose([each[:, 1] for each in bars.get_segments()], [[0.84, 0.92], [0.87, 0.95]])
+    np.testing.assert_allclose(
+        [each[:, 1] for each in bars.get_segments()], [[0.84, 0.92], [0.87, 0.95]]
+    )
     without = RowsDisplay.from_evaluation(replace(evaluation, covered=np.full((3, 2), np.nan)))
     assert len(without.figure_.axes) == 1
 
@@ -267,7 +287,9 @@ def test_path_along_categories(names):
     assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == names
     np.testing.assert_allclose(found.values[:2], [1.0, 3.0], atol=0.15)
     assert found.errors[2] > found.errors[0]
-    plain = PriorPathDisplay.from_estimator(ConditionalLearner().fit(tasks), tasks, 0, coefficient=0)
+    plain = PriorPathDisplay.from_estimator(
+        ConditionalLearner().fit(tasks), tasks, 0, coefficient=0
+    )
     assert plain.errors is None
     assert RepresentationDisplay.from_estimator(learner, tasks, 0).values.shape == (3, 2)
 
@@ -285,7 +307,9 @@ def rotating():
     """Tasks whose weights lie on a line that rotates with s0, and a learner with a map of s0."""
     rng = np.random.default_rng(1)
     s = rng.uniform(0.0, 2.0, (80, 1))
-    w = rng.normal(size=(80, 1)) * np.hstack([np.cos(np.pi * s), np.sin(np.pi * s), np.zeros((80, 1))])
+    w = rng.normal(size=(80, 1)) * np.hstack(
+        [np.cos(np.pi * s), np.sin(np.pi * s), np.zeros((80, 1))]
+    )
     X, task = rng.normal(size=(800, 3)), np.repeat(np.arange(80), 10)
     y = np.einsum("ij,ij->i", X, w[task]) + 0.1 * rng.normal(size=800)
     tasks = TaskSet(X, y, task, side_info=np.hstack([s, rng.normal(size=(80, 1))])[task])
@@ -329,7 +353,9 @@ def test_representation_of_the_user(rotating):
     def unit(s):
         return np.array([np.cos(np.pi * s), 0.0, np.sin(np.pi * s)])
 
-    given = IndependentLearner(tau=lambda s: 3.0 * np.outer(unit(s[0]), unit(s[0])), fit_intercept=False)
+    given = IndependentLearner(
+        tau=lambda s: 3.0 * np.outer(unit(s[0]), unit(s[0])), fit_intercept=False
+    )
     found = RepresentationDisplay.from_estimator(given.fit(tasks), tasks, "s0", kind="direction")
     lines = np.array([unit(s) for s in found.grid])
     np.testing.assert_allclose(found.values, lines * np.sign(lines[0].sum()), atol=1e-7)

@@ -59,7 +59,12 @@ def blocks(text: str, long: bool = True) -> list[Block]:
             code, compared = code.replace(old, new), False
         if language in ("python", "console"):
             found.append(Block(language, code, line, compared=compared))
-        elif language == "text" and found and found[-1].language == "python" and not _is_apart(between):
+        elif (
+            language == "text"
+            and found
+            and found[-1].language == "python"
+            and not _is_apart(between)
+        ):
             found[-1] = replace(found[-1], printed=code)
     return found
 
@@ -109,7 +114,9 @@ def run_console(block: Block, where: str, compared: bool) -> None:
         )
         assert done.returncode == 0, f"{where}: $ {line}\n{done.stdout}\n{done.stderr}"
         if expected.strip() and compared:
-            check_output(done.stdout + LOG_LINE.sub("", done.stderr), expected, f"{where}: $ {line}")
+            check_output(
+                done.stdout + LOG_LINE.sub("", done.stderr), expected, f"{where}: $ {line}"
+            )
 
 
 def check_output(printed: str, expected: str, where: str) -> None:
@@ -119,7 +126,11 @@ def check_output(printed: str, expected: str, where: str) -> None:
     found = _tokens(printed)
     parts = [_tokens(part) for part in re.split(pattern, expected, flags=re.MULTILINE)]
     for i, part in enumerate(parts):
-        fits = [k for k in range(start, len(found) - len(part) + 1) if _agree(found[k : k + len(part)], part)]
+        fits = [
+            k
+            for k in range(start, len(found) - len(part) + 1)
+            if _agree(found[k : k + len(part)], part)
+        ]
         if i == 0:
             fits = [k for k in fits if k == 0]
         if i == len(parts) - 1:

@@ -13,8 +13,13 @@ import sklearn
 from pages import Block, blocks, check_output, run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
-WITH_CODE = sorted(name for name, text in PAGES.items() if blocks(text) and name != "cross-validation.md")
+PAGES = {
+    path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
+    for path in DOCS.rglob("*.md")
+}
+WITH_CODE = sorted(
+    name for name, text in PAGES.items() if blocks(text) and name != "cross-validation.md"
+)
 NEEDS_DATA = "<!-- needs: data -->"
 
 
@@ -43,7 +48,9 @@ def test_tutorial(tmp_path, as_before):
 
 def numbers(table):
     """Read the rows of a printed table, without the number of the fold."""
-    return np.array([[float(v) for v in line.split()[1:]] for line in table.strip().splitlines()[1:]])
+    return np.array(
+        [[float(v) for v in line.split()[1:]] for line in table.strip().splitlines()[1:]]
+    )
 
 
 def test_cross_validation_gives_the_numbers_of_the_loop(capsys, few_steps):
@@ -74,7 +81,9 @@ NOT_RUN = {"purchases": 2}
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_has_outputs(path):
-    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"
+    ]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert sum(not cell["outputs"] for cell in cells) == NOT_RUN.get(path.stem, 0)
     assert path.stat().st_size < 200_000
@@ -103,7 +112,9 @@ def test_llms_txt_lists_every_page():
 
 @pytest.mark.parametrize("name", HOWTOS)
 def test_howto_ends_in_a_number(name):
-    assert any(block.printed and any(c.isdigit() for c in block.printed) for block in blocks(PAGES[name]))
+    assert any(
+        block.printed and any(c.isdigit() for c in block.printed) for block in blocks(PAGES[name])
+    )
 
 
 def test_numbers_may_differ_in_the_last_digit():
@@ -113,7 +124,12 @@ def test_numbers_may_differ_in_the_last_digit():
 
 @pytest.mark.parametrize(
     ("printed", "expected"),
-    [("error 0.12", "error 0.19"), ("error 0.12", "errors 0.12"), ("1 2", "1 2 3"), ("a b c", "a\n...\nd")],
+    [
+        ("error 0.12", "error 0.19"),
+        ("error 0.12", "errors 0.12"),
+        ("1 2", "1 2 3"),
+        ("a b c", "a\n...\nd"),
+    ],
 )
 def test_other_output_is_an_error(printed, expected):
     with pytest.raises(AssertionError, match="the page says"):

@@ -52,7 +52,9 @@ def rows() -> list[Row]:
     """Return the rows of the tables with these five columns; the table of differences has others."""
     found, inside = [], False
     for line in PAGE.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        cells = (
+            [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        )
         if cells == ["number", "label", "what it is", "code", "test"]:
             inside = True
         elif not cells:
@@ -75,7 +77,9 @@ def names() -> list[str]:
 
 def references() -> list[str]:
     """Return every `tests/file.py::function` on the page."""
-    return sorted({name for name in QUOTED.findall(PAGE) if name.startswith("tests/") and "::" in name})
+    return sorted(
+        {name for name in QUOTED.findall(PAGE) if name.startswith("tests/") and "::" in name}
+    )
 
 
 def resolve(name: str) -> Any:
@@ -111,7 +115,11 @@ def test_every_name_can_be_imported():
 
 
 def test_other_names_cannot_be_imported():
-    for name in ("tailored.theory.oracel", "tailored.nothing", "studies.theory.claims.Study.colums"):
+    for name in (
+        "tailored.theory.oracel",
+        "tailored.nothing",
+        "studies.theory.claims.Study.colums",
+    ):
         with pytest.raises((AttributeError, ModuleNotFoundError)):
             resolve(name)
 
@@ -161,7 +169,10 @@ def test_runs_that_agree_are_those_of_the_table():
             seeds.append(row["seed"])
     exceptions = {key: seeds for key, seeds in agreeing.items() if len(seeds) < 5}
     assert len(agreeing) == 12
-    assert exceptions == {("movielens", "unconditional"): ["0"], ("lenk", "independent"): ["0", "3", "4"]}
+    assert exceptions == {
+        ("movielens", "unconditional"): ["0"],
+        ("lenk", "independent"): ["0", "3", "4"],
+    }
     assert "MovieLens, unconditional: seed 0 agrees." in PAGE
     assert "Lenk, independent: seeds 0, 3 and 4 agree." in PAGE
 
@@ -212,7 +223,9 @@ def numbered(source: str) -> dict[str, tuple[str, int]]:
         end = source.index(rf"\end{{{'restatable' if match[2] else name}}}", match.end())
         kind = "statement" if name in STATEMENTS else "equation" if name == "align" else name
         body = source[match.end() : end]
-        counts[kind] += body.count(r"\\") + 1 if name == "align" and r"\begin{split}" not in body else 1
+        counts[kind] += (
+            body.count(r"\\") + 1 if name == "align" and r"\begin{split}" not in body else 1
+        )
         current.append((kind, counts[kind], end))
     assert counts == LAST
     return found

@@ -27,7 +27,12 @@ def test_its_length():
 def test_the_first_screen():
     """What is learned, the paper, Algorithm 1, τ(s), the table of the five experiments."""
     screen = " ".join(README.splitlines()[:46])
-    for name in ("side information", "arXiv:2103.16277", "`ConditionalLearner.paper()`", "`representation`"):
+    for name in (
+        "side information",
+        "arXiv:2103.16277",
+        "`ConditionalLearner.paper()`",
+        "`representation`",
+    ):
         assert name in screen
     table = README.split("<!-- first screen -->")[1]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
@@ -42,7 +47,9 @@ def test_files_that_it_names_exist():
     assert all(link.startswith("https://") for link in links)
     for path in re.findall(r"docs/[\w./-]+\.md", README):
         assert (ROOT / path).exists(), path
-    listed = re.search(r"^In docs/: (.*?)\. `CONTRIBUTING.md`", README, flags=re.MULTILINE | re.DOTALL)
+    listed = re.search(
+        r"^In docs/: (.*?)\. `CONTRIBUTING.md`", README, flags=re.MULTILINE | re.DOTALL
+    )
     names = re.findall(r"`([^`]+)`", listed[1])
     assert len(names) > 5
     for name in names:
@@ -68,17 +75,26 @@ def test_its_table_is_that_of_the_benchmark(name):
     for line in table:
         row = next(each for each in BENCHMARK.splitlines() if ERRORS.search(line)[0] in each)
         last = line.split("|")[-2].split(";")
-        assert (last[0].strip(), last[-1].strip()) == (row.split("|")[3].strip(), row.split("|")[-2].strip())
+        assert (last[0].strip(), last[-1].strip()) == (
+            row.split("|")[3].strip(),
+            row.split("|")[-2].strip(),
+        )
 
 
 def test_the_benchmark_page_is_that_of_its_files():
     """Errors, differences and corrected p-values are those of results.csv, on the seeds that both methods have."""
     with open(ROOT / "docs" / "benchmark" / "results.csv", encoding="utf-8") as file:
-        rows = {(r["data_set"], r["method"]): r for r in csv.DictReader(file) if r["predictions"] == "raw"}
+        rows = {
+            (r["data_set"], r["method"]): r
+            for r in csv.DictReader(file)
+            if r["predictions"] == "raw"
+        }
     table = [line for line in BENCHMARK.splitlines() if ERRORS.search(line)]
     assert len(table) == 18
     for line in table:
-        what, seeds, method, best, ours, difference, p = (cell.strip() for cell in line.split("|")[1:-1])
+        what, seeds, method, best, ours, difference, p = (
+            cell.strip() for cell in line.split("|")[1:-1]
+        )
         name = re.split(r"[,:]", what)[0]
         mine, other = rows[name, "tailored"], rows[name, method]
         assert mine["best_baseline"] == method

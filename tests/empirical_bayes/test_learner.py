@@ -62,7 +62,9 @@ def test_constant_column_is_the_intercept(few_steps):
     model = a.adapt(X, y)
     assert model.intercept_ == pytest.approx(5.0, abs=0.5)
     ones = np.hstack([X, np.ones((len(y), 1))])
-    again = TaskRegressor(model.representation_, model.bias_, loss="squared", tol=1e-13).fit(ones, y)
+    again = TaskRegressor(model.representation_, model.bias_, loss="squared", tol=1e-13).fit(
+        ones, y
+    )
     np.testing.assert_allclose(again.coef_, weights_of(model), atol=1e-6)
 
 
@@ -101,7 +103,9 @@ def odd_tasks():
         "one task": [(X, y)],
         "one row in each task": [(X[i : i + 1], y[i : i + 1]) for i in range(6)],
         "two tasks": [(X[:3], y[:3]), (X[3:], y[3:])],
-        "more columns than rows": [(rng.normal(size=(2, 30)), rng.normal(size=2)) for _ in range(4)],
+        "more columns than rows": [
+            (rng.normal(size=(2, 30)), rng.normal(size=2)) for _ in range(4)
+        ],
         "constant columns": [(constant, y), (constant[:4], y[:4]), (constant[2:], y[2:])],
         "duplicated rows": [(np.repeat(X[:1], 5, axis=0), np.repeat(y[:1], 5))] * 3,
         "duplicated tasks": [(X, y)] * 12,
@@ -128,7 +132,9 @@ def test_tiny_and_odd_data(name, fit_intercept, request):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", UnhelpfulWarning)
-        warnings.filterwarnings("ignore", "fit: ", UserWarning)  # about few tasks and constant columns
+        warnings.filterwarnings(
+            "ignore", "fit: ", UserWarning
+        )  # about few tasks and constant columns
         learner = few_folds(fit_intercept=fit_intercept).fit(tasks)
         assert np.isfinite(learner.adapt_many(tasks).weights_).all()
         assert np.isfinite(learner.validation_error_)

@@ -29,7 +29,9 @@ def rotated(X, y):
 def test_the_rank_and_the_subspace_are_found():
     basis = np.linalg.qr(np.random.default_rng(4).standard_normal((20, 2)))[0]
     X, y, _ = subspace_tasks(120, 20, [basis], 8, 5)
-    selected = LowRankSearch([LowRankFitter(rotated(X[:90], y[:90]), [0])], [rotated(X[90:], y[90:])])(6)
+    selected = LowRankSearch(
+        [LowRankFitter(rotated(X[:90], y[:90]), [0])], [rotated(X[90:], y[90:])]
+    )(6)
     assert [each.numbers for each in selected] == [(2, 1, 0)]
     directions = np.linalg.qr(selected[0].models[0].factors[0])[0]
     assert np.linalg.svd(basis.T @ directions)[1].min() > 0.98
@@ -57,7 +59,9 @@ def test_many_columns_are_learned_by_the_default_learner():
     new = TaskSet.from_tasks(zip(X[80:], y[80:] + 5.0, strict=True))
     learner = EmpiricalBayesLearner(random_state=0).fit(train)
     assert learner.structure_["kind"] == "low rank"
-    assert "of the coefficients plus independent variation (low rank)." in " ".join(learner.summary().text)
+    assert "of the coefficients plus independent variation (low rank)." in " ".join(
+        learner.summary().text
+    )
     assert learner.structure_["n_factors"] == 2
     error = np.linalg.norm(learner.adapt_many(new).coef_ - weights[80:], axis=1).mean()
     # The posterior mean with a known subspace.

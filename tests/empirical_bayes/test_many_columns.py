@@ -12,7 +12,9 @@ from tailored.priors.factors import FactorPrior
 D, T = 400, 120
 
 
-def ratings(seed: int = 0, rank: int = 2, n_tasks: int = T, d: int = D, described: bool = False) -> TaskSet:
+def ratings(
+    seed: int = 0, rank: int = 2, n_tasks: int = T, d: int = D, described: bool = False
+) -> TaskSet:
     """People rate some of many items; popular ones are rated often."""
     rng = np.random.default_rng(seed)
     F, b = rng.standard_normal((d, rank)), rng.standard_normal(d)
@@ -57,12 +59,18 @@ def test_ways_to_predict_agree(fitted):
     model = learner.adapt(support[3].X, support[3].y)
     mine = slice(query.offsets[3], query.offsets[4])
     np.testing.assert_allclose(table["prediction"][mine], model.predict(query[3].X), atol=1e-9)
-    np.testing.assert_allclose(table["lower"][mine], model.predict_interval(query[3].X)[:, 0], atol=1e-9)
+    np.testing.assert_allclose(
+        table["lower"][mine], model.predict_interval(query[3].X)[:, 0], atol=1e-9
+    )
     np.testing.assert_allclose(table["std"][mine], model.predict_std(query[3].X), atol=1e-9)
-    np.testing.assert_allclose(query[3].X @ weights[3, :-1] + weights[3, -1], model.predict(query[3].X))
+    np.testing.assert_allclose(
+        query[3].X @ weights[3, :-1] + weights[3, -1], model.predict(query[3].X)
+    )
     # dense rows are the same rows
     again = learner.adapt(support[3].X.toarray(), support[3].y)
-    np.testing.assert_allclose(again.predict(query[3].X.toarray()), model.predict(query[3].X), atol=1e-9)
+    np.testing.assert_allclose(
+        again.predict(query[3].X.toarray()), model.predict(query[3].X), atol=1e-9
+    )
     seen = learner.predict(train[2].X, groups=[train.labels[2]] * len(train[2].y))
     np.testing.assert_allclose(
         seen, train[2].X @ learner.task_weights_[2, :-1] + learner.task_weights_[2, -1]
@@ -90,7 +98,9 @@ def test_a_new_user_without_ratings_is_described():
     one = test[0]
     model = learner.adapt(side_info=one.side_info)
     np.testing.assert_allclose(
-        np.abs(model.predict(one.X) - one.y).mean(), learner.task_errors(test, n_support=0)[0], rtol=0.2
+        np.abs(model.predict(one.X) - one.y).mean(),
+        learner.task_errors(test, n_support=0)[0],
+        rtol=0.2,
     )
 
 
@@ -102,7 +112,9 @@ def test_quantiles_are_met():
     support, query = test.support_query(0.5, random_state=0)
     found = learner.predict_tasks(query, support)["prediction"]
     assert 0.7 < (query.y <= found).mean() < 0.9
-    assert np.isfinite(learner.predict(train[0].X, groups=[train.labels[0]] * len(train[0].y))).all()
+    assert np.isfinite(
+        learner.predict(train[0].X, groups=[train.labels[0]] * len(train[0].y))
+    ).all()
 
 
 @pytest.mark.parametrize(("shift", "factor"), [(50.0, 1.0), (0.0, 1e-3)])

@@ -29,7 +29,9 @@ T = 40
 
 
 def score(density, errors=1.0, prior_errors=1.0):
-    return Score(*(np.broadcast_to(each, T).astype(float) for each in (density, errors, prior_errors)))
+    return Score(
+        *(np.broadcast_to(each, T).astype(float) for each in (density, errors, prior_errors))
+    )
 
 
 def gains(n_errors, seed=0):
@@ -43,7 +45,9 @@ SINGLE = score(0.0)
 
 
 def data_of(tasks, loss=None, **changes):
-    return TrainingData(tasks, None, 0, replace(Settings(loss or Squared(), True, 0, None), **changes))
+    return TrainingData(
+        tasks, None, 0, replace(Settings(loss or Squared(), True, 0, None), **changes)
+    )
 
 
 def select_covariance(data):
@@ -192,7 +196,11 @@ def test_the_density_decides_between_covariances(lead, monkeypatch):
         n = len(fold.held_out)
         leads = structure.covariance == lead and not structure.pseudo_tasks
         density = np.linspace(-1.0, 1.0, n) * leads + 1e-3 * leads
-        same = {"density": density, "errors": np.full(n, 1.0 + excess * leads), "prior_errors": np.ones(n)}
+        same = {
+            "density": density,
+            "errors": np.full(n, 1.0 + excess * leads),
+            "prior_errors": np.ones(n),
+        }
         return replace(original(data, fold, structure, fit), **same)
 
     monkeypatch.setattr(selection, "_score", fabricated)
@@ -208,7 +216,11 @@ def test_without_columns_the_intercept_is_random(n_tasks, intercept):
     """y ~ 1 + (1 | g), also if its variance is zero: pooled regression and ridge regression are baselines."""
     tasks = grouped(n_tasks, 5, 0, 0.0, seed=n_tasks, intercept=intercept)
     learner = few_folds().fit(tasks)
-    assert learner.structure_ == {"kind": "mixed model", "n_components": 1, "structure": "intercept"}
+    assert learner.structure_ == {
+        "kind": "mixed model",
+        "n_components": 1,
+        "structure": "intercept",
+    }
 
 
 # ----------------------------------------------------------------------------------------- no leaks
@@ -232,7 +244,9 @@ def test_held_out_targets_do_not_change_the_fits_of_their_fold():
     before, after = (select_covariance(each)[1] for each in (data, moved))
     for one, other in zip(before, after, strict=True):
         assert one.structure == other.structure
-        for a, b in zip(in_users_units(data, one.fits[0]), in_users_units(moved, other.fits[0]), strict=True):
+        for a, b in zip(
+            in_users_units(data, one.fits[0]), in_users_units(moved, other.fits[0]), strict=True
+        ):
             np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-4)
         # In the other folds, these are training tasks.
         changed += in_users_units(moved, other.fits[1])[0][-1, -1] > 100.0
@@ -271,8 +285,16 @@ def test_clear_clusters_pass_the_guard():
 
 def curved(curve, seed, n_tasks=40, n_rows=8):
     rng = np.random.default_rng(seed)
-    X, groups = rng.uniform(-2, 2, size=(n_tasks * n_rows, 1)), np.repeat(np.arange(n_tasks), n_rows)
-    y = X[:, 0] + curve * X[:, 0] ** 2 + rng.normal(size=n_tasks)[groups] + 0.5 * rng.normal(size=len(X))
+    X, groups = (
+        rng.uniform(-2, 2, size=(n_tasks * n_rows, 1)),
+        np.repeat(np.arange(n_tasks), n_rows),
+    )
+    y = (
+        X[:, 0]
+        + curve * X[:, 0] ** 2
+        + rng.normal(size=n_tasks)[groups]
+        + 0.5 * rng.normal(size=len(X))
+    )
     return data_of(TaskSet(X, y, groups))
 
 
@@ -330,6 +352,8 @@ def test_side_information_is_accepted_on_held_out_tasks(monkeypatch):
     noise = rng.normal(size=(60, 20))
     data = data_of(TaskSet(X, rest, groups, side_info=dict(enumerate(noise))), n_folds=3)
     data = replace(data, side=SideFeatures.fit(data.tasks))
-    proposal = SideStructure(tuple(Effect(j, intercept_only=True, relevance=1.0) for j in range(20)))
+    proposal = SideStructure(
+        tuple(Effect(j, intercept_only=True, relevance=1.0) for j in range(20))
+    )
     monkeypatch.setattr(selection, "_propose_side", lambda data: proposal)
     assert selection.select(data, Stages("")).side is None

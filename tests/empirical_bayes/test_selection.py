@@ -81,7 +81,10 @@ def test_noise_is_predicted_by_its_mean():
     support, query = tasks[T:].support_query(3, random_state=0)
     errors = learner.task_errors(support, query).mean()
     assert errors < 1.04 * np.abs(query.y - tasks[:T].y.mean()).mean()
-    assert errors < 0.95 * np.abs(query.y - np.repeat([t.y.mean() for t in support], query.sizes)).mean()
+    assert (
+        errors
+        < 0.95 * np.abs(query.y - np.repeat([t.y.mean() for t in support], query.sizes)).mean()
+    )
 
 
 # ---------------------------------------------------------------- warnings
@@ -96,7 +99,9 @@ def test_who_is_better_by_more_than_chance():
     # targets that are equal within each task: errors of rounding, next to those of the task mean and of pooled regression
     assert better_baseline(1e-17 * errors, {"task mean": 1e-33 * errors, "pooled": errors}) is None
     # a handful of tasks cannot tell
-    assert better_baseline(errors[:-1], {name: found[:-1] for name, found in rivals.items()}) is None
+    assert (
+        better_baseline(errors[:-1], {name: found[:-1] for name, found in rivals.items()}) is None
+    )
     assert better_baseline(np.append(errors[:-1], np.nan), {"best": rivals["best"]}) is None
 
 
@@ -118,7 +123,8 @@ def test_equal_counts_are_no_reason_to_warn():
 def test_a_level_without_an_intercept_is_said():
     tasks = tasks_of(np.zeros((14, 2)), 6, 1.0, 0, level=50.0)
     with pytest.warns(
-        UnhelpfulWarning, match="higher than those of the task mean; check .* should have an intercept"
+        UnhelpfulWarning,
+        match="higher than those of the task mean; check .* should have an intercept",
     ):
         EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
 
@@ -165,7 +171,9 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
 
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     monkeypatch.setattr(side, "least_gain", lambda n: -np.inf)  # all side information is relevant
-    tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
+    tasks = make_clusters(
+        60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0
+    )
     data = data_of(tasks)
     data = replace(data, side=SideFeatures.fit(tasks))
     monkeypatch.setattr(selection, "_score", watched)
@@ -177,7 +185,9 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
 
 def test_weights_with_a_length_have_a_component_for_each_sign():
     """w = ±p of one of four clusters: eight means tell more than four lines."""
-    tasks = make_clusters(500, n_clusters=4, n_rows=48, n_features=10, rank=1, hint=0.5, random_state=0)
+    tasks = make_clusters(
+        500, n_clusters=4, n_rows=48, n_features=10, rank=1, hint=0.5, random_state=0
+    )
     train, _ = tasks[:200].support_query(40, shuffle=False)
     data = replace(data_of(train), side=SideFeatures.fit(train))
     assert count_components(data) >= 8

@@ -47,7 +47,9 @@ def fitted():
 def test_information_and_coefficients_are_those_of_the_dense_covariance():
     """Against one covariance matrix of all rows, with the mean estimated by generalised least squares."""
     rng = np.random.default_rng(0)
-    tasks = TaskSet.from_tasks([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 5, 2, 6, 4)])
+    tasks = TaskSet.from_tasks(
+        [(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 5, 2, 6, 4)]
+    )
     data = TrainingData(tasks, None, 0, Settings(Squared(), True, 0, None))
     statistics = data.statistics
     model = fit_mixed_model(statistics, max_iter=5)
@@ -62,7 +64,9 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
     d, kept = X.shape[1], {0: 0.3, 1: 0.7}
     H = H[d:, d:] - H[d:, :d] @ np.linalg.solve(H[:d, :d], H[:d, d:])
-    mean, covariance, _ = shared_fit._posterior(H[:-1, :-1], H[:-1, -1], [slice(0, 3), slice(3, 4)], kept)
+    mean, covariance, _ = shared_fit._posterior(
+        H[:-1, :-1], H[:-1, -1], [slice(0, 3), slice(3, 4)], kept
+    )
     prior = np.diag([0.3, 0.3, 0.3, 0.7])
     V = S + Z @ prior @ Z.T
     b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]
@@ -129,13 +133,17 @@ def test_fixed_effects_and_their_standard_errors_with_categories(nested):
     frame["y"] = frame["item"].map(items) + own - 0.5 * frame["x"] + rng.normal(size=len(frame))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the item is constant within tasks
-        learner = EmpiricalBayesLearner(varying=[], covariance="full").fit(TaskSet.from_frame(frame, **ROLES))
+        learner = EmpiricalBayesLearner(varying=[], covariance="full").fit(
+            TaskSet.from_frame(frame, **ROLES)
+        )
     X = np.column_stack([frame["x"], np.ones(len(frame))])
     inverse = np.linalg.inv(dense_covariance(frame, learner))
     covariance = np.linalg.inv(X.T @ inverse @ X)
     expected = np.sqrt(np.diag(covariance))
     effects = learner.summary().to_frame("effects").set_index("column")
-    difference = effects.loc[["x", "(intercept)"], "fixed effect"] - covariance @ X.T @ inverse @ frame["y"]
+    difference = (
+        effects.loc[["x", "(intercept)"], "fixed effect"] - covariance @ X.T @ inverse @ frame["y"]
+    )
     assert (np.abs(difference) < 0.05 * expected).all()
     np.testing.assert_allclose(effects.loc[["x", "(intercept)"], "std. error"], expected, rtol=0.03)
     # lme4: 0.598 for the crossed items (ML).
@@ -171,7 +179,9 @@ def test_the_dispersion_is_not_explained_by_many_effects_of_categories():
     assert deviation == pytest.approx(std, abs=0.07)
 
 
-@pytest.mark.parametrize(("response", "tolerance"), [(Poisson(), 5e-3), (NegativeBinomial(), 0.015)])
+@pytest.mark.parametrize(
+    ("response", "tolerance"), [(Poisson(), 5e-3), (NegativeBinomial(), 0.015)]
+)
 def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, monkeypatch):
     """The log-likelihood of a Poisson model with an intercept is largest where the means add up to the counts."""
 
@@ -182,7 +192,9 @@ def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, 
     rng = np.random.default_rng(0)
     groups, items = np.repeat(np.arange(40), 8), rng.integers(60, size=320)
     rates = np.exp(0.5 + rng.normal(0.0, 0.4, 40)[groups] + rng.normal(0.0, 0.5, 60)[items])
-    frame = pd.DataFrame({"group": groups, "item": [f"i{i}" for i in items], "x": rng.normal(size=320)})
+    frame = pd.DataFrame(
+        {"group": groups, "item": [f"i{i}" for i in items], "x": rng.normal(size=320)}
+    )
     counted = frame.assign(y=rng.poisson(rates))
     learner = EmpiricalBayesLearner(loss="poisson", varying=[])
     learner.fit(TaskSet.from_frame(counted, task="group", target="y"))
@@ -225,7 +237,9 @@ def test_straight_lines_have_no_curve():
 @pytest.mark.parametrize(("curve", "found"), [(1.0, True), (0.0, False)])
 def test_a_clear_curve_is_found_with_few_tasks(curve, found):
     frame = table(n_tasks=8, n_rows=8, curve=curve, seed=6)[0]
-    shared = EmpiricalBayesLearner().fit(frame[["x"]], frame["f"], groups=frame["school"]).prior_.shared
+    shared = (
+        EmpiricalBayesLearner().fit(frame[["x"]], frame["f"], groups=frame["school"]).prior_.shared
+    )
     assert (shared is not None) == found
 
 
@@ -238,7 +252,8 @@ def test_a_product_is_found():
     assert [effect.columns for effect in shared.effects] == [(0, 1)]
     assert shared.effects[0].coef == pytest.approx(1.0, abs=0.15)
     found = re.search(
-        r"the product of x0 and x1 \(centred, coefficient (.*)\)\.", " ".join(learner.summary().text)
+        r"the product of x0 and x1 \(centred, coefficient (.*)\)\.",
+        " ".join(learner.summary().text),
     )
     assert float(found[1]) == pytest.approx(shared.effects[0].coef, abs=0.01)
 
@@ -251,7 +266,9 @@ def growth(loss="squared", seed=3):
     f = np.where(treated, [11.0, 10.5, 9.0] * 120, [11.0, 9.0, 8.0] * 120)
     f = f + 0.7 * rng.normal(size=120)[child]
     y = rng.poisson(np.exp(f - 8.0)) if loss == "poisson" else f + 0.4 * rng.normal(size=len(f))
-    return pd.DataFrame({"child": child, "age": age, "treated": np.where(treated, "yes", "no"), "y": y})
+    return pd.DataFrame(
+        {"child": child, "age": age, "treated": np.where(treated, "yes", "no"), "y": y}
+    )
 
 
 @pytest.mark.parametrize("loss", ["squared", "poisson"])
@@ -291,7 +308,9 @@ def test_new_values_have_wider_intervals_and_no_effect(fitted):
     names = list(fitted.encoding_.features[1].categories)
     np.testing.assert_allclose(difference, levels.effects[[names.index(i) for i in rows["item"]]])
     # Different new values have different effects: the six rows of a total share one error, or each has its own.
-    one, each = (rows.assign(school="new", item=item) for item in ("other", [f"other {i}" for i in range(6)]))
+    one, each = (
+        rows.assign(school="new", item=item) for item in ("other", [f"other {i}" for i in range(6)])
+    )
     with pytest.warns(tailored.exceptions.UnknownCategoryWarning):
         std = [fitted.predict_totals(query)["std"][0] for query in (one, each)]
     np.testing.assert_allclose(std[0] ** 2 - std[1] ** 2, (6 * 6 - 6) * levels.variance, rtol=1e-9)
@@ -304,7 +323,9 @@ def test_other_learners_get_indicators(fitted):
     assert learner.n_features_in_ == 25
     assert RidgePerTask().fit(tasks).n_features_in_ == 25
     one = table()[0].head(15)
-    assert np.isfinite(learner.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])).all()
+    assert np.isfinite(
+        learner.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])
+    ).all()
 
 
 @pytest.mark.parametrize("loss", ["bernoulli", "poisson"])
@@ -314,7 +335,11 @@ def test_classes_and_counts_have_them_too(loss, monkeypatch):
     f = frame["f"].to_numpy() - 1.0
     rng = np.random.default_rng(99)
     is_class = loss == "bernoulli"
-    y = rng.uniform(size=len(f)) < 1 / (1 + np.exp(-f)) if is_class else rng.poisson(np.exp(0.5 * f))
+    y = (
+        rng.uniform(size=len(f)) < 1 / (1 + np.exp(-f))
+        if is_class
+        else rng.poisson(np.exp(0.5 * f))
+    )
     frame = frame.assign(y=y)
     tasks = TaskSet.from_frame(frame, **ROLES)
     with warnings.catch_warnings():
@@ -351,7 +376,12 @@ def shocks(seed=0, n_groups=40, n_years=15, numbered=0):
         np.repeat(np.arange(n_groups), n_years),
     )
     shock, x = np.random.default_rng(99).normal(size=n_years), rng.normal(size=len(year))
-    y = rng.normal(size=n_groups)[group] + 0.5 * x + np.tile(shock, n_groups) + rng.normal(size=len(year))
+    y = (
+        rng.normal(size=n_groups)[group]
+        + 0.5 * x
+        + np.tile(shock, n_groups)
+        + rng.normal(size=len(year))
+    )
     return pd.DataFrame({"group": group + numbered, "year": year, "x": x, "y": y}), shock
 
 
@@ -393,7 +423,9 @@ def test_an_unseen_year_has_no_effect_and_an_error_that_groups_share(of_years):
     (levels,) = of_years.prior_.shared.levels
     between = np.array([[2007.5, 0.0], [2007.0, 0.0]])
     np.testing.assert_array_equal(levels(between, NONE), [0.0, levels.effects[7]])
-    np.testing.assert_array_equal(levels.error_variances(between), [levels.variance, levels.variances[7]])
+    np.testing.assert_array_equal(
+        levels.error_variances(between), [levels.variance, levels.variances[7]]
+    )
     assert levels.variances.max() < 0.1 * levels.variance
     one = shocks()[0].head(5)
     adapted = of_years.adapt(one[["year", "x"]], one["y"])
@@ -402,7 +434,8 @@ def test_an_unseen_year_has_no_effect_and_an_error_that_groups_share(of_years):
     # Totals over 40 groups: all have the error of the same year, or each that of a year of its own.
     rows = pd.DataFrame({"group": [f"new {i}" for i in range(40)], "x": np.zeros(40)})
     same, own = (
-        of_years.predict_totals(rows.assign(year=2007.5 + step * np.arange(40))) for step in (0.0, 1e-9)
+        of_years.predict_totals(rows.assign(year=2007.5 + step * np.arange(40)))
+        for step in (0.0, 1e-9)
     )
     difference = same["std"][0] ** 2 - own["std"][0] ** 2
     assert difference == pytest.approx((40**2 - 40) * levels.variance, rel=1e-6)
@@ -411,7 +444,11 @@ def test_an_unseen_year_has_no_effect_and_an_error_that_groups_share(of_years):
 
 @pytest.mark.parametrize(
     ("options", "formula"),
-    [({"covariance": "full"}, None), ({"covariance": "diagonal"}, None), ({}, "y ~ year + x + (1 | group)")],
+    [
+        ({"covariance": "full"}, None),
+        ({"covariance": "diagonal"}, None),
+        ({}, "y ~ year + x + (1 | group)"),
+    ],
 )
 def test_a_stated_model_has_no_effects_of_years(options, formula, few_steps):
     frame = shocks()[0]
@@ -425,8 +462,18 @@ def test_a_stated_model_has_no_effects_of_years(options, formula, few_steps):
 
 def test_values_that_recur_in_one_task_only_are_no_candidates():
     task, y = np.repeat(np.arange(10), 6), np.zeros(60)
-    shared_values, own_values = np.tile(np.arange(6.0), 10), 10.0 * task + np.tile([0.0, 1.0, 2.0], 20)
-    tasks = TaskSet(np.column_stack([shared_values, own_values, np.arange(60.0), shared_values % 2]), y, task)
-    assert [shared_fit._values(tasks, j) is not None for j in range(4)] == [True, False, False, False]
+    shared_values, own_values = (
+        np.tile(np.arange(6.0), 10),
+        10.0 * task + np.tile([0.0, 1.0, 2.0], 20),
+    )
+    tasks = TaskSet(
+        np.column_stack([shared_values, own_values, np.arange(60.0), shared_values % 2]), y, task
+    )
+    assert [shared_fit._values(tasks, j) is not None for j in range(4)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     Z = shared_fit._values(tasks, 0).values
     np.testing.assert_array_equal(Z, np.equal.outer(shared_values, np.arange(6.0)))

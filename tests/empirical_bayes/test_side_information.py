@@ -35,7 +35,9 @@ def with_words(seed, T=30, n=4):
     groups, words = np.repeat(np.arange(T), n), rng.choice(["red", "green", "blue"], size=T)
     y += 4.0 * (words == "red")[groups]
     ages = rng.uniform(20, 60, size=T)
-    side = [{"age": a, "colour": str(w), "old": bool(a > 40)} for a, w in zip(ages, words, strict=True)]
+    side = [
+        {"age": a, "colour": str(w), "old": bool(a > 40)} for a, w in zip(ages, words, strict=True)
+    ]
     return TaskSet(X, y, groups, dict(enumerate(side)))
 
 
@@ -67,7 +69,9 @@ def test_noise_as_side_information_has_no_effect(no_curves):
     learner = few_folds().fit(X, y, groups=groups, side_info=side)
     assert learner.side_structure_ is None
     plain = few_folds().fit(X, y, groups=groups)
-    np.testing.assert_allclose(learner.predict(X, groups=groups), plain.predict(X, groups=groups), atol=1e-9)
+    np.testing.assert_allclose(
+        learner.predict(X, groups=groups), plain.predict(X, groups=groups), atol=1e-9
+    )
     # It is required all the same.
     with pytest.raises(ValueError, match="side_info"):
         learner.adapt(X[:2], y[:2])
@@ -82,6 +86,8 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         X, groups = rng.normal(size=(45 * 6, 1)), np.repeat(np.arange(45), 6)
         y = (X[:, 0] + (0.5 * side[:, 0] + rng.normal(size=45))[groups]) + rng.normal(size=len(X))
         tasks = TaskSet(X, y, groups, side_info=dict(enumerate(side)))
-        data = TrainingData(tasks, SideFeatures.fit(tasks), 0, Settings(Absolute(), True, 0, None, n_folds=2))
+        data = TrainingData(
+            tasks, SideFeatures.fit(tasks), 0, Settings(Absolute(), True, 0, None, n_folds=2)
+        )
         kept += selection.select(data, Stages("")).side is not None
     assert kept >= 3

@@ -19,10 +19,15 @@ def rows(n_tasks=60, n=12, seed=0, slope=0.8):
     rng = np.random.default_rng(seed)
     school = np.repeat(np.arange(n_tasks), n)
     place = rng.standard_normal(n_tasks)
-    frame = pd.DataFrame({"school": school, "ses": rng.standard_normal(len(school)) + place[school]})
+    frame = pd.DataFrame(
+        {"school": school, "ses": rng.standard_normal(len(school)) + place[school]}
+    )
     frame["age"] = rng.standard_normal(len(school)) + 30.0
     frame["track"] = rng.choice(["a", "b", "c"], len(school))
-    level, own = 2.0 * rng.standard_normal(n_tasks) - place, 1.0 + slope * rng.standard_normal(n_tasks)
+    level, own = (
+        2.0 * rng.standard_normal(n_tasks) - place,
+        1.0 + slope * rng.standard_normal(n_tasks),
+    )
     frame["score"] = level[school] + own[school] * frame["ses"] - 0.5 * frame["age"]
     frame["score"] += (frame["track"] == "b") + rng.standard_normal(len(school))
     return frame
@@ -38,7 +43,9 @@ def mean_of(learner):
 
 
 def fit(varying, frame=None, **options):
-    return EmpiricalBayesLearner(varying=varying, **options).fit(tasks_of(rows() if frame is None else frame))
+    return EmpiricalBayesLearner(varying=varying, **options).fit(
+        tasks_of(rows() if frame is None else frame)
+    )
 
 
 def spread(learner):
@@ -51,7 +58,9 @@ def test_the_mean_is_that_of_generalised_least_squares():
     d = statistics.n_features
     W = np.zeros((d, d))
     W[np.ix_([0, d - 1], [0, d - 1])] = [[0.6, 0.2], [0.2, 3.0]]
-    found = most_likely_mean(statistics, Mixture(np.ones(1), np.zeros((1, d)), W[None], 1.3)).means[0]
+    found = most_likely_mean(statistics, Mixture(np.ones(1), np.zeros((1, d)), W[None], 1.3)).means[
+        0
+    ]
     left, right = np.zeros((d, d)), np.zeros(d)
     for task in tasks:
         X = np.hstack([task.X, np.ones((len(task.y), 1))])
@@ -80,7 +89,13 @@ def test_settling_climbs_the_evidence_and_keeps_the_zeros():
 
 @pytest.mark.parametrize(
     ("varying", "vary"),
-    [([], [4]), (["ses"], [0, 4]), ([0], [0, 4]), (["track"], [2, 3, 4]), (["track=c", "age"], [1, 3, 4])],
+    [
+        ([], [4]),
+        (["ses"], [0, 4]),
+        ([0], [0, 4]),
+        (["track"], [2, 3, 4]),
+        (["track=c", "age"], [1, 3, 4]),
+    ],
 )
 def test_only_named_columns_vary(varying, vary):
     learner = fit(varying, rows(45), covariance="full")
@@ -93,7 +108,9 @@ def test_only_named_columns_vary(varying, vary):
     assert (moved[common] < 1e-10).all()
     new = tasks_of(rows(6, n=40, seed=1))
     weights = learner.adapt_many(new).weights_
-    np.testing.assert_allclose(weights[:, common], np.tile(mean_of(learner)[common], (6, 1)), atol=1e-9)
+    np.testing.assert_allclose(
+        weights[:, common], np.tile(mean_of(learner)[common], (6, 1)), atol=1e-9
+    )
     assert not learner.prior_.mixture.covariances[0][common].any()
 
 
@@ -122,21 +139,24 @@ def test_few_tasks_and_no_intercept():
 
 def test_mistakes():
     with pytest.raises(
-        ValueError, match=r"varying: 'sess' is not a feature\. The features are 'ses', 'age', 'track=b'"
+        ValueError,
+        match=r"varying: 'sess' is not a feature\. The features are 'ses', 'age', 'track=b'",
     ):
         fit(["sess"])
     with pytest.raises(ValueError, match="varying: there is no column 7; positions are 0 to 3"):
         fit([7])
-    with pytest.raises(TypeError, match=r"varying: expected a list of columns, got 'ses'; write \['ses'\]"):
+    with pytest.raises(
+        TypeError, match=r"varying: expected a list of columns, got 'ses'; write \['ses'\]"
+    ):
         fit("ses")
     with pytest.raises(ValueError, match="leaves no random effects"):
         fit([], fit_intercept=False)
     tasks = tasks_of(rows(5))
-    unnamed = (
-        r"varying: columns have no names here; pass the position of 'ses', or fit to a frame .*set_output\("
-    )
+    unnamed = r"varying: columns have no names here; pass the position of 'ses', or fit to a frame .*set_output\("
     with pytest.raises(ValueError, match=unnamed):
-        EmpiricalBayesLearner(varying=["ses"]).fit(tasks.X, tasks.y, groups=np.repeat(np.arange(5), 12))
+        EmpiricalBayesLearner(varying=["ses"]).fit(
+            tasks.X, tasks.y, groups=np.repeat(np.arange(5), 12)
+        )
     with pytest.raises(ValueError, match="varying: needs at least two tasks, got 1"):
         EmpiricalBayesLearner(varying=[0]).fit(tasks[:1])
 
@@ -158,7 +178,9 @@ def by_lme4(frame, formula, folder):
     return np.roll(np.array(found.stdout.split(), dtype=float).reshape(2, -1), -1, axis=1)
 
 
-@pytest.mark.parametrize(("varying", "random"), [([], "(1 | school)"), (["ses"], "(1 + ses | school)")])
+@pytest.mark.parametrize(
+    ("varying", "random"), [([], "(1 | school)"), (["ses"], "(1 + ses | school)")]
+)
 def test_common_effects_are_those_of_lme4(varying, random, tmp_path):
     """In standard errors, as exact as both optimisers."""
     if Lme4.missing():
@@ -169,5 +191,7 @@ def test_common_effects_are_those_of_lme4(varying, random, tmp_path):
     assert np.abs((mean_of(learner) - effects) / errors).max() < 1e-4
     # pooled least squares is nowhere near, because schools differ in the level of their inputs
     tasks = tasks_of(frame)
-    pooled = np.linalg.lstsq(np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, rcond=None)[0]
+    pooled = np.linalg.lstsq(np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, rcond=None)[
+        0
+    ]
     assert np.abs((pooled - effects) / errors).max() > 1.0

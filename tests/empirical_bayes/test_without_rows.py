@@ -43,7 +43,9 @@ def test_delta_improves_predictions_without_rows_and_no_others(fitted, tmp_path)
     new = TaskSet(new.X, new.y, 1000 + np.repeat(new.labels, new.sizes))
     vars(plain).update(vars(fitted))
     plain.prior_ = replace(fitted.prior_, without_rows=None)
-    errors = [np.mean((each.predict_tasks(new)["prediction"] - new.y) ** 2) for each in (fitted, plain)]
+    errors = [
+        np.mean((each.predict_tasks(new)["prediction"] - new.y) ** 2) for each in (fitted, plain)
+    ]
     assert errors[0] < 0.3 * errors[1]
     for n in (1, 2):
         support, query = new.support_query(n, random_state=0)
@@ -86,7 +88,9 @@ def skewed(seed, n_tasks=60, n_rows=12, symmetric=False):
 def test_the_offset_turns_means_into_medians():
     learner = few_folds(loss="absolute").fit(skewed(0))
     prior = learner.prior_
-    assert prior.offset == pytest.approx(2.0 * (np.log(2.0) - 1.0), abs=0.2)  # median minus mean of the noise
+    assert prior.offset == pytest.approx(
+        2.0 * (np.log(2.0) - 1.0), abs=0.2
+    )  # median minus mean of the noise
     new = skewed(1, n_tasks=300)
     new = TaskSet(new.X, new.y, 1000 + np.repeat(new.labels, new.sizes))
     support, query = new.support_query(8, random_state=0)

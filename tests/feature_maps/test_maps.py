@@ -44,7 +44,9 @@ def fitted(spec, tasks):
 
 
 def algorithm_1(feature_map, **options):
-    return ConditionalLearner(feature_map, solver=ProjectedSGD(0.1), **{"fit_intercept": False, **options})
+    return ConditionalLearner(
+        feature_map, solver=ProjectedSGD(0.1), **{"fit_intercept": False, **options}
+    )
 
 
 def weights_of(model):
@@ -61,7 +63,9 @@ def test_order_of_rows(name, tasks):
     rng = np.random.default_rng(1)
     orders = [rng.permutation(len(task.y)) for task in tasks]
     mixed = TaskSet.from_tasks([(t.X[o], t.y[o]) for t, o in zip(tasks, orders, strict=True)])
-    np.testing.assert_allclose(feature_map.transform(mixed), feature_map.transform(tasks), atol=1e-10)
+    np.testing.assert_allclose(
+        feature_map.transform(mixed), feature_map.transform(tasks), atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -89,7 +93,9 @@ def test_learning_and_saving(name, tasks, tmp_path):
     learner = algorithm_1(MAPS[name]).fit(tasks)
     weights = learner.adapt_many(tasks).weights_
     assert np.isfinite(weights).all()
-    np.testing.assert_allclose(weights_of(learner.adapt(tasks[0].X, tasks[0].y)), weights[0], atol=1e-7)
+    np.testing.assert_allclose(
+        weights_of(learner.adapt(tasks[0].X, tasks[0].y)), weights[0], atol=1e-7
+    )
     assert np.isfinite(learner.adapt().coef_).all()
     learner.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")
@@ -147,7 +153,9 @@ def test_angle_map():
     np.testing.assert_allclose(
         phi[0], [1, 0, np.cos(quarter), 0, 0, np.sin(quarter), 1], atol=1e-15
     )  # best rating: angle 0; worst: π/4; unseen item: (0, 0)
-    np.testing.assert_allclose(phi[1], [0, np.cos(quarter / 2), 0, 0, np.sin(quarter / 2), 0, 1], atol=1e-15)
+    np.testing.assert_allclose(
+        phi[1], [0, np.cos(quarter / 2), 0, 0, np.sin(quarter / 2), 0, 1], atol=1e-15
+    )
 
 
 def test_angle_map_takes_the_scale_from_the_training_targets():
@@ -168,22 +176,32 @@ def test_angle_map_takes_the_scale_from_the_training_targets():
 
 
 def test_side_vector_encodes_categories():
-    rows = {"a": {"age": 20.0, "sex": "F"}, "b": {"age": 40.0, "sex": "M"}, "c": {"age": 30.0, "sex": "F"}}
+    rows = {
+        "a": {"age": 20.0, "sex": "F"},
+        "b": {"age": 40.0, "sex": "M"},
+        "c": {"age": 30.0, "sex": "F"},
+    }
     tasks = TaskSet(np.ones((3, 1)), np.zeros(3), ["a", "b", "c"], rows)
     side = SideVector().fit(tasks)
     deviation = np.sqrt(200 / 3)
     expected = [[-10 / deviation, 1, 0], [10 / deviation, 0, 1], [0, 1, 0]]
     np.testing.assert_allclose(side.transform(tasks), expected)
     unseen = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": "X"}})
-    with pytest.warns(UnknownCategoryWarning, match="'X' did not appear in training.* as a missing value"):
+    with pytest.warns(
+        UnknownCategoryWarning, match="'X' did not appear in training.* as a missing value"
+    ):
         np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0]])
     missing = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": None}})
     np.testing.assert_allclose(side.transform(missing), [[0, 0, 0]])
     # A missing value is a category of its own if values were missing in training.
     side = SideVector().fit(
-        TaskSet(np.ones((3, 1)), np.zeros(3), ["a", "b", "d"], rows | {"d": {"age": 30.0, "sex": None}})
+        TaskSet(
+            np.ones((3, 1)), np.zeros(3), ["a", "b", "d"], rows | {"d": {"age": 30.0, "sex": None}}
+        )
     )
-    with pytest.warns(UnknownCategoryWarning, match="treated as none of these, with zero indicators"):
+    with pytest.warns(
+        UnknownCategoryWarning, match="treated as none of these, with zero indicators"
+    ):
         np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0, 0]])
     np.testing.assert_allclose(side.transform(missing), [[0, 0, 0, 1]])
 
@@ -204,7 +222,9 @@ def test_transformer_and_callable():
     assert isinstance(function, CallableMap)
     np.testing.assert_allclose(function.transform(tasks), [[1, 2], [1, 3]])
     bare = TaskSet(tasks.X, tasks.y, [7, 8])
-    with pytest.raises(ValueError, match="side_info: feature_map is a function of the side information"):
+    with pytest.raises(
+        ValueError, match="side_info: feature_map is a function of the side information"
+    ):
         function.transform(bare)
     # the rows are the side information of tasks without any
     rows = CallableMap(lambda task: [task.y.sum(), task.label]).fit(bare)
@@ -231,7 +251,10 @@ def test_fitting_a_map_twice_is_fitting_it_once(name):
     rng = np.random.default_rng(4)
     one, two = (
         TaskSet.from_tasks(
-            [(size * rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=2)) for n in (5, 1, 7, 9)]
+            [
+                (size * rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=2))
+                for n in (5, 1, 7, 9)
+            ]
         )
         for size in (1.0, 3.0)
     )
@@ -258,6 +281,8 @@ def test_messages(tasks):
         ValueError, match=r"length 1, as for the first task; for task 1 it returned shape \(2,\)"
     ):
         CallableMap(lambda task: [1.0] * (1 + task.label)).transform(tasks)
-    with pytest.raises(ValueError, match="the function must return numbers; for task 0 it returned 'a'"):
+    with pytest.raises(
+        ValueError, match="the function must return numbers; for task 0 it returned 'a'"
+    ):
         CallableMap(lambda task: "a").transform(tasks)
     assert set(FEATURE_MAPS) == {"mean", "ridge", "angle", "vector"}

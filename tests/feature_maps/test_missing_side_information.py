@@ -51,7 +51,9 @@ def test_missing_values_are_read(kind):
     assert tasks.side_info[:, 1].tolist() == PEOPLE["city"]
     numbers = tasks_of("age", kind=kind)
     assert numbers.side_info.dtype == np.float64
-    np.testing.assert_array_equal(np.isnan(numbers.side_info[:, 0]), [a is None for a in PEOPLE["age"]])
+    np.testing.assert_array_equal(
+        np.isnan(numbers.side_info[:, 0]), [a is None for a in PEOPLE["age"]]
+    )
 
 
 def test_every_kind_of_missing_value():
@@ -81,7 +83,9 @@ def test_numbers_are_filled_in_and_marked():
     tasks = TaskSet.from_tasks([(np.eye(2), np.zeros(2), row) for row in side])
     encoder = SideVector().fit(tasks)
     np.testing.assert_array_equal(encoder.transform(tasks), [[1, 5, 0], [2.5, 6, 1], [4, 7, 0]])
-    np.testing.assert_array_equal(encoder.known(tasks), [[True] * 3, [False, True, True], [True] * 3])
+    np.testing.assert_array_equal(
+        encoder.known(tasks), [[True] * 3, [False, True, True], [True] * 3]
+    )
     # known in training, missing later: the mean, and nothing to mark it with
     later = TaskSet.from_tasks([(np.eye(2), np.zeros(2), np.array([3.0, np.nan]))])
     np.testing.assert_array_equal(encoder.transform(later), [[3, 6, 0]])

@@ -43,7 +43,10 @@ def test_a_curve_is_constant_beyond_its_knots():
         (np.arange(LEAST_VALUES - 1.0), False),
         (np.arange(float(LEAST_VALUES)), True),
         (np.repeat(3.0, 50), False),
-        (np.append(np.zeros(95), np.arange(1.0, 10.0)), False),  # most are equal: hardly any quantiles
+        (
+            np.append(np.zeros(95), np.arange(1.0, 10.0)),
+            False,
+        ),  # most are equal: hardly any quantiles
         (np.append(1e-310 * np.arange(30.0), 1.0), False),  # knots that differ by subnormal numbers
     ],
 )
@@ -57,7 +60,9 @@ def test_the_smoothest_function_is_nearly_linear(n_values):
     x = np.repeat(np.arange(float(n_values)), 5)
     curve = Curve.fit(x, 0, least_values=3)
     features = curve(x[:, None])
-    functions = (features - features.mean(axis=0)) @ curve.smooth_basis(features - features.mean(axis=0))
+    functions = (features - features.mean(axis=0)) @ curve.smooth_basis(
+        features - features.mean(axis=0)
+    )
     assert functions.shape[1] == min(n_values - 1, curve.n_features)
     slopes = np.corrcoef(x, functions, rowvar=False)[0, 1:]
     assert abs(slopes[0]) > 0.97
@@ -69,8 +74,12 @@ def tasks():
     """Side information of a number, a word and a flag."""
     rng = np.random.default_rng(0)
     ages, words = rng.uniform(20, 60, size=30), rng.choice(["red", "green", "blue"], size=30)
-    side = [{"age": a, "colour": str(w), "old": bool(a > 40)} for a, w in zip(ages, words, strict=True)]
-    return TaskSet.from_tasks([(rng.normal(size=(4, 2)), rng.normal(size=4), each) for each in side])
+    side = [
+        {"age": a, "colour": str(w), "old": bool(a > 40)} for a, w in zip(ages, words, strict=True)
+    ]
+    return TaskSet.from_tasks(
+        [(rng.normal(size=(4, 2)), rng.normal(size=4), each) for each in side]
+    )
 
 
 def test_features_are_centred_and_of_comparable_size(tasks):
@@ -104,7 +113,9 @@ def test_values_that_training_did_not_have(tasks):
     far, end = of(1e3, "red"), of(60.0, "red")
     assert far[0] > 10 * end[0]
     assert np.abs(far[5:]).max() < 10.0
-    with pytest.raises(ValueError, match=r"side_info: column 'age' of task 0 is .* times as large as in fit"):
+    with pytest.raises(
+        ValueError, match=r"side_info: column 'age' of task 0 is .* times as large as in fit"
+    ):
         of(1e40, "red")
 
 

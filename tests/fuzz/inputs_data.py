@@ -30,7 +30,9 @@ class Drawn:
 
     def tasks(self) -> TaskSet:
         """As a task set; a ValueError where that cannot be."""
-        return TaskSet.from_tasks([p if p[2] is not None else p[:2] for p in self.parts], labels=self.labels)
+        return TaskSet.from_tasks(
+            [p if p[2] is not None else p[:2] for p in self.parts], labels=self.labels
+        )
 
     def rows(self) -> tuple[np.ndarray, np.ndarray, list[Any]]:
         X = np.concatenate([p[0] for p in self.parts])
@@ -39,7 +41,11 @@ class Drawn:
         return X, y, groups
 
     def side(self) -> dict[Any, Any] | None:
-        return {k: p[2] for k, p in zip(self.labels, self.parts, strict=True)} if self.has_side else None
+        return (
+            {k: p[2] for k, p in zip(self.labels, self.parts, strict=True)}
+            if self.has_side
+            else None
+        )
 
 
 # --- shapes
@@ -58,7 +64,9 @@ MALFORMED = (
 )  # fmt: skip
 
 
-def draw_shape(rng: np.random.Generator, shape: str, n_features: int | None, side: int | None) -> Drawn:
+def draw_shape(
+    rng: np.random.Generator, shape: str, n_features: int | None, side: int | None
+) -> Drawn:
     d = n_features or int(rng.integers(1, 7))
     if n_features is None:
         d = {"one column": 1, "no columns": 0, "fewer rows than columns": 6}.get(shape, d)
@@ -116,7 +124,10 @@ def break_shape(rng: np.random.Generator, drawn: Drawn) -> Drawn:
             parts[at] = X, y, gone
     elif shape == "words as side information" and drawn.has_side:
         words = np.array(["north", "south", "1e300"], dtype=object)
-        parts = [(X, y, np.array([words[i % 3], *s[1:]], dtype=object)) for i, (X, y, s) in enumerate(parts)]
+        parts = [
+            (X, y, np.array([words[i % 3], *s[1:]], dtype=object))
+            for i, (X, y, s) in enumerate(parts)
+        ]
     else:
         return drawn
     return replace(drawn, parts=parts)
@@ -138,9 +149,12 @@ def draw_values(rng: np.random.Generator, drawn: Drawn, values: str) -> Drawn:
     other = int(rng.integers(d)) if d else 0
     odd = int(rng.integers(len(drawn.parts)))
     offset = {"offset of 1e12": 1e12, "offset of 1e6": 1e6}.get(values, 0.0)
-    bad = {"NaN": np.nan, "infinity": np.inf, "largest float": np.finfo(float).max, "an outlier": 1e60}.get(
-        values
-    )
+    bad = {
+        "NaN": np.nan,
+        "infinity": np.inf,
+        "largest float": np.finfo(float).max,
+        "an outlier": 1e60,
+    }.get(values)
     parts = []
     for t, (X, y, s) in enumerate(drawn.parts):
         X, y = X.copy(), y.copy()
@@ -246,7 +260,9 @@ def as_response(rng: np.random.Generator, drawn: Drawn, response: str) -> Drawn:
     kind = str(rng.choice(["usual", "usual", "usual", "rare", "one value", "large"]))
     drawn.classes["targets"] = kind
     if response == "classes":
-        names = rng.choice([-1.0, 0.0, 1.0, 2.0, 2.5, 1e6, 7.0], int(rng.integers(2, 5)), replace=False)
+        names = rng.choice(
+            [-1.0, 0.0, 1.0, 2.0, 2.5, 1e6, 7.0], int(rng.integers(2, 5)), replace=False
+        )
         k = rng.integers(0, len(names), len(y)) if rng.random() < 0.3 else (y > 0).astype(int)
         k = k * (rng.random(len(y)) < 0.1) if kind == "rare" else k * (kind != "one value")
         y = k.astype(float) if rng.random() < 0.5 else np.sort(names)[k]
@@ -257,7 +273,11 @@ def as_response(rng: np.random.Generator, drawn: Drawn, response: str) -> Drawn:
             "one value": 0.0,
             "large": float(rng.choice([8.0, 20.0, 100.0])),
         }[kind]
-        y = np.floor(np.exp(scale * (1.0 + y))) if kind != "rare" else rng.poisson(0.05, len(y)).astype(float)
+        y = (
+            np.floor(np.exp(scale * (1.0 + y)))
+            if kind != "rare"
+            else rng.poisson(0.05, len(y)).astype(float)
+        )
     ends = np.cumsum([len(y) for _, y, _ in drawn.parts])[:-1]
     parts = [(X, new, s) for (X, _, s), new in zip(drawn.parts, np.split(y, ends), strict=True)]
     return replace(drawn, parts=parts)
@@ -266,7 +286,11 @@ def as_response(rng: np.random.Generator, drawn: Drawn, response: str) -> Drawn:
 def draw_row_values(rng: np.random.Generator, n: int, seen: dict[str, str]) -> dict[str, Any]:
     """Weights and exposures of n rows, usual and odd ones."""
     name = str(rng.choice(["sample_weight", "frequency_weight", "exposure"]))
-    kind = str(rng.choice(["usual", "usual", "usual", "ones", "wide", "zero", "negative", "NaN", "too many"]))
+    kind = str(
+        rng.choice(
+            ["usual", "usual", "usual", "ones", "wide", "zero", "negative", "NaN", "too many"]
+        )
+    )
     seen["row values"] = f"{name}: {kind}"
     values = np.exp(rng.normal(size=n)) if name != "frequency_weight" else 1.0 + rng.poisson(1.0, n)
     if kind == "ones":
@@ -288,7 +312,9 @@ FORMS = (
 )  # fmt: skip
 
 
-def as_arguments(rng: np.random.Generator, drawn: Drawn, form: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_arguments(
+    rng: np.random.Generator, drawn: Drawn, form: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of `fit` and the like: a task set, or X, y, groups and side_info in this form."""
     if drawn.classes["shape"] in MALFORMED and form not in ("task set", "arrays", "lists"):
         form = "task set"
@@ -306,7 +332,9 @@ def as_arguments(rng: np.random.Generator, drawn: Drawn, form: str) -> tuple[tup
     if form in ("pandas", "polars"):
         names = [f"x{j}" for j in range(X.shape[1])]
         library = pd.DataFrame if form == "pandas" else pl.DataFrame
-        frame = library({"task": [str(g) for g in groups], "y": y, **dict(zip(names, X.T, strict=True))})
+        frame = library(
+            {"task": [str(g) for g in groups], "y": y, **dict(zip(names, X.T, strict=True))}
+        )
         if side is None:
             return (TaskSet.from_frame(frame, task="task", target="y"),), {}
         table = pd.DataFrame(
@@ -352,7 +380,11 @@ def in_form(X: np.ndarray, y: np.ndarray, form: str) -> tuple[Any, Any]:
 
 
 def draw(
-    rng: np.random.Generator, *, n_features: int | None = None, side: int | None = None, calm: float = 0.0
+    rng: np.random.Generator,
+    *,
+    n_features: int | None = None,
+    side: int | None = None,
+    calm: float = 0.0,
 ) -> Drawn:
     """A task set of drawn classes; ``calm`` is the part of them that are well formed and finite."""
     shape = "usual" if rng.random() < calm else str(rng.choice(SHAPES))

@@ -7,8 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from inputs_checks import check_learned, check_model, check_probabilities, check_summary, check_table
-from inputs_data import FORMS, Drawn, as_arguments, as_response, draw, draw_row_values, draw_shape, scaled
+from inputs_checks import (
+    check_learned,
+    check_model,
+    check_probabilities,
+    check_summary,
+    check_table,
+)
+from inputs_data import (
+    FORMS,
+    Drawn,
+    as_arguments,
+    as_response,
+    draw,
+    draw_row_values,
+    draw_shape,
+    scaled,
+)
 from inputs_learners import LEARNERS, NAMES, SHARES, Rng, response_of
 from inputs_verdict import Failure, attempt, check_finite
 from tailored import EmpiricalBayesLearner, TaskSet
@@ -31,7 +46,9 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
     seen.update(drawn.classes, call="fit", learner=name)
     is_learner = not isinstance(learner, Baseline)
     form = (
-        str(rng.choice(FORMS)) if is_learner else str(rng.choice(["task set", "sparse task set", "pandas"]))
+        str(rng.choice(FORMS))
+        if is_learner
+        else str(rng.choice(["task set", "sparse task set", "pandas"]))
     )
     seen["form"] = form
     arguments = attempt(lambda: as_arguments(rng, drawn, form))
@@ -42,7 +59,11 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
         positional, named = _with_row_values(rng, positional, named, seen)
         if name == "classifier":
             named.pop("exposure", None)
-    if isinstance(learner, MetaLearner) and name != "independent" and rng.random() < (0.7 if bayes else 0.3):
+    if (
+        isinstance(learner, MetaLearner)
+        and name != "independent"
+        and rng.random() < (0.7 if bayes else 0.3)
+    ):
         held_out = _held_out(rng, drawn, seen)
         if held_out is not None:
             named["validation"] = held_out
@@ -69,7 +90,10 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
             # products with them are zero)
             and not (
                 drawn.classes["scale"] in ("subnormal", "beyond 1e±150")
-                and (name == "ridge per task" or (name == "empirical Bayes" and not learner.fit_intercept))
+                and (
+                    name == "ridge per task"
+                    or (name == "empirical Bayes" and not learner.fit_intercept)
+                )
             )
             # (squares of targets of 1e-200 are zero, in the units of the paper's learners)
             and not (
@@ -83,7 +107,9 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
 NEVER_ZERO = ("empirical Bayes", "independent", "mixed model", "ridge per task", "task mean")
 
 
-def _with_row_values(rng: Rng, positional: Any, named: Any, seen: dict[str, str]) -> tuple[Any, Any]:
+def _with_row_values(
+    rng: Rng, positional: Any, named: Any, seen: dict[str, str]
+) -> tuple[Any, Any]:
     """The same arguments with weights or exposures: of a task set only valid ones, which nothing checks."""
     given = positional[0]
     if not isinstance(given, TaskSet):
@@ -214,7 +240,10 @@ def fit_two_units(rng: Rng, seen: dict[str, str]) -> None:
     for tasks in (plain, other):
         learner = EmpiricalBayesLearner()
         if (
-            attempt(lambda learner=learner, tasks=tasks: learner.fit(tasks, validation=tasks[:2]), learner)
+            attempt(
+                lambda learner=learner, tasks=tasks: learner.fit(tasks, validation=tasks[:2]),
+                learner,
+            )
             is None
         ):
             raise Failure("usual tasks were refused")
@@ -237,5 +266,8 @@ def stream_one(rng: Rng, seen: dict[str, str]) -> None:
     for part in drawn:
         part.parts, part.labels = part.parts[:3], part.labels[:3]
         tasks = attempt(part.tasks)
-        if tasks is not None and attempt(lambda tasks=tasks: learner.partial_fit(tasks), learner) is not None:
+        if (
+            tasks is not None
+            and attempt(lambda tasks=tasks: learner.partial_fit(tasks), learner) is not None
+        ):
             check_learned(learner)

@@ -42,9 +42,13 @@ def _paper(rng: Rng, kind: Callable[..., Any], **options: Any) -> Any:
 
 
 def _bayes(rng: Rng) -> Any:
-    loss: Any = rng.choice(np.array(["absolute", "squared", Pinball(0.8)], dtype=object), p=[0.7, 0.2, 0.1])
+    loss: Any = rng.choice(
+        np.array(["absolute", "squared", Pinball(0.8)], dtype=object), p=[0.7, 0.2, 0.1]
+    )
     support = [None, None, 1, 0.5][rng.integers(4)]
-    return EmpiricalBayesLearner(loss=loss, fit_intercept=bool(rng.random() < 0.8), n_support=support)
+    return EmpiricalBayesLearner(
+        loss=loss, fit_intercept=bool(rng.random() < 0.8), n_support=support
+    )
 
 
 def _conditional(rng: Rng) -> Any:
@@ -57,16 +61,25 @@ LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
     "empirical Bayes": (1.0, _bayes),
     "conditional": (2.0, _conditional),
     "unconditional": (2.0, lambda rng: _paper(rng, UnconditionalLearner)),
-    "independent": (2.0, lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"])))),
+    "independent": (
+        2.0,
+        lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"]))),
+    ),
     **{name: (1.0, lambda rng, kind=kind: kind()) for name, kind in BASELINES.items()},
     "pooled boosting": (0.5, lambda rng: PooledBoosting(max_iter=3)),
-    "classifier": (0.7, lambda rng: EmpiricalBayesClassifier(fit_intercept=bool(rng.random() < 0.8))),
+    "classifier": (
+        0.7,
+        lambda rng: EmpiricalBayesClassifier(fit_intercept=bool(rng.random() < 0.8)),
+    ),
     "poisson": (
         0.7,
         lambda rng: EmpiricalBayesLearner(loss="poisson", fit_intercept=bool(rng.random() < 0.8)),
     ),
     "negative binomial": (0.4, lambda rng: EmpiricalBayesLearner(loss="negative_binomial")),
-    **{f"{name}, classes": (0.3, lambda rng, kind=kind: kind()) for name, kind in RESPONSE_BASELINES.items()},
+    **{
+        f"{name}, classes": (0.3, lambda rng, kind=kind: kind())
+        for name, kind in RESPONSE_BASELINES.items()
+    },
     **{
         f"{name}, counts": (0.3, lambda rng, kind=kind: kind("poisson"))
         for name, kind in RESPONSE_BASELINES.items()
@@ -84,4 +97,6 @@ def response_of(name: str) -> str | None:
 NAMES = list(LEARNERS)
 
 
-SHARES = np.array([share for share, _ in LEARNERS.values()]) / sum(share for share, _ in LEARNERS.values())
+SHARES = np.array([share for share, _ in LEARNERS.values()]) / sum(
+    share for share, _ in LEARNERS.values()
+)

@@ -53,7 +53,9 @@ def fitted(name: str) -> tuple[Any, TaskSet, np.ndarray]:
     elif response_of(name.split(", ")[0]):
         maker = LEARNERS[name.split(", ")[0]][1](rng).set_params(fit_intercept=True)
         codes = (
-            np.exp(np.clip(tasks.y, -2, 3)) if response_of(name.split(", ")[0]) == "counts" else tasks.y > 0
+            np.exp(np.clip(tasks.y, -2, 3))
+            if response_of(name.split(", ")[0]) == "counts"
+            else tasks.y > 0
         )
         tasks = tasks.replace(y=np.floor(codes.astype(float)))
     with warnings.catch_warnings():
@@ -77,17 +79,27 @@ def ask_one(rng: Rng, seen: dict[str, str]) -> None:
     learner, known, factors = fitted(name)
     side = known.side_info.shape[1] if known.side_info is not None else 0
     drawn = draw(
-        rng, n_features=3 if rng.random() < 0.9 else None, side=side if rng.random() < 0.9 else None, calm=0.4
+        rng,
+        n_features=3 if rng.random() < 0.9 else None,
+        side=side if rng.random() < 0.9 else None,
+        calm=0.4,
     )
     if rng.random() < 0.7 and drawn.n_features == 3 and "mixed units" in name:
         wide = np.ones(
-            4 + (len(drawn.parts[0][2]) if drawn.has_side and drawn.parts[0][2].dtype != object else 0)
+            4
+            + (
+                len(drawn.parts[0][2])
+                if drawn.has_side and drawn.parts[0][2].dtype != object
+                else 0
+            )
         )
         n = min(len(wide), len(factors))
         wide[:n] = factors[:n]
-        if drawn.classes["shape"] in ("usual", "some empty tasks", "one row each") and drawn.has_side == bool(
-            side
-        ):
+        if drawn.classes["shape"] in (
+            "usual",
+            "some empty tasks",
+            "one row each",
+        ) and drawn.has_side == bool(side):
             drawn = scaled(drawn, wide)
     if response_of(name.split(", ")[0]):
         drawn = as_response(rng, drawn, str(response_of(name.split(", ")[0])))
@@ -137,7 +149,9 @@ def _update(rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: dict[str
         check_model(model, known.X[:4])
 
 
-def _predict_model(rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: dict[str, str]) -> None:
+def _predict_model(
+    rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: dict[str, str]
+) -> None:
     first = known[0]
     model = learner.adapt(first.X, first.y, side_info=first.side_info)
     X, _, _ = _one_task(rng, drawn, seen)
@@ -201,7 +215,9 @@ def _many(method: str) -> Callable[..., None]:
     return call
 
 
-def _representation(rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: dict[str, str]) -> None:
+def _representation(
+    rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: dict[str, str]
+) -> None:
     X, y, s = _one_task(rng, drawn, seen)
     if rng.random() < 0.3:
         X = y = None
@@ -274,11 +290,16 @@ def part_alone(rng: Rng, seen: dict[str, str]) -> None:
         X, y, _ = _one_task(rng, drawn, seen)
         loss = str(rng.choice(["absolute", "squared", "huber"]))
         model = TaskRegressor(
-            loss=loss, fit_intercept=bool(rng.random() < 0.5), inner=str(rng.choice(["exact", "online"]))
+            loss=loss,
+            fit_intercept=bool(rng.random() < 0.5),
+            inner=str(rng.choice(["exact", "online"])),
         )
         if attempt(lambda: model.fit(X, y), model) is not None:
             check_model(
-                model, X if hasattr(X, "shape") and not sparse.issparse(X) else np.asarray(drawn.parts[0][0])
+                model,
+                X
+                if hasattr(X, "shape") and not sparse.issparse(X)
+                else np.asarray(drawn.parts[0][0]),
             )
         return
     seen["form"] = str(rng.choice(FORMS))

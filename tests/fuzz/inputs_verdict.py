@@ -115,7 +115,9 @@ def check_refusal(error: Exception) -> None:
         raise Failure(text) from error
     if not OURS.search(frames[-1].filename):
         raise Failure(f"from elsewhere: {text}") from error
-    if not ARGUMENTS.search(str(error)) and not any(words in str(error) for words in OF_SCIKIT_LEARN):
+    if not ARGUMENTS.search(str(error)) and not any(
+        words in str(error) for words in OF_SCIKIT_LEARN
+    ):
         raise Failure(f"names no argument: {text}") from error
 
 

@@ -44,10 +44,17 @@ def make_tasks(number: int, d: int, described: bool, n_tasks: int | None = None)
     sizes[:2] = 4
     X = rng.normal(size=(sizes.sum(), d)) * 10.0 ** rng.integers(-3, 4, d)
     groups = np.repeat(np.arange(n_tasks), sizes)
-    y = 5.0 + X @ rng.normal(size=d) + rng.normal(size=n_tasks)[groups] + 0.1 * rng.normal(size=len(X))
+    y = (
+        5.0
+        + X @ rng.normal(size=d)
+        + rng.normal(size=n_tasks)[groups]
+        + 0.1 * rng.normal(size=len(X))
+    )
     side = rng.normal(size=(n_tasks, 2))
     tasks = [(X[groups == t], y[groups == t]) for t in range(n_tasks)]
-    return TaskSet.from_tasks([(*task, side[t]) for t, task in enumerate(tasks)] if described else tasks)
+    return TaskSet.from_tasks(
+        [(*task, side[t]) for t, task in enumerate(tasks)] if described else tasks
+    )
 
 
 class LearnerMachine(RuleBasedStateMachine):
@@ -82,7 +89,11 @@ class LearnerMachine(RuleBasedStateMachine):
         """What is asked after every call: weights, predictions and intervals of tasks with rows and without."""
         task, side = self.probe[0], self.described and {"side_info": self.probe[1].side_info}
         few = learner.adapt(task.X[:2], task.y[:2], **(side or {}))
-        found = [few.predict(self.probe.X), few.coef_, learner.adapt(**(side or {})).predict(self.probe.X)]
+        found = [
+            few.predict(self.probe.X),
+            few.coef_,
+            learner.adapt(**(side or {})).predict(self.probe.X),
+        ]
         if learner.prior_.quantile is None:
             found.append(learner.adapt_many(self.probe).weights_)
         if learner.prior_.calibration is not None:
@@ -92,7 +103,9 @@ class LearnerMachine(RuleBasedStateMachine):
         return [*found, learner.predict(self.probe.X, groups=known, **side)]
 
     def same(self, learner: Any, what: str) -> None:
-        assert bits(self.answers(learner)) == bits(self.expected), f"{self.kind}: {what} answers otherwise"
+        assert bits(self.answers(learner)) == bits(self.expected), (
+            f"{self.kind}: {what} answers otherwise"
+        )
 
     @invariant()
     def only_learning_changes_answers(self) -> None:
@@ -105,7 +118,9 @@ class LearnerMachine(RuleBasedStateMachine):
                 # weights of two columns have as many rows as there are tasks, and rows are more
                 assert (found[:, 0] <= found[:, 1]).all(), self.kind
 
-    def refused(self, name: str, call: Callable[[], Any], errors: Any = (ValueError, TypeError)) -> None:
+    def refused(
+        self, name: str, call: Callable[[], Any], errors: Any = (ValueError, TypeError)
+    ) -> None:
         """The call fails, and not one attribute is another one."""
         before, pickled = dict(vars(self.learner)), pickle.dumps(vars(self.learner))
         with pytest.raises(errors):
@@ -251,7 +266,9 @@ class LearnerMachine(RuleBasedStateMachine):
             ("load, cut", lambda: load(cut)),
         ]
         if hasattr(learner, "partial_fit"):
-            calls.append(("partial_fit, NaN", lambda: learner.partial_fit(good.X, holes, groups=groups)))
+            calls.append(
+                ("partial_fit, NaN", lambda: learner.partial_fit(good.X, holes, groups=groups))
+            )
             calls.append(("partial_fit, columns", lambda: learner.partial_fit(wide)))
         self.refused(*calls[which % len(calls)])
         with pytest.raises(OSError, match=r"."):
@@ -272,10 +289,18 @@ class EmpiricalBayesMachine(LearnerMachine):
 
 class ConditionalMachine(LearnerMachine):
     kinds: ClassVar = {
-        "Algorithm 1, rows": lambda: ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None),
+        "Algorithm 1, rows": lambda: ConditionalLearner(
+            "ridge", solver=ProjectedSGD(0.3), rank=None
+        ),
         "Algorithm 1": lambda: ConditionalLearner(solver=ProjectedSGD(0.1), rank=2, bias="shared"),
     }
-    bad: ClassVar = [*LearnerMachine.bad, {"rank": 0}, {"support": 2.0}, {"tol": -1.0}, {"max_iter": 0}]
+    bad: ClassVar = [
+        *LearnerMachine.bad,
+        {"rank": 0},
+        {"support": 2.0},
+        {"tol": -1.0},
+        {"max_iter": 0},
+    ]
 
 
 class IndependentMachine(LearnerMachine):

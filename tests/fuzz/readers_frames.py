@@ -85,7 +85,22 @@ KINDS = NUMBERS | OTHERS
 #: Where a kind is drawn for the target and the task: mostly such as make sense.
 TARGETS = (*["floats"] * 60, *KINDS)
 TASKS = (*["whole numbers"] * 40, *["words"] * 20, *KINDS)
-NAMES = ("a", "b b", "", "=", "é", "x=1", "a" * 300, "task", "nan", "{0}", "%s", "\n", "🙂", "target")
+NAMES = (
+    "a",
+    "b b",
+    "",
+    "=",
+    "é",
+    "x=1",
+    "a" * 300,
+    "task",
+    "nan",
+    "{0}",
+    "%s",
+    "\n",
+    "🙂",
+    "target",
+)
 
 
 class Table:
@@ -119,7 +134,9 @@ class Table:
         for kind, values in zip(self.kinds, self.values, strict=True):
             if "categories" in kind:
                 levels = ["never", "low", "high"]
-                made: Any = pd.Series(pd.Categorical(values, levels, ordered=kind.startswith("ordered")))
+                made: Any = pd.Series(
+                    pd.Categorical(values, levels, ordered=kind.startswith("ordered"))
+                )
             elif kind == "objects" or kind == "lists":
                 made = pd.Series(values, dtype=object)
             else:
@@ -133,7 +150,11 @@ class Table:
         columns = []
         for name, kind, values in zip(self.names, self.kinds, self.values, strict=True):
             if "categories" in kind:
-                levels = pl.Enum(["never", "low", "high"]) if kind.startswith("ordered") else pl.Categorical
+                levels = (
+                    pl.Enum(["never", "low", "high"])
+                    if kind.startswith("ordered")
+                    else pl.Categorical
+                )
                 columns.append(pl.Series(name, values, dtype=levels))
             else:
                 columns.append(pl.Series(name, values, strict=False))
@@ -151,7 +172,13 @@ def one_frame(rng: random.Random, seen: dict[str, str]) -> str:
     """Draw a table and read it: "read", "refused", or "no frame" where its library will not hold it."""
     try:
         table = Table(rng, seen)
-    except (pl.exceptions.PolarsError, pa.ArrowException, TypeError, OverflowError, ValueError) as error:
+    except (
+        pl.exceptions.PolarsError,
+        pa.ArrowException,
+        TypeError,
+        OverflowError,
+        ValueError,
+    ) as error:
         if SOURCE in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parents:
             raise
         return "no frame"
@@ -210,7 +237,9 @@ def _check_refusal(table: Table, error: Exception) -> None:
         "X",
         "y ",
     )
-    assert any(word in words for word in (*named, *arguments)), f"a message that names nothing: {words}"
+    assert any(word in words for word in (*named, *arguments)), (
+        f"a message that names nothing: {words}"
+    )
 
 
 def _check_read(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
@@ -229,7 +258,9 @@ def _check_read(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
 
 def _check_values(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
     groups = table.column(given["task"])
-    order = [i for label in dict.fromkeys(groups) for i, found in enumerate(groups) if found == label]
+    order = [
+        i for label in dict.fromkeys(groups) for i, found in enumerate(groups) if found == label
+    ]
     assert tasks.labels.tolist() == list(dict.fromkeys(groups)), "other labels"
     names = list(tasks.feature_names)
     # Columns that are constant within tasks are side information as well.

@@ -56,7 +56,8 @@ def test_no_accelerated_step_lowers_the_evidence(seed):
     statistics = random_statistics(seed, spread=np.array([1.0, 0.1, 0.0]))
     start = fit_mixed_model(statistics, max_iter=0)
     found = [
-        em(statistics, start, max_iter=n, tol=0.0, accelerate=True).log_evidence for n in range(0, 16, 3)
+        em(statistics, start, max_iter=n, tol=0.0, accelerate=True).log_evidence
+        for n in range(0, 16, 3)
     ]
     assert np.diff(found).min() >= -1e-12
 
@@ -135,7 +136,8 @@ def test_a_mixed_model_goes_on_from_that_of_some_tasks():
     known = fit_mixed_model(statistics.take(np.arange(45)))
     went_on = fit_mixed_model(statistics, start=known, max_iter=40)
     assert (
-        evidence(statistics, went_on) >= evidence(statistics, fit_mixed_model(statistics, max_iter=40)) - 1e-5
+        evidence(statistics, went_on)
+        >= evidence(statistics, fit_mixed_model(statistics, max_iter=40)) - 1e-5
     )
     none = fit_mixed_model(statistics, covariance="none", start=known)
     assert not none.covariances.any()

@@ -46,8 +46,13 @@ def test_covariance_of_side_effects_with_their_prior(intercept_only):
     statistics = Moments.of(tasks, Scaling.raw(1, True), S)
     model, L = replace(MODEL, side=np.zeros((2, 2))), np.array([[0.8, 0.0], [0.3, 0.5]])
     L = L[:, :1] * [[0.0], [1.0]] if intercept_only else L
-    terms = [Term(Effect(j, False, intercept_only, 0.2), np.array([j]), L, 0.5 * np.eye(1)) for j in range(2)]
-    found = mean_covariance(model, statistics, learn_mean=True, side=SideFit(model.side, model, terms))
+    terms = [
+        Term(Effect(j, False, intercept_only, 0.2), np.array([j]), L, 0.5 * np.eye(1))
+        for j in range(2)
+    ]
+    found = mean_covariance(
+        model, statistics, learn_mean=True, side=SideFit(model.side, model, terms)
+    )
     W, information = MODEL.covariances[0], 0.0
     for (X, _), s in zip(blocks(tasks), S, strict=True):
         D = X @ np.hstack([np.eye(2), s[0] * np.eye(2), s[1] * np.eye(2)])
@@ -64,16 +69,22 @@ def test_covariance_of_side_effects_with_their_prior(intercept_only):
     difference = np.zeros((6, 6))
     difference[np.ix_(kept, kept)] = want
     D = np.hstack([np.zeros((2, 2)), -0.5 * np.eye(2), 2.0 * np.eye(2)])
-    np.testing.assert_allclose(found.of(2, {1: -0.5, 2: 2.0}), D @ difference @ D.T, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        found.of(2, {1: -0.5, 2: 2.0}), D @ difference @ D.T, rtol=1e-6, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("factor", "unknown"), [(0.0, []), (2.0, [0, 1])])
-def test_collinear_columns_have_no_standard_error_and_columns_of_zeros_are_left_out(factor, unknown):
+def test_collinear_columns_have_no_standard_error_and_columns_of_zeros_are_left_out(
+    factor, unknown
+):
     tasks = draw(20)
     X = np.hstack([tasks.X, factor * tasks.X])
     wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
     model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
-    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(3, {0: 1.0})
+    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(
+        3, {0: 1.0}
+    )
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(found.diagonal())), unknown)
     if not unknown:
         unit = Mixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], 1.0)

@@ -39,13 +39,18 @@ def test_standard_errors_are_those_of_all_parameters(is_count):
     best = minimize(value, [0.5, 0.0, 0.0], options={"gtol": 1e-6}).x
     h, steps = 1e-3, 1e-3 * np.eye(3)
     pairs = [
-        [value(best + i + j) - value(best + i - j) - value(best - i + j) + value(best - i - j) for j in steps]
+        [
+            value(best + i + j) - value(best + i - j) - value(best - i + j) + value(best - i - j)
+            for j in steps
+        ]
         for i in steps
     ]
     expected = np.sqrt(np.diag(np.linalg.inv(np.array(pairs) / (4 * h * h))))[:2]
     options = {"varying": []}
     learner = (
-        EmpiricalBayesLearner(loss="poisson", **options) if is_count else EmpiricalBayesClassifier(**options)
+        EmpiricalBayesLearner(loss="poisson", **options)
+        if is_count
+        else EmpiricalBayesClassifier(**options)
     )
     frame = learner.fit(X, y, groups=groups).summary().to_frame("effects")
     np.testing.assert_allclose(frame["std. error"], expected, rtol=0.02)

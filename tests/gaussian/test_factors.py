@@ -12,7 +12,14 @@ import pytest
 from scipy import sparse
 
 from tailored.gaussian import factor_em
-from tailored.gaussian.factor_em import NOISE_TASKS, FactorModel, bound, factor_sums, fit_factors, step
+from tailored.gaussian.factor_em import (
+    NOISE_TASKS,
+    FactorModel,
+    bound,
+    factor_sums,
+    fit_factors,
+    step,
+)
 from tailored.gaussian.factors import FactorRows, posterior, recalibrate, row_variances
 from tailored.gaussian.mixture import Want
 from tests.reference import mixture_posterior
@@ -20,7 +27,9 @@ from tests.reference import mixture_posterior
 D, RANK = 7, 2
 
 
-def make_rows(one_hot: bool, n_tasks: int = 12, seed: int = 0, d: int = D, n_side: int = 0) -> FactorRows:
+def make_rows(
+    one_hot: bool, n_tasks: int = 12, seed: int = 0, d: int = D, n_side: int = 0
+) -> FactorRows:
     rng = np.random.default_rng(seed)
     blocks = []
     for _ in range(n_tasks):
@@ -55,7 +64,9 @@ def make_model(intercept: bool = True, n_side: int = 0, rank: int = RANK) -> Fac
 
 
 def log_normal(x, covariance):
-    return -0.5 * (x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(2.0 * np.pi * covariance)[1])
+    return -0.5 * (
+        x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(2.0 * np.pi * covariance)[1]
+    )
 
 
 def integrated(log_density, q):
@@ -63,12 +74,19 @@ def integrated(log_density, q):
     f, e, zero = log_density, np.eye(q), np.zeros(q)
     slopes = np.array([f(a) - f(-a) for a in e]) / 2.0
     C = np.linalg.inv(np.reshape([f(a) + f(b) - f(a + b) - f(zero) for a in e for b in e], (q, q)))
-    return f(zero) + 0.5 * slopes @ C @ slopes + 0.5 * np.linalg.slogdet(2.0 * np.pi * C)[1], C @ slopes, C
+    return (
+        f(zero) + 0.5 * slopes @ C @ slopes + 0.5 * np.linalg.slogdet(2.0 * np.pi * C)[1],
+        C @ slopes,
+        C,
+    )
 
 
 def dense_task(model, rows, t):
     """Return X, the loadings G of the scores, the covariance of Xδ + ε, y − Xb, and the posterior of the scores."""
-    at, centre = slice(rows.starts[t], rows.starts[t + 1]), model.score_mean + rows.side[t] @ model.effect
+    at, centre = (
+        slice(rows.starts[t], rows.starts[t + 1]),
+        model.score_mean + rows.side[t] @ model.effect,
+    )
     X = rows.X[at].toarray()
     G = np.hstack([X @ model.columns[:, 1:], np.ones((len(X), int(model.has_intercept)))])
     left = rows.y[at] - X @ model.columns[:, 0]
@@ -119,7 +137,9 @@ def test_sums_are_those_of_dense_algebra(one_hot, intercept, rank):
         assert np.linalg.eigvalsh(curvature - X.T @ B @ X).min() > -1e-9
     for name in vars(found).keys() - {"gradient", "curvature"}:
         expected = getattr(sums, name)
-        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-8, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(found, name), expected, rtol=1e-8, atol=1e-8, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -133,7 +153,9 @@ def test_scores_have_the_prior_of_their_regression_on_side_information(intercept
     rest = z - found.score_mean - rows.side @ found.effect
     np.testing.assert_allclose(rest.sum(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(rows.side.T @ rest, found.effect / gamma[:, None], atol=1e-9)
-    np.testing.assert_allclose(found.score_covariance, (rest.T @ rest + C.sum(axis=0)) / 30, atol=1e-9)
+    np.testing.assert_allclose(
+        found.score_covariance, (rest.T @ rest + C.sum(axis=0)) / 30, atol=1e-9
+    )
     # MacKay's update; the intercept is eliminated from the design.
     v = rows.side - rows.side.mean(axis=0)
     known = 1.0 - np.diag(np.linalg.inv(v.T @ v + np.diag(1.0 / gamma))) / gamma
@@ -207,8 +229,12 @@ def test_gradient_is_that_of_the_evidence(one_hot):
     gradient, h = factor_sums(model, rows).gradient, 1e-5
     for j, a in np.ndindex(gradient.shape):
         move = h * np.outer(np.eye(D)[j], np.eye(1 + RANK)[a])
-        up, down = (factor_sums(replace(model, columns=model.columns + s * move), rows) for s in (1, -1))
-        assert gradient[j, a] == pytest.approx((up.log_evidence - down.log_evidence) / (2 * h), abs=1e-6)
+        up, down = (
+            factor_sums(replace(model, columns=model.columns + s * move), rows) for s in (1, -1)
+        )
+        assert gradient[j, a] == pytest.approx(
+            (up.log_evidence - down.log_evidence) / (2 * h), abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
@@ -232,7 +258,11 @@ def test_sums_of_batches_add_up(one_hot, monkeypatch):
     with patch.object(FactorRows, "take", autospec=True, side_effect=FactorRows.take) as take:
         for name, total in vars(factor_sums(model, rows)).items():
             np.testing.assert_allclose(total, getattr(whole, name), atol=1e-12)
-    assert [call.args[1] for call in take.call_args_list] == [slice(0, 5), slice(5, 10), slice(10, 15)]
+    assert [call.args[1] for call in take.call_args_list] == [
+        slice(0, 5),
+        slice(5, 10),
+        slice(10, 15),
+    ]
 
 
 def test_whitening_changes_nothing_that_is_said():
@@ -265,13 +295,18 @@ def test_prior_has_the_moments_of_the_model(intercept, rank):
     mean, W = moments(np.zeros(2))
     np.testing.assert_allclose(prior.mean, mean, atol=1e-12)
     np.testing.assert_allclose(prior.mean + prior.effect @ side, moments(side)[0], atol=1e-12)
-    np.testing.assert_allclose(prior.factors @ prior.factors.T + np.diag(prior.diagonal), W, atol=1e-9)
+    np.testing.assert_allclose(
+        prior.factors @ prior.factors.T + np.diag(prior.diagonal), W, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
 def test_recalibration_maximises_the_held_out_evidence(one_hot):
     rows, model = make_rows(one_hot, n_tasks=60, n_side=2), make_model(n_side=2).prior()
-    folds, models = [rows.take(slice(0, 30)), rows.take(slice(30, 60))], [model, model.scaled(1.1, 0.9)]
+    folds, models = (
+        [rows.take(slice(0, 30)), rows.take(slice(30, 60))],
+        [model, model.scaled(1.1, 0.9)],
+    )
 
     def evidence(c, e):
         total = 0.0
@@ -286,7 +321,10 @@ def test_recalibration_maximises_the_held_out_evidence(one_hot):
     best = evidence(c, e)
     assert best > evidence(1.0, 1.0)
     assert all(
-        best > evidence(c * f, e * g) for f in (0.95, 1.0, 1.05) for g in (0.97, 1.0, 1.03) if f * g != 1
+        best > evidence(c * f, e * g)
+        for f in (0.95, 1.0, 1.05)
+        for g in (0.97, 1.0, 1.03)
+        if f * g != 1
     )
 
 

@@ -37,7 +37,9 @@ def unequal_tasks(n_tasks=14, n_features=5, seed=0, most_rows=9):
 def two_components(n_features=5, seed=1, rank=2, level=0.4):
     rng = np.random.default_rng(seed)
     F = rng.standard_normal((2, n_features, rank))
-    return LowRankModel(F, np.array([0.3, 0.7]), level, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
+    return LowRankModel(
+        F, np.array([0.3, 0.7]), level, 0.2, 0.5, rng.standard_normal(n_features), 1.0
+    )
 
 
 def one_component(**options):
@@ -59,7 +61,9 @@ def dense_evidence(rows, model):
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize(("d", "most_rows", "rank"), [(5, 9, 2), (7, 4, 1), (6, 2, 2)])
-def test_evidence_and_gradient_are_those_of_dense_algebra(layout, intercept, d, most_rows, rank, monkeypatch):
+def test_evidence_and_gradient_are_those_of_dense_algebra(
+    layout, intercept, d, most_rows, rank, monkeypatch
+):
     tasks = unequal_tasks(n_features=d, most_rows=most_rows)
     rotated = RotatedTasks.of(tasks[layout], intercept)
     model, alpha, h = two_components(d, rank=rank, level=0.4 * intercept), 3.0, 1e-5
@@ -95,7 +99,9 @@ def test_the_optimum_is_a_maximum():
         other = replace(best, delta=f * best.delta, noise=g * best.noise, level=h * best.level)
         moves = 0.1 * rng.standard_normal(best.factors.shape)
         p = softmax(np.log(best.proportions) + 0.3 * rng.standard_normal(2))
-        assert objective(best) > objective(replace(other, factors=best.factors + moves, proportions=p))
+        assert objective(best) > objective(
+            replace(other, factors=best.factors + moves, proportions=p)
+        )
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -118,7 +124,10 @@ def test_scores_are_regressions_with_unit_noise():
     found, L = low_rank.scores(RotatedTasks.of(rows, True), model), model.loadings()[0]
     np.testing.assert_array_equal(found.sizes, rows.sizes)
     for t, (X, y) in enumerate(by_task(rows)):
-        B, e = np.linalg.inv(model.delta * X @ X.T + model.noise * np.eye(len(X))), y - X @ model.mean
+        B, e = (
+            np.linalg.inv(model.delta * X @ X.T + model.noise * np.eye(len(X))),
+            y - X @ model.mean,
+        )
         np.testing.assert_allclose(found.gram[t], L.T @ X.T @ B @ X @ L, atol=1e-9)
         np.testing.assert_allclose(found.cross[t], L.T @ X.T @ B @ e, atol=1e-9)
         assert found.square[t] == pytest.approx(e @ B @ e, abs=1e-9)
@@ -127,7 +136,9 @@ def test_scores_are_regressions_with_unit_noise():
 def test_factors_start_and_are_penalised_in_units_of_the_model_without_them():
     fitter = LowRankFitter(RotatedTasks.of(unequal_tasks(40)[0], True), [0])
     delta = fitter.without_factors.delta
-    with patch.object(low_rank, "maximise_evidence", side_effect=lambda _, model, alpha: model) as maximise:
+    with patch.object(
+        low_rank, "maximise_evidence", side_effect=lambda _, model, alpha: model
+    ) as maximise:
         fitter.fit(2)
     _, start, alpha = maximise.call_args.args
     assert alpha == pytest.approx(low_rank.PENALTY * 2 / delta)
@@ -136,7 +147,10 @@ def test_factors_start_and_are_penalised_in_units_of_the_model_without_them():
 
 
 def test_recalibration_maximises_the_held_out_evidence():
-    folds, models = [unequal_tasks(40, seed=seed)[0] for seed in (3, 4)], [one_component(), two_components()]
+    folds, models = (
+        [unequal_tasks(40, seed=seed)[0] for seed in (3, 4)],
+        [one_component(), two_components()],
+    )
 
     def evidence(calibration):
         pairs = zip(folds, (each.scaled(calibration) for each in models), strict=True)
@@ -144,7 +158,9 @@ def test_recalibration_maximises_the_held_out_evidence():
 
     rotated = [RotatedTasks.of(each, True) for each in folds]
     best = np.array(low_rank.recalibrate(rotated, models, (2.0, 0.2, 0.5)))
-    others = best * np.exp([[e * (i == j) for j in range(3)] for i in range(3) for e in (-0.3, 0.3)])
+    others = best * np.exp(
+        [[e * (i == j) for j in range(3)] for i in range(3) for e in (-0.3, 0.3)]
+    )
     assert evidence(best) > max(evidence(other) for other in others)
 
 

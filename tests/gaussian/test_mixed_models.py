@@ -106,7 +106,9 @@ def test_statistics_and_units(centre):
     n = len(measured.y)
     shift = X.mean(axis=0) if centre else np.zeros(3)
     y = measured.y - (measured.y.mean() if centre else 0.0)
-    np.testing.assert_allclose(units.columns[:2], np.sqrt(((X - shift)[:, :2] ** 2).sum(axis=0) / n))
+    np.testing.assert_allclose(
+        units.columns[:2], np.sqrt(((X - shift)[:, :2] ** 2).sum(axis=0) / n)
+    )
     # a column that does not vary, measured by itself, and the constant
     np.testing.assert_array_equal(units.columns[2:], [3.0 if centre else 1.0, 1.0])
     assert units.target == pytest.approx(np.sqrt(np.mean(y**2)))
@@ -129,7 +131,9 @@ def test_statistics_and_units(centre):
 
 def test_statistics_that_do_not_fit_are_refused():
     tasks = TaskSet.from_tasks([(sp.csr_array((1, 20_000)), [1.0])])
-    with pytest.raises(ValueError, match=r"X: the second moments of 1 tasks with 20000 columns need 3\.2 GB"):
+    with pytest.raises(
+        ValueError, match=r"X: the second moments of 1 tasks with 20000 columns need 3\.2 GB"
+    ):
         raw(tasks)
 
 
@@ -205,7 +209,9 @@ def test_truncation():
     np.testing.assert_allclose(np.linalg.eigvalsh(cut), [0, 0, *values[2:]], atol=1e-12)
     # EM fits what is left and brings nothing back
     statistics = raw(gaussian_tasks(rng, 30, np.zeros(5), W))
-    refitted = em(statistics, Mixture(np.ones(1), np.zeros((1, 5)), cut[None], 1.0), max_iter=4).mixture
+    refitted = em(
+        statistics, Mixture(np.ones(1), np.zeros((1, 5)), cut[None], 1.0), max_iter=4
+    ).mixture
     assert np.linalg.matrix_rank(refitted.covariances[0], tol=1e-8) == 3
 
 
@@ -220,7 +226,9 @@ def test_interpolating_and_degenerate_tasks_stay_finite(structure):
         # targets without a size of their own count as being of size one
         size = float(statistics.square.sum()) / statistics.n_rows or 1.0
         assert NOISE_FLOOR * size <= model.noise < 1e-3 * size
-        assert all(np.isfinite(part).all() for part in (model.means, model.covariances, model.noise))
+        assert all(
+            np.isfinite(part).all() for part in (model.means, model.covariances, model.noise)
+        )
 
 
 # ---------------------------------------------------------------- forms
@@ -272,7 +280,9 @@ def test_every_form_can_be_fitted(has_intercept, has_side, monkeypatch):
 
 
 def test_stronger_shrinkage_is_nearer_to_the_diagonal():
-    tasks = gaussian_tasks(np.random.default_rng(7), 40, np.zeros(4), random_psd(np.random.default_rng(8), 4))
+    tasks = gaussian_tasks(
+        np.random.default_rng(7), 40, np.zeros(4), random_psd(np.random.default_rng(8), 4)
+    )
     fitter = StructureFitter(raw(tasks), [0])
     off = []
     for nu in PSEUDO_TASKS:

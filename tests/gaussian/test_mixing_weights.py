@@ -25,7 +25,9 @@ def some_mixture(gates=False):
     rng = np.random.default_rng(0)
     covariances = np.repeat(np.eye(D)[None], K, axis=0)
     gates = rng.normal(size=(K, 1 + Q)) if gates else None
-    return Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, D)), covariances, 0.3, gates=gates)
+    return Mixture(
+        rng.dirichlet(np.ones(K)), rng.normal(size=(K, D)), covariances, 0.3, gates=gates
+    )
 
 
 def some_tasks(seed, sizes, d=D, q=Q):
@@ -34,7 +36,9 @@ def some_tasks(seed, sizes, d=D, q=Q):
     for n in sizes:
         s = rng.normal(size=q)
         X = rng.normal(size=(n, d))
-        y = X @ (rng.choice([-1.0, 1.0]) * np.arange(1.0, d + 1) / 2 + s.sum()) + 0.5 * rng.normal(size=n)
+        y = X @ (rng.choice([-1.0, 1.0]) * np.arange(1.0, d + 1) / 2 + s.sum()) + 0.5 * rng.normal(
+            size=n
+        )
         entries.append((X, y, s))
     return TaskSet.from_tasks(entries)
 
@@ -67,7 +71,9 @@ def test_probabilities_add_up_to_one():
     gates, side = rng.normal(size=(K, 1 + Q)), rng.normal(size=(9, Q))
     log_pi = log_gates(gates, side)
     np.testing.assert_allclose(np.exp(log_pi).sum(axis=1), 1.0, rtol=1e-14)
-    np.testing.assert_allclose(log_pi, log_softmax(gates[:, 0] + side @ gates[:, 1:].T, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(
+        log_pi, log_softmax(gates[:, 0] + side @ gates[:, 1:].T, axis=1), rtol=1e-12
+    )
     # logits of a thousand are no reason to overflow
     far = log_gates(1e4 * gates, side)
     assert np.isfinite(far).all()
@@ -127,7 +133,9 @@ def test_no_step_lowers_the_penalised_evidence(penalty):
         np.repeat(single.covariances, 2, axis=0),
         single.noise,
     )
-    mixture = replace(mixture, gates=np.column_stack([np.log(mixture.proportions), np.zeros((2, Q))]))
+    mixture = replace(
+        mixture, gates=np.column_stack([np.log(mixture.proportions), np.zeros((2, Q))])
+    )
 
     def objective(model):
         pull = 0.5 * penalty * np.sum(model.gates[:, 1:] ** 2) + constants(model.gates)
@@ -147,7 +155,14 @@ def test_no_step_lowers_the_penalised_evidence(penalty):
 
 def two_clusters(T, hint, seed, n_rows=16):
     return make_clusters(
-        T, n_clusters=2, n_features=6, rank=2, n_rows=n_rows, noise=0.1, hint=hint, random_state=seed
+        T,
+        n_clusters=2,
+        n_features=6,
+        rank=2,
+        n_rows=n_rows,
+        noise=0.1,
+        hint=hint,
+        random_state=seed,
     )
 
 
@@ -162,7 +177,9 @@ def errors(mixture, tasks, n_support):
 def test_gates_use_what_a_description_says():
     both = two_clusters(240, 0.9, seed=3)
     train, test = both[:120], both[120:]
-    fitter = StructureFitter(statistics_of(train), [0], groups=[Group(0, False, np.arange(2), np.eye(2))])
+    fitter = StructureFitter(
+        statistics_of(train), [0], groups=[Group(0, False, np.arange(2), np.eye(2))]
+    )
     form = MixtureModel(n_components=2)
     without = fitter.fit(form)
     gated = fitter.fit(replace(form, gate_penalty=1.0))
@@ -202,7 +219,11 @@ def test_starts_may_come_from_the_description():
     rng = np.random.default_rng(0)
     s = rng.integers(2, size=60)
     entries = [
-        (x := rng.normal(size=(3, 2)), x @ ([3.0, -3.0][k] * np.ones(2)) + rng.normal(size=3), [float(k)])
+        (
+            x := rng.normal(size=(3, 2)),
+            x @ ([3.0, -3.0][k] * np.ones(2)) + rng.normal(size=3),
+            [float(k)],
+        )
         for k in s
     ]
     statistics = statistics_of(TaskSet.from_tasks(entries))

@@ -21,12 +21,17 @@ def statistics(tasks):
 def ragged(seed, sizes=tuple(range(13)), n_tasks=80):
     """Gaussian coefficients of three columns; the number of rows of each task is drawn from ``sizes``."""
     rng = np.random.default_rng(seed)
-    root, b = np.array([[1.0, 0.0, 0.0], [0.6, 0.5, 0.0], [0.0, 0.3, 0.2]]), np.array([1.0, -1.0, 0.5])
+    root, b = (
+        np.array([[1.0, 0.0, 0.0], [0.6, 0.5, 0.0], [0.0, 0.3, 0.2]]),
+        np.array([1.0, -1.0, 0.5]),
+    )
     entries = []
     for n in rng.choice(sizes, n_tasks):
         X = rng.normal(size=(n, 3))
         entries.append((X, X @ (b + root @ rng.normal(size=3)) + 0.7 * rng.normal(size=n)))
-    return statistics(TaskSet.from_tasks(entries)), Mixture(np.ones(1), b[None], (root @ root.T)[None], 0.49)
+    return statistics(TaskSet.from_tasks(entries)), Mixture(
+        np.ones(1), b[None], (root @ root.T)[None], 0.49
+    )
 
 
 def hermite_tensors(e):
@@ -36,7 +41,14 @@ def hermite_tensors(e):
     for one in ("ij,k->ijk", "ik,j->ijk", "jk,i->ijk"):
         third -= np.einsum(one, I, e)
     fourth = np.einsum("i,j,k,l->ijkl", e, e, e, e)
-    for pair, rest in (("ij", "kl"), ("ik", "jl"), ("il", "jk"), ("jk", "il"), ("jl", "ik"), ("kl", "ij")):
+    for pair, rest in (
+        ("ij", "kl"),
+        ("ik", "jl"),
+        ("il", "jk"),
+        ("jk", "il"),
+        ("jl", "ik"),
+        ("kl", "ij"),
+    ):
         fourth -= np.einsum(f"{pair},{rest[0]},{rest[1]}->ijkl", I, e, e)
     for pair, rest in (("ij", "kl"), ("ik", "jl"), ("il", "jk")):
         fourth += np.einsum(f"{pair},{rest}->ijkl", I, I)
@@ -49,7 +61,9 @@ def test_products_are_those_of_weighted_hermite_tensors():
     tensors, products = [hermite_tensors(each) for each in e], []
     for (third, fourth), (other_third, other_fourth) in combinations(tensors, 2):
         cubic = np.einsum("ijk,ijk,i,j,k->", third, other_third, D, D, D) / 6.0
-        products.append(cubic + np.einsum("ijkl,ijkl,i,j,k,l->", fourth, other_fourth, D, D, D, D) / 24.0)
+        products.append(
+            cubic + np.einsum("ijkl,ijkl,i,j,k,l->", fourth, other_fourth, D, D, D, D) / 24.0
+        )
     expected = np.sum(products) / np.sqrt(np.sum(np.square(products)))
     assert _hermite_score(e * np.sqrt(D), D) == pytest.approx(expected, rel=1e-9)
 

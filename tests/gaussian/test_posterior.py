@@ -42,7 +42,9 @@ def expected_of(tasks, v, model):
         if model.gates is not None:
             logits = model.gates[:, 0] + model.gates[:, 1:] @ v[t]
         pi = np.exp(logits - logits.max())
-        out.append(mixture_posterior(task.X, task.y, pi / pi.sum(), model.means + effect, W, model.noise))
+        out.append(
+            mixture_posterior(task.X, task.y, pi / pi.sum(), model.means + effect, W, model.noise)
+        )
     return out
 
 
@@ -69,7 +71,9 @@ def test_posterior_is_that_of_the_reference(layout, case):
     np.testing.assert_allclose(found.log_evidence, evidence, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(found.shares, [e.shares for e in expected], atol=1e-8)
     np.testing.assert_allclose(found.mean, [e.mean for e in expected], atol=1e-7)
-    np.testing.assert_allclose(found.mixture_covariance(), [e.covariance for e in expected], atol=1e-7)
+    np.testing.assert_allclose(
+        found.mixture_covariance(), [e.covariance for e in expected], atol=1e-7
+    )
     np.testing.assert_allclose(found.means, [e.means for e in expected], atol=1e-7)
     within = [np.tensordot(e.shares, e.covariances, 1) for e in expected]
     np.testing.assert_allclose(found.covariances, within, atol=1e-7)
@@ -151,7 +155,9 @@ def test_tasks_do_not_depend_on_each_other_nor_on_threads(monkeypatch):
     for n_threads in (2, 3):
         found = replace(statistics, n_threads=n_threads).posterior(model, ALL)
         for name in NAMES:
-            np.testing.assert_allclose(getattr(blocks.sums, name), getattr(whole.sums, name), rtol=1e-11)
+            np.testing.assert_allclose(
+                getattr(blocks.sums, name), getattr(whole.sums, name), rtol=1e-11
+            )
             np.testing.assert_array_equal(getattr(found.sums, name), getattr(blocks.sums, name))
 
 
@@ -163,8 +169,12 @@ def test_influence_is_the_effect_of_the_prior_mean(layout, K, ranks):
     expected = statistics.posterior(model, ALL)
     R = influence(statistics, model, expected.covariances)
     for t in range(6):
-        of_component = [np.linalg.inv(np.eye(3) + W @ statistics.gram[t] / 0.7) for W in model.covariances]
-        np.testing.assert_allclose(R[t], np.tensordot(expected.shares[t], of_component, 1), atol=1e-9)
+        of_component = [
+            np.linalg.inv(np.eye(3) + W @ statistics.gram[t] / 0.7) for W in model.covariances
+        ]
+        np.testing.assert_allclose(
+            R[t], np.tensordot(expected.shares[t], of_component, 1), atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("rank", [4, 2])
@@ -175,7 +185,9 @@ def test_influence_keeps_its_digits_near_the_noise_floor(rank):
     W, noise = root @ root.T, 1e-8
     model = Mixture(np.ones(1), np.zeros((1, 4)), W[None], noise)
     statistics = Moments.of(tasks, Scaling.raw(4))
-    R = influence(statistics, model, statistics.posterior(model, Want(covariances=True)).covariances)
+    R = influence(
+        statistics, model, statistics.posterior(model, Want(covariances=True)).covariances
+    )
     for t, task in enumerate(tasks):
         # (I + W G/σ²)⁻¹ W = C, and R acts on a shift inside the range of W without cancellation.
         expected = np.linalg.solve(np.eye(4) + W @ (task.X.T @ task.X) / noise, root)

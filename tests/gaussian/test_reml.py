@@ -24,7 +24,11 @@ def panel(seed: int, n_tasks: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndar
     X = rng.normal(size=(len(groups), 2)) * [1.0, 5.0] + [3.0, -20.0]
     effects = rng.normal(size=(n_tasks, 2)) @ np.array([[0.8, 0.3], [0.0, 1.5]])
     noise = rng.normal(size=len(groups))
-    return X, 10.0 + X @ [2.0, 0.1] + effects[groups, 0] * X[:, 0] + effects[groups, 1] + 0.7 * noise, groups
+    return (
+        X,
+        10.0 + X @ [2.0, 0.1] + effects[groups, 0] * X[:, 0] + effects[groups, 1] + 0.7 * noise,
+        groups,
+    )
 
 
 def dense_log_likelihood(X, y, groups, slopes, W, noise, restricted=True):
@@ -37,7 +41,11 @@ def dense_log_likelihood(X, y, groups, slopes, W, noise, restricted=True):
     beta = np.linalg.solve(information, design.T @ inverse @ y)
     r, p = y - design @ beta, design.shape[1] if restricted else 0
     value = np.linalg.slogdet(V)[1] + r @ inverse @ r + (len(y) - p) * np.log(2 * np.pi)
-    return -0.5 * (value + (np.linalg.slogdet(information)[1] if restricted else 0.0)), beta, information
+    return (
+        -0.5 * (value + (np.linalg.slogdet(information)[1] if restricted else 0.0)),
+        beta,
+        information,
+    )
 
 
 @pytest.mark.parametrize("reml", [True, False])
@@ -51,7 +59,9 @@ def dense_log_likelihood(X, y, groups, slopes, W, noise, restricted=True):
         ([], "full", 12, True),
     ],
 )
-def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, nearly_collinear, reml):
+def test_fit_has_the_largest_restricted_likelihood(
+    slopes, covariance, n_tasks, nearly_collinear, reml
+):
     X, y, groups = panel(4, n_tasks)
     if nearly_collinear:
         X[:, 1] = X[:, 0] + 1e-3 * X[:, 1]
@@ -61,7 +71,9 @@ def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, 
     def objective(parameters):
         root = np.zeros((q, q))
         root[at] = parameters[:-1]
-        return -dense_log_likelihood(X, y, groups, slopes, root @ root.T, np.exp(parameters[-1]), reml)[0]
+        return -dense_log_likelihood(
+            X, y, groups, slopes, root @ root.T, np.exp(parameters[-1]), reml
+        )[0]
 
     start = np.append(np.eye(q)[at], 0.0)
     expected = minimize(objective, start, method="BFGS", options={"gtol": 1e-6})
@@ -77,7 +89,9 @@ def test_fit_has_the_largest_restricted_likelihood(slopes, covariance, n_tasks, 
     )
     deviations = np.sqrt(np.diag(root @ root.T))
     np.testing.assert_allclose(frame["fixed effect"], beta, rtol=1e-4)
-    np.testing.assert_allclose(frame["std. error"], np.sqrt(np.diag(np.linalg.inv(information))), rtol=1e-3)
+    np.testing.assert_allclose(
+        frame["std. error"], np.sqrt(np.diag(np.linalg.inv(information))), rtol=1e-3
+    )
     np.testing.assert_allclose(frame["random-effect std"].iloc[-1], deviations[-1], rtol=2e-3)
 
 
@@ -87,7 +101,8 @@ def test_collinear_columns_have_no_restricted_likelihood():
     learner.fit(np.column_stack([X, X.sum(axis=1)]), y, groups=groups)
     assert learner.training_summary_.log_likelihood is None
     assert (
-        learner.set_params(reml=False).fit(X, y, groups=groups).training_summary_.log_likelihood is not None
+        learner.set_params(reml=False).fit(X, y, groups=groups).training_summary_.log_likelihood
+        is not None
     )
 
 

@@ -26,7 +26,9 @@ def draw(name, f, rng):
     if name == "bernoulli":
         return (rng.random(len(f)) < scipy.special.expit(f)).astype(float)
     mean = np.exp(f)
-    return rng.poisson(mean if name == "poisson" else mean * rng.gamma(1 / DISPERSION, DISPERSION, len(f)))
+    return rng.poisson(
+        mean if name == "poisson" else mean * rng.gamma(1 / DISPERSION, DISPERSION, len(f))
+    )
 
 
 def environment(name, roots, sizes, *, means=None, seed=0, constant=True):
@@ -36,7 +38,9 @@ def environment(name, roots, sizes, *, means=None, seed=0, constant=True):
     X, T = rng.normal(size=(sum(sizes), d)), len(sizes)
     X[:, -1] = 1.0 if constant else X[:, -1]
     component = rng.integers(len(roots), size=T)
-    w = means[component] + np.einsum("tdp,tp->td", roots[component], rng.normal(size=(T, roots.shape[2])))
+    w = means[component] + np.einsum(
+        "tdp,tp->td", roots[component], rng.normal(size=(T, roots.shape[2]))
+    )
     y = draw(name, np.einsum("nd,nd->n", X, np.repeat(w, sizes, axis=0)), rng).astype(float)
     starts = np.append(0, np.cumsum(sizes))
     rows = ResponseRows(X, y, starts, RESPONSES[name](), np.zeros(len(y)), np.ones(len(y)))
@@ -87,7 +91,9 @@ def test_large_counts_and_misfitted_rows_are_finite():
     rows = ResponseRows(
         np.ones((4, 1)), y, np.array([0, 1, 2, 4]), RESPONSES["poisson"](), np.zeros(4), np.ones(4)
     )
-    found = rows.posterior(Mixture(np.ones(1), np.full((1, 1), 40.0), np.full((1, 1, 1), 9.0), 1.0), ALL)
+    found = rows.posterior(
+        Mixture(np.ones(1), np.full((1, 1), 40.0), np.full((1, 1, 1), 9.0), 1.0), ALL
+    )
     assert np.isfinite(found.log_evidence).all()
     # 900 events determine the log rate to 1 / 30.
     assert found.means[1, 0, 0] == pytest.approx(np.log(900.0), abs=0.02)
@@ -96,13 +102,17 @@ def test_large_counts_and_misfitted_rows_are_finite():
 
 def test_counts_far_from_their_prior_have_the_posterior_of_a_grid():
     X, y, W = np.array([1.0, 0.9]), np.array([5.7e6, 0.0]), 0.1
-    rows = ResponseRows(X[:, None], y, np.array([0, 2]), RESPONSES["poisson"](), np.zeros(2), np.ones(2))
+    rows = ResponseRows(
+        X[:, None], y, np.array([0, 2]), RESPONSES["poisson"](), np.zeros(2), np.ones(2)
+    )
     found = rows.posterior(Mixture(np.ones(1), np.zeros((1, 1)), np.full((1, 1, 1), W), 1.0), ALL)
 
     def log_density(w):
         return np.sum(y * (w * X) - np.exp(w * X)) - 0.5 * w**2 / W
 
-    mode = scipy.optimize.minimize_scalar(lambda w: -log_density(w), bounds=(0, 30), method="bounded").x
+    mode = scipy.optimize.minimize_scalar(
+        lambda w: -log_density(w), bounds=(0, 30), method="bounded"
+    ).x
     sd = (1.0 / W + np.sum(X**2 * np.exp(mode * X))) ** -0.5
     grid = mode + sd * np.linspace(-20, 20, 4001)
     weights = scipy.special.softmax([log_density(w) for w in grid])
@@ -118,12 +128,16 @@ def test_components_are_weighted_by_their_evidence():
     model = replace(model, side=np.array([[0.7]]), gates=np.array([[0.0, 1.0], [0.3, -1.0]]))
     found = replace(rows, side=side).posterior(model, ALL)
     for t, v in enumerate(side[:, 0]):
-        each = [reference(rows, t, model.means[k] + 0.7 * v, model.covariances[k]) for k in range(2)]
+        each = [
+            reference(rows, t, model.means[k] + 0.7 * v, model.covariances[k]) for k in range(2)
+        ]
         joint = np.array([one[0] for one in each]) + scipy.special.log_softmax([v, 0.3 - v])
         assert found.log_evidence[t] == pytest.approx(scipy.special.logsumexp(joint), abs=1e-5)
         np.testing.assert_allclose(found.shares[t], scipy.special.softmax(joint), atol=1e-5)
         np.testing.assert_allclose(found.means[t], [one[1] for one in each], atol=1e-4)
-    second = sum(r * (C + (m - b) ** 2) for r, C, m, b in _of_component(rows, side, model, found, 0))
+    second = sum(
+        r * (C + (m - b) ** 2) for r, C, m, b in _of_component(rows, side, model, found, 0)
+    )
     assert found.sums.second[0, 0, 0] == pytest.approx(second, rel=1e-4)
     # A component that is skipped has no share.
     among = np.repeat([[False, True]], 5, axis=0)
@@ -139,7 +153,9 @@ def _of_component(rows, side, model, found, k):
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_information_is_the_derivative_of_the_evidence(name):
-    rows, model = environment(name, 0.6 * np.eye(3)[None, :, 1:], [5] * 40, means=np.array([[0.3, 0.1, 0.2]]))
+    rows, model = environment(
+        name, 0.6 * np.eye(3)[None, :, 1:], [5] * 40, means=np.array([[0.3, 0.1, 0.2]])
+    )
 
     def evidence(b):
         return rows.posterior(replace(model, means=b[None])).log_evidence.sum()
@@ -185,7 +201,8 @@ def exact_evidence(rows, b, sigma):
     (n,) = np.unique(rows.sizes)
     f = b + sigma * z
     of_sum = [
-        scipy.special.logsumexp(log_weights + s * f - n * np.logaddexp(0.0, f)) for s in range(int(n) + 1)
+        scipy.special.logsumexp(log_weights + s * f - n * np.logaddexp(0.0, f))
+        for s in range(int(n) + 1)
     ]
     return np.array(of_sum)[successes].sum()
 
@@ -196,7 +213,9 @@ def test_variance_of_intercepts_is_the_maximum_of_the_exact_likelihood(sigma):
     model = fit_mixed_model(rows)
     found = model.means[0, 0], np.sqrt(model.covariances[0, 0, 0])
     best = scipy.optimize.minimize(
-        lambda p: -exact_evidence(rows, p[0], np.exp(p[1])), [0.0, np.log(sigma)], method="Nelder-Mead"
+        lambda p: -exact_evidence(rows, p[0], np.exp(p[1])),
+        [0.0, np.log(sigma)],
+        method="Nelder-Mead",
     ).x
     assert found[1] == pytest.approx(np.exp(best[1]), rel=2e-3)
     assert found[0] == pytest.approx(best[0], abs=0.01)
@@ -229,15 +248,20 @@ def test_scoring_of_a_sample_of_tasks_ends_at_the_maximum_of_all(monkeypatch):
 
 def test_a_restricted_fit_does_not_depend_on_an_unrestricted_start():
     # Without its correlations, the evidence of the start is lower by more than LARGEST_LOSS.
-    roots = np.eye(5)[None] * 0.3 + np.array([1.0, 1.0, -1.0, 1.0, -1.0])[:, None] * np.eye(5)[:1] * 1.5
+    roots = (
+        np.eye(5)[None] * 0.3 + np.array([1.0, 1.0, -1.0, 1.0, -1.0])[:, None] * np.eye(5)[:1] * 1.5
+    )
     rows, truth = environment("poisson", roots, [12] * 40)
     direct = fit_mixed_model(rows, covariance="diagonal")
     assert (
-        rows.posterior(direct).log_evidence.mean() < rows.posterior(truth).log_evidence.mean() - LARGEST_LOSS
+        rows.posterior(direct).log_evidence.mean()
+        < rows.posterior(truth).log_evidence.mean() - LARGEST_LOSS
     )
     for start in fit_mixed_model(rows), truth:
         found = fit_mixed_model(rows, covariance="diagonal", start=start)
-        np.testing.assert_array_equal(found.covariances[0], np.diag(found.covariances[0].diagonal()))
+        np.testing.assert_array_equal(
+            found.covariances[0], np.diag(found.covariances[0].diagonal())
+        )
         np.testing.assert_allclose(found.covariances, direct.covariances, rtol=0.03, atol=1e-3)
     # Many pseudo-tasks with a diagonal covariance determine W.
     prior = Shrinkage(1e6, np.diag(direct.covariances[0].diagonal()))
@@ -263,7 +287,9 @@ def test_response_has_the_likelihood_and_the_mean_of_scipy(name):
     slope, curvature = response.derivatives(y, f, DISPERSION)
     values = [response.log_likelihood(y, f + h, DISPERSION) for h in (-1e-4, 0.0, 1e-4)]
     np.testing.assert_allclose(slope, (values[2] - values[0]) / 2e-4, atol=1e-6)
-    np.testing.assert_allclose(curvature, -(values[2] - 2 * values[1] + values[0]) / 1e-8, atol=1e-5)
+    np.testing.assert_allclose(
+        curvature, -(values[2] - 2 * values[1] + values[0]) / 1e-8, atol=1e-5
+    )
     # The mean for a normal linear predictor, from a fine grid.
     z = np.linspace(-9.0, 9.0, 4001)
     density = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
@@ -332,5 +358,9 @@ def test_means_of_logistic_normal_probabilities():
     """By Gauss-Hermite quadrature with many nodes; the approximation of the logistic function has an error below 3e-9."""
     f, (nodes, weights) = np.linspace(-12.0, 12.0, 97), np.polynomial.hermite_e.hermegauss(200)
     for variance in (1e-12, 0.3, 2.0):
-        exact = scipy.special.expit(f[:, None] + np.sqrt(variance) * nodes) @ weights / weights.sum()
-        np.testing.assert_allclose(RESPONSES["bernoulli"]().mean(f, variance), exact, rtol=0.0, atol=3e-9)
+        exact = (
+            scipy.special.expit(f[:, None] + np.sqrt(variance) * nodes) @ weights / weights.sum()
+        )
+        np.testing.assert_allclose(
+            RESPONSES["bernoulli"]().mean(f, variance), exact, rtol=0.0, atol=3e-9
+        )

@@ -26,7 +26,9 @@ def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
     for g in range(n_tasks):
         t = np.cumsum(rng.choice([0.0, 0.5, 1.0, 2.0], size=n_rows))
         K = np.exp(-np.abs(t[:, None] - t) / 2.0)
-        noise = serial * rng.multivariate_normal(np.zeros(n_rows), K) + 0.5 * rng.normal(size=n_rows)
+        noise = serial * rng.multivariate_normal(np.zeros(n_rows), K) + 0.5 * rng.normal(
+            size=n_rows
+        )
         x = rng.normal(size=n_rows)
         y = 3.0 + rng.normal() + x * (1.0 + 0.5 * rng.normal()) + noise
         parts.append(pd.DataFrame({"g": 1000 * seed + g, "t": t, "x": x, "y": y}))
@@ -34,11 +36,15 @@ def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
 
 
 def fit(frame, **options):
-    return EmpiricalBayesLearner(**options).fit(TaskSet.from_frame(frame, task="g", target="y", time="t"))
+    return EmpiricalBayesLearner(**options).fit(
+        TaskSet.from_frame(frame, task="g", target="y", time="t")
+    )
 
 
 def covariance(times, response):
-    return np.eye(len(times)) + response.share * np.exp(-np.abs(times[:, None] - times) / response.length)
+    return np.eye(len(times)) + response.share * np.exp(
+        -np.abs(times[:, None] - times) / response.length
+    )
 
 
 def test_evidence_of_whitened_rows_is_that_of_the_targets():
@@ -85,7 +91,9 @@ def test_predictions_and_intervals_are_those_of_a_dense_gaussian(fitted):
     task = panel(3, n_tasks=1)
     support, query = task.iloc[:5], task.iloc[5:]
     X = prior.scaling.dense(task[["t", "x"]].to_numpy())
-    V = X @ model.covariances[0] @ X.T + model.noise * covariance(task["t"].to_numpy(), prior.response)
+    V = X @ model.covariances[0] @ X.T + model.noise * covariance(
+        task["t"].to_numpy(), prior.response
+    )
     mean = X @ model.means[0]
     gain = np.linalg.solve(V[:5, :5], V[:5, 5:]).T
     expected = mean[5:] + gain @ (prior.scaling.targets(support["y"].to_numpy()) - mean[:5])
@@ -123,7 +131,10 @@ def test_log_likelihood_is_that_of_all_rows(fitted):
     prior = fitted.prior_
     tasks = TaskSet.from_frame(panel(1), task="g", target="y")
     back = (prior.scaling.raw_weights(np.eye(3)) - prior.scaling.raw_weights(np.zeros((3, 3)))).T
-    W, noise = back @ prior.model.covariances[0] @ back.T, prior.model.noise * prior.scaling.target**2
+    W, noise = (
+        back @ prior.model.covariances[0] @ back.T,
+        prior.model.noise * prior.scaling.target**2,
+    )
     expected = restricted_log_likelihood(tasks, W, noise, prior.response)
     assert fitted.training_summary_.log_likelihood == pytest.approx(expected, rel=1e-8)
 
@@ -152,7 +163,8 @@ def test_independent_noise_stays_independent():
     assert sum(accepted) <= 1
     # A time that changes nothing is mentioned.
     said = [
-        "It was not accepted on held-out tasks." in " ".join(learner.summary().text) for learner in fitted
+        "It was not accepted on held-out tasks." in " ".join(learner.summary().text)
+        for learner in fitted
     ]
     assert said == [not each for each in accepted]
 
@@ -165,7 +177,11 @@ def test_times_need_numbers_in_memory():
         EmpiricalBayesLearner(time="year").fit(TaskSet.from_frame(frame, task="g", target="y"))
     many = np.repeat(np.arange(5001), 2)
     with pytest.raises(ValueError, match="time: needs at most 5,000 tasks"):
-        EmpiricalBayesLearner(time=0).fit(np.tile([[0.0], [1.0]], (5001, 1)), many % 7.0, groups=many)
-    weighted = TaskSet.from_frame(frame.assign(w=1.0), task="g", target="y", time="t", sample_weight="w")
+        EmpiricalBayesLearner(time=0).fit(
+            np.tile([[0.0], [1.0]], (5001, 1)), many % 7.0, groups=many
+        )
+    weighted = TaskSet.from_frame(
+        frame.assign(w=1.0), task="g", target="y", time="t", sample_weight="w"
+    )
     with pytest.raises(ValueError, match="time: needs rows without weights"):
         EmpiricalBayesLearner().fit(weighted)

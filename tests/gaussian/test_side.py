@@ -13,7 +13,14 @@ from tailored.gaussian import side as side_module
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows, statistics_of
-from tailored.gaussian.side import Effect, Group, SideStructure, fit_side, gate_penalties, select_side
+from tailored.gaussian.side import (
+    Effect,
+    Group,
+    SideStructure,
+    fit_side,
+    gate_penalties,
+    select_side,
+)
 from tailored.gaussian.structures import Independent, MixedModel, StructureFitter
 from tailored.tasks.rows import Scaling
 
@@ -58,7 +65,9 @@ def test_effects_are_generalised_least_squares_with_their_prior(intercept_only, 
     """Given W and σ², b and Γ maximise the likelihood times the prior of Γ; features need not be centred for it."""
     statistics, rows, _ = tiny(level=level, intercept_only=intercept_only, layout=layout)
     relevance = 0.02
-    fit = fit_side(statistics, effects(relevance, intercept_only=intercept_only), GROUPS, max_iter=5)
+    fit = fit_side(
+        statistics, effects(relevance, intercept_only=intercept_only), GROUPS, max_iter=5
+    )
     W, noise = fit.rest.covariances[0], fit.rest.noise
     plain = fit_mixed_model(statistics, max_iter=30, tol=1e-6).covariances[0]
     squares = np.mean(statistics.side**2, axis=0)
@@ -102,7 +111,10 @@ def test_where_em_ends_the_variances_are_most_likely():
 
 def test_relevance_decides_how_much_is_shrunk():
     statistics, _, Gamma = tiny(T=60, n=8)
-    fits = [fit_side(statistics, effects(g), GROUPS, max_iter=200).Gamma for g in (1e-8, 1e-3, 0.1, 100.0)]
+    fits = [
+        fit_side(statistics, effects(g), GROUPS, max_iter=200).Gamma
+        for g in (1e-8, 1e-3, 0.1, 100.0)
+    ]
     sizes = [np.linalg.norm(fit) for fit in fits]
     assert (np.diff(sizes) > 0).all()
     assert sizes[0] < 1e-3
@@ -146,7 +158,9 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
         return relevance * X @ np.kron(u @ u.T, term.L @ term.L.T) @ X.T
 
     u = statistics.side @ both.root
-    assert np.mean((u**2).sum(axis=1)) * np.sum(candidate.R**2) == pytest.approx(np.sum(both.root**2))
+    assert np.mean((u**2).sum(axis=1)) * np.sum(candidate.R**2) == pytest.approx(
+        np.sum(both.root**2)
+    )
     expected = W if not intercept_only else np.diag([0.0, 0.0, W[-1, -1]])
     np.testing.assert_allclose(candidate.L @ candidate.L.T, expected, atol=1e-8)
     V = V + covariance(kept, 0.3)
@@ -196,11 +210,15 @@ def test_noise_is_dropped_and_the_place_on_the_circle_kept():
 def test_relevance_does_not_depend_on_units():
     statistics, groups = circle_with_noise()
     others = circle_with_noise(units=37.0)
-    found, other = (select_side(s, g, has_intercept=True) for s, g in ((statistics, groups), others))
+    found, other = (
+        select_side(s, g, has_intercept=True) for s, g in ((statistics, groups), others)
+    )
     assert found == other
     for one, two in zip(found.effects, other.effects, strict=True):
         assert one.relevance == pytest.approx(two.relevance, rel=1e-5)
-    effect, same = (fit.side @ fit_side(fit, found, g).Gamma.T for fit, g in ((statistics, groups), others))
+    effect, same = (
+        fit.side @ fit_side(fit, found, g).Gamma.T for fit, g in ((statistics, groups), others)
+    )
     np.testing.assert_allclose(same, effect, atol=1e-5 * np.abs(effect).max())
 
 
@@ -213,7 +231,9 @@ def test_only_coefficients_that_vary_have_effects():
     assert not Gamma[0].any()
     only = select_side(statistics, GROUPS, has_intercept=True, varying=(2,))
     assert only.describe()["effect on"] == "intercept"
-    assert all(not e.intercept_only for e in select_side(statistics, GROUPS, has_intercept=False).effects)
+    assert all(
+        not e.intercept_only for e in select_side(statistics, GROUPS, has_intercept=False).effects
+    )
 
 
 def test_relevant_features_of_mixing_weights():

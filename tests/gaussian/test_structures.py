@@ -32,9 +32,13 @@ def test_moments_and_totals_of_parts_add_up():
     for part in parts[1:]:
         summed, totals = summed + part.sums(mixture).sums, totals + part.totals()
     for name in ("log_evidence", "counts", "first", "second", "residual"):
-        np.testing.assert_allclose(getattr(summed, name), getattr(whole, name), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            getattr(summed, name), getattr(whole, name), rtol=1e-12, atol=1e-12
+        )
     for name in ("n_tasks", "n_rows", "square", "cross", "gram"):
-        np.testing.assert_allclose(getattr(totals, name), getattr(statistics.totals(), name), rtol=1e-12)
+        np.testing.assert_allclose(
+            getattr(totals, name), getattr(statistics.totals(), name), rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,9 @@ def test_covariances_are_known():
 def test_slopes_of_a_random_intercept_are_generalised_least_squares():
     rng = np.random.default_rng(5)
     start, n = rng.uniform(0.0, 4.0, 60), 5
-    x = start[:, None] + np.arange(n) / 10.0  # the slope within tasks is 1, and that between tasks is 0.1
+    x = (
+        start[:, None] + np.arange(n) / 10.0
+    )  # the slope within tasks is 1, and that between tasks is 0.1
     y = x - 0.9 * start[:, None] + rng.normal(0, 0.4, (60, 1)) + rng.normal(0, 0.1, (60, n))
     X = np.stack([x, np.ones_like(x)], axis=2)
     tasks = Moments.of(TaskSet.from_tasks(zip(X, y, strict=True)), Scaling.raw(2))

@@ -58,7 +58,9 @@ def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), **options)
     solver = ProjectedSGD(step, step_sizes=steps, step_ratios=(0.0, 1.0))
     if options.get("loss") == "squared":
         options["lipschitz"] = 1.0
-    return ConditionalLearner(feature_map, solver=solver, **{"fit_intercept": False, "rank": 4, **options})
+    return ConditionalLearner(
+        feature_map, solver=solver, **{"fit_intercept": False, "rank": 4, **options}
+    )
 
 
 def projected_default_grid():
@@ -154,14 +156,22 @@ for name, loss in LOSSES.items():
 CASES |= {
     "empirical bayes, all defaults": Case(lambda: empirical_bayes(n_folds=5)),
     "empirical bayes, sparse": Case(lambda: empirical_bayes(), "ratings"),
-    "empirical bayes, sparse, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "ratings"),
+    "empirical bayes, sparse, intercept": Case(
+        lambda: empirical_bayes(fit_intercept=True), "ratings"
+    ),
     "empirical bayes, ragged": Case(lambda: empirical_bayes(), "ragged"),
-    "empirical bayes, ragged, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "ragged"),
+    "empirical bayes, ragged, intercept": Case(
+        lambda: empirical_bayes(fit_intercept=True), "ragged"
+    ),
     "empirical bayes, ragged, huber": Case(lambda: empirical_bayes(loss="huber"), "ragged"),
     "empirical bayes, intercept": Case(lambda: empirical_bayes(fit_intercept=True)),
-    "empirical bayes, numbers, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "numbers"),
+    "empirical bayes, numbers, intercept": Case(
+        lambda: empirical_bayes(fit_intercept=True), "numbers"
+    ),
     "empirical bayes, validation": Case(lambda: empirical_bayes(), validation=True),
-    "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "numbers", validation=True),
+    "empirical bayes, validation, numbers": Case(
+        lambda: empirical_bayes(), "numbers", validation=True
+    ),
     "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "numbers", intervals=True),
     "empirical bayes, one task": Case(lambda: empirical_bayes(), n_train=1),
     "empirical bayes, another seed": Case(lambda: empirical_bayes(random_state=7)),
@@ -174,7 +184,9 @@ for name, loss, environment in EVERY_LOSS:
         # One pass over the rows with the squared loss overflows where θ is large.
         steps = (1e-4, 1e-3) if (name, inner) == ("squared", "online") else (0.1, 1.0)
         ALGORITHM_1[f"projected, {name}, {inner}"] = Case(
-            lambda loss=loss, inner=inner, steps=steps: projected(loss=loss, inner=inner, steps=steps),
+            lambda loss=loss, inner=inner, steps=steps: projected(
+                loss=loss, inner=inner, steps=steps
+            ),
             environment,
         )
 for name in ("mean", "ridge", "angle"):
@@ -205,7 +217,9 @@ ALGORITHM_1 |= {
     "projected, sparse, angle features": Case(lambda: projected("angle"), "ratings"),
     "projected, sparse, full rank": Case(lambda: projected(rank=None), "ratings"),
     "projected, ragged": Case(lambda: projected(), "ragged"),
-    "projected, ragged, mean features, online": Case(lambda: projected("mean", inner="online"), "ragged"),
+    "projected, ragged, mean features, online": Case(
+        lambda: projected("mean", inner="online"), "ragged"
+    ),
     "projected, ragged, squared, shared bias": Case(
         lambda: projected(loss="squared", bias="shared"), "ragged"
     ),
@@ -226,14 +240,20 @@ MODES = {"": None, ", one piece": 1, ", two pieces": 2}
 for name, case in ALGORITHM_1.items():
     for mode, pieces in MODES.items():
         CASES[name + mode] = Case(
-            case.make, case.environment, pieces=pieces, validation=case.validation, intervals=case.intervals
+            case.make,
+            case.environment,
+            pieces=pieces,
+            validation=case.validation,
+            intervals=case.intervals,
         )
 CASES |= {
     "projected, default grid": Case(projected_default_grid),
     "projected, one task": Case(lambda: projected(), n_train=1),
     "paper": Case(lambda: paper()),
     "paper, two pieces": Case(lambda: paper(), pieces=2),
-    "paper, sparse, angle features": Case(lambda: paper(feature_map="angle", steps=(0.1, 1.0)), "ratings"),
+    "paper, sparse, angle features": Case(
+        lambda: paper(feature_map="angle", steps=(0.1, 1.0)), "ratings"
+    ),
 }
 
 # One representation for all tasks.
@@ -263,8 +283,12 @@ for name, loss, environment in EVERY_LOSS:
             alone=True,
         )
 CASES |= {
-    "independent, representation given": Case(lambda: independent(tau=np.diag([2.0, 1.0, 0.5, 0.0]))),
-    "independent, ragged, intercept": Case(lambda: independent(tau=3.0, fit_intercept=True), "ragged"),
+    "independent, representation given": Case(
+        lambda: independent(tau=np.diag([2.0, 1.0, 0.5, 0.0]))
+    ),
+    "independent, ragged, intercept": Case(
+        lambda: independent(tau=3.0, fit_intercept=True), "ragged"
+    ),
     "independent, sparse": Case(lambda: independent(), "ratings"),
     "independent, intervals": Case(lambda: independent(), intervals=True),
     "independent, two pieces": Case(lambda: independent(), pieces=2),
@@ -285,16 +309,23 @@ CASES |= {
 }
 CASES |= {
     "rival, trace-constrained, given": Case(
-        lambda: rival("trace-constrained", step_size=0.1, regularization=[0.1, 1.0]), validation=True
+        lambda: rival("trace-constrained", step_size=0.1, regularization=[0.1, 1.0]),
+        validation=True,
     ),
     "rival, trace-constrained, online, intercept": Case(
         lambda: rival(
-            "trace-constrained", inner="online", fit_intercept=True, step_size=0.1, regularization=0.1
+            "trace-constrained",
+            inner="online",
+            fit_intercept=True,
+            step_size=0.1,
+            regularization=0.1,
         ),
         "ragged",
     ),
     "rival, unconditional bias, ragged, squared": Case(
-        lambda: rival("unconditional bias", loss="squared", step_size=[0.01, 0.1], regularization=0.1),
+        lambda: rival(
+            "unconditional bias", loss="squared", step_size=[0.01, 0.1], regularization=0.1
+        ),
         "ragged",
     ),
     "rival, conditional bias, words": Case(lambda: rival("conditional bias"), "words"),
@@ -320,5 +351,7 @@ for name in (
         CASES[f"baseline, {name}, sparse"] = Case(lambda name=name: baseline(name), "ratings")
 CASES |= {
     "baseline, item and user bias": Case(lambda: baseline("item and user bias"), "ratings"),
-    "baseline, mixed model, intercept": Case(lambda: baseline("mixed model", fit_intercept=True), "ragged"),
+    "baseline, mixed model, intercept": Case(
+        lambda: baseline("mixed model", fit_intercept=True), "ragged"
+    ),
 }

@@ -130,7 +130,11 @@ def words():
     cities = {"Genoa": 0.5, "London": -0.5, "Paris": 0.0}
 
     def draw(n):
-        sex, city, age = rng.choice(list(sexes)), rng.choice(list(cities)), float(rng.integers(20, 80))
+        sex, city, age = (
+            rng.choice(list(sexes)),
+            rng.choice(list(cities)),
+            float(rng.integers(20, 80)),
+        )
         X = np.round(rng.normal(size=(n, 3)), 6)
         w = np.array(sexes[sex]) + [0.0, cities[city], age / 40.0] + 0.3 * rng.normal(size=3)
         side = {"age": age, "sex": str(sex), "city": str(city)}
@@ -141,7 +145,8 @@ def words():
     sides = [*made.sides[:-1], elsewhere]
     parts = [
         TaskSet.from_tasks(
-            [(task.X, task.y, side) for task, side in zip(part, sides, strict=True)], list(part.labels)
+            [(task.X, task.y, side) for task, side in zip(part, sides, strict=True)],
+            list(part.labels),
         )
         for part in (made.support, made.query)
     ]

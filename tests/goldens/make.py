@@ -32,7 +32,12 @@ from tailored.exceptions import UnhelpfulWarning, UnknownCategoryWarning
 GOLDENS = Path(__file__).with_name("goldens.npz")
 COVERAGE = 0.8
 #: Cases that between them call every compiled kernel.
-KERNELS = ("one task's model, ", "projected, absolute, ", "projected, logistic, ", "empirical bayes, squared")
+KERNELS = (
+    "one task's model, ",
+    "projected, absolute, ",
+    "projected, logistic, ",
+    "empirical bayes, squared",
+)
 
 
 # ---------------------------------------------------------------- computing
@@ -96,7 +101,9 @@ def _numbers(learner, environment, case):
         groups = np.repeat(known.labels, known.sizes)
         numbers["predictions of training rows"] = learner.predict(known.X[order], groups[order])
     if hasattr(learner, "representation"):
-        numbers["representation"] = learner.representation(support[0].X, support[0].y, **_side(sides[0]))
+        numbers["representation"] = learner.representation(
+            support[0].X, support[0].y, **_side(sides[0])
+        )
     if hasattr(learner, "score"):
         numbers["score"] = learner.score(environment.validation)
     for name, attribute in NUMBERS.items():
@@ -227,7 +234,9 @@ def differences(old, new):
 def relative_difference(a, b):
     """Largest difference over the largest magnitude; infinite where one is finite and the other is not."""
     finite = np.isfinite(a)
-    if (finite != np.isfinite(b)).any() or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+    if (finite != np.isfinite(b)).any() or not np.array_equal(
+        a[~finite], b[~finite], equal_nan=True
+    ):
         return np.inf
     a, b = a[finite], b[finite]
     largest = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
@@ -254,9 +263,13 @@ def main(arguments=None):
     parser.add_argument(
         "--out", type=Path, help=f"where to write (default: {GOLDENS.name} beside this script)"
     )
-    parser.add_argument("--check", type=Path, help="compare with this file; writes only if --out is given")
+    parser.add_argument(
+        "--check", type=Path, help="compare with this file; writes only if --out is given"
+    )
     parser.add_argument("--times", action="store_true", help="print the seconds of every case")
-    parser.add_argument("--compile", action="store_true", help="only fill the cache of compiled kernels")
+    parser.add_argument(
+        "--compile", action="store_true", help="only fill the cache of compiled kernels"
+    )
     options = parser.parse_args(arguments)
     if options.compile:
         for name, case in CASES.items():

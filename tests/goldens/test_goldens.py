@@ -73,11 +73,16 @@ def test_case(name, goldens):
         if quantity.endswith("dual gap"):
             # Rounding decides where below the tolerance an exact solve ends; the one-pass gap is a number.
             assert array >= 0.0
-            assert abs(array - expected[quantity]) <= GAP_TOLERANCE * scale + TOLERANCE * expected[quantity]
+            assert (
+                abs(array - expected[quantity])
+                <= GAP_TOLERANCE * scale + TOLERANCE * expected[quantity]
+            )
         else:
             rejected = quantity == "errors in the search" and name.startswith(EARLY_STOPPERS)
             tolerance = EM_TOLERANCE if name.startswith(EM) else TOLERANCE
             try:
-                same_numbers(array, expected[quantity], REJECTED_TOLERANCE if rejected else tolerance)
+                same_numbers(
+                    array, expected[quantity], REJECTED_TOLERANCE if rejected else tolerance
+                )
             except AssertionError as error:
                 raise AssertionError(f"{quantity}: {error}") from None

@@ -25,12 +25,17 @@ def test_many_tasks_are_each_task(learner):
     assert len(adapted) == 10
     assert repr(adapted) == "AdaptedTasks(10 tasks)"
     np.testing.assert_array_equal(adapted.labels, SUPPORT.labels)
-    np.testing.assert_array_equal(np.asarray(adapted), np.column_stack([adapted.coef_, adapted.intercept_]))
+    np.testing.assert_array_equal(
+        np.asarray(adapted), np.column_stack([adapted.coef_, adapted.intercept_])
+    )
     turned = QUERY[[4, 1]]
     prediction, ends = adapted.predict(turned), adapted.predict_interval(turned, 0.8)
     start = 0
     for t in (4, 1):
-        model, rows = learner.adapt(SUPPORT[t].X, SUPPORT[t].y), slice(start, start + QUERY.sizes[t])
+        model, rows = (
+            learner.adapt(SUPPORT[t].X, SUPPORT[t].y),
+            slice(start, start + QUERY.sizes[t]),
+        )
         start = rows.stop
         np.testing.assert_allclose(adapted.coef_[t], model.coef_, rtol=1e-9)
         assert adapted.intercept_[t] == pytest.approx(model.intercept_)

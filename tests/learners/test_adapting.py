@@ -44,12 +44,20 @@ def test_sparse_is_dense(inner, bias):
     dense = TaskSet.from_tasks(entries)
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
     assert sparse.is_sparse
-    settings_ = {"solver": ProjectedSGD(0.5), "inner": inner, "bias": bias, "fit_intercept": True, "rank": 6}
+    settings_ = {
+        "solver": ProjectedSGD(0.5),
+        "inner": inner,
+        "bias": bias,
+        "fit_intercept": True,
+        "rank": 6,
+    }
     a, b = (
         ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(dense),
         ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(sparse),
     )
-    np.testing.assert_allclose(a.adapt_many(dense).weights_, b.adapt_many(sparse).weights_, atol=1e-9)
+    np.testing.assert_allclose(
+        a.adapt_many(dense).weights_, b.adapt_many(sparse).weights_, atol=1e-9
+    )
     np.testing.assert_allclose(a.conditioning_.C, b.conditioning_.C, atol=1e-9)
     one = sparse[0]
     np.testing.assert_allclose(a.adapt(*entries[0]).coef_, b.adapt(one.X, one.y).coef_, atol=1e-9)
@@ -57,7 +65,9 @@ def test_sparse_is_dense(inner, bias):
 
 def test_adapt_from_side_information_alone():
     tasks = random_tasks(0, side=3)
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3), bias="conditional", fit_intercept=False).fit(tasks)
+    learner = ConditionalLearner(
+        solver=ProjectedSGD(0.3), bias="conditional", fit_intercept=False
+    ).fit(tasks)
     s = tasks[2].side_info
     model = learner.adapt(side_info=s)
     np.testing.assert_allclose(model.coef_, learner.bias_(s))
@@ -67,7 +77,9 @@ def test_adapt_from_side_information_alone():
 
 
 def test_prior_of_a_data_set_map_without_rows(clusters):
-    learner = UnconditionalLearner(solver=ProjectedSGD(0.3), bias="shared", fit_intercept=False).fit(clusters)
+    learner = UnconditionalLearner(
+        solver=ProjectedSGD(0.3), bias="shared", fit_intercept=False
+    ).fit(clusters)
     np.testing.assert_allclose(learner.adapt().coef_, learner.bias_.constant)
 
 
@@ -78,7 +90,9 @@ def test_tiny_and_odd_tasks(n):
     X[:, 3] = 2.0  # constant column
     y = rng.normal(size=len(X))
     tasks = TaskSet.from_tasks([(X[:1], y[:1])] * 3 + [(X, y)] * 3)
-    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,)), fit_intercept=False).fit(tasks)
+    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,)), fit_intercept=False).fit(
+        tasks
+    )
     assert np.isfinite(learner.adapt_many(tasks).weights_).all()
 
 
@@ -107,7 +121,9 @@ def test_convergence_warnings_name_tasks_by_their_labels(hard):
     strict = IndependentLearner(tol=1e-300, max_iter=3, **ALONE)
     with pytest.warns(ConvergenceWarning, match=r"tasks \('spoon', 'fork', 'knife'\)"):
         strict.fit(hard)
-    IndependentLearner(**ALONE).fit(hard).adapt_many(hard)  # no warning, which would be an error here
+    IndependentLearner(**ALONE).fit(hard).adapt_many(
+        hard
+    )  # no warning, which would be an error here
 
 
 @pytest.mark.parametrize("kind", [UnconditionalLearner, ConditionalLearner])
@@ -154,4 +170,6 @@ def test_conditioning_helps_where_it_should():
             (ConditionalLearner, options),
         ]
     }
-    assert errors["ConditionalLearner"] < errors["UnconditionalLearner"] < errors["IndependentLearner"]
+    assert (
+        errors["ConditionalLearner"] < errors["UnconditionalLearner"] < errors["IndependentLearner"]
+    )

@@ -62,7 +62,12 @@ def searched():
 LEARNERS = {
     "searched": searched,
     "fixed step": lambda: ConditionalLearner(
-        "ridge", solver=ProjectedSGD(0.3), rank=None, loss="squared", lipschitz=1.0, fit_intercept=False
+        "ridge",
+        solver=ProjectedSGD(0.3),
+        rank=None,
+        loss="squared",
+        lipschitz=1.0,
+        fit_intercept=False,
     ),
     "unconditional": lambda: UnconditionalLearner(
         solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False
@@ -155,7 +160,14 @@ def check_unchanged(learner, before, pickled):
 
 def same_bits(one, other, tasks):
     assert vars(one).keys() == vars(other).keys()
-    for name in ("search_results_", "validation_error_", "scale_", "step_size_", "n_tasks_seen_", "n_iter_"):
+    for name in (
+        "search_results_",
+        "validation_error_",
+        "scale_",
+        "step_size_",
+        "n_tasks_seen_",
+        "n_iter_",
+    ):
         assert getattr(one, name, None) == getattr(other, name, None)
     assert pickle.dumps(one.prior_) == pickle.dumps(other.prior_)
     np.testing.assert_array_equal(one.task_weights_, other.task_weights_)
@@ -237,7 +249,9 @@ def test_bad_tasks_change_nothing(name, mode, tasks, other_columns):
     calls.append(((bad, bad.y), {}, "TaskSet"))
     if mode == "partial_fit":
         calls.append(((other_columns,), {}, "features"))
-        calls.append((wide, {"groups": np.repeat(other_columns.labels, other_columns.sizes)}, "features"))
+        calls.append(
+            (wide, {"groups": np.repeat(other_columns.labels, other_columns.sizes)}, "features")
+        )
     else:
         # names that would have come with the rows
         frame = pd.DataFrame(holes, columns=list("abcd"))
@@ -258,7 +272,9 @@ def test_bad_held_out_tasks_change_nothing(name, mode, tasks, other_columns):
     goes_on(learner, name, mode)
 
 
-@pytest.mark.parametrize("wrong", ["side information of another width", "values that are too large"])
+@pytest.mark.parametrize(
+    "wrong", ["side information of another width", "values that are too large"]
+)
 def test_bad_tasks_in_the_middle_of_a_stream_change_nothing(wrong):
     rng = np.random.default_rng(0)
 

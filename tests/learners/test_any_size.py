@@ -36,7 +36,8 @@ def test_units_of_any_size_change_nothing(plain, powers):
     same(learner.validation_error_ / unit**2, plain.validation_error_)
     same(learner.score(others), plain.score(tasks), 1e-9)
     one, two = (
-        k.adapt(t[0].X, t[0].y, side_info=t[0].side_info) for k, t in ((learner, others), (plain, tasks))
+        k.adapt(t[0].X, t[0].y, side_info=t[0].side_info)
+        for k, t in ((learner, others), (plain, tasks))
     )
     same(one.coef_ / unit * factors[:D], two.coef_)
     same(one.intercept_ / unit, two.intercept_)
@@ -56,7 +57,9 @@ def test_units_of_any_size_change_nothing(plain, powers):
 @EVERYONE
 def test_values_whose_squares_overflow_are_refused(name):
     X = make([1.0, 1e160, 1.0, 1.0])
-    named = TaskSet(pd.DataFrame(X.X, columns=["height", "width"]), X.y, np.repeat(X.labels, X.sizes))
+    named = TaskSet(
+        pd.DataFrame(X.X, columns=["height", "width"]), X.y, np.repeat(X.labels, X.sizes)
+    )
     with pytest.raises(ValueError, match="X: column 'width' has values too large"):
         LEARNERS[name]().fit(named)
     with pytest.raises(ValueError, match="y: the targets have values too large"):
@@ -64,7 +67,9 @@ def test_values_whose_squares_overflow_are_refused(name):
 
 
 def test_side_information_whose_squares_overflow_is_refused():
-    with pytest.raises(ValueError, match=r"side_info has an infinite or very large value .* column 0"):
+    with pytest.raises(
+        ValueError, match=r"side_info has an infinite or very large value .* column 0"
+    ):
         make([1.0, 1.0, 1.0, 1e160])
 
 
@@ -72,7 +77,9 @@ def test_side_information_whose_squares_overflow_is_refused():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_methods_in_user_units_have_a_limit(name):
     assert LEARNERS[name]().fit(make([1e8, 1e-8, 1e7, 1e-7])) is not None
-    with pytest.raises(ValueError, match=r"X: column 0 has values too large .*limit 1e\+15\)\. Rescale"):
+    with pytest.raises(
+        ValueError, match=r"X: column 0 has values too large .*limit 1e\+15\)\. Rescale"
+    ):
         LEARNERS[name]().fit(make([1e20, 1.0, 1.0, 1.0]))
 
 

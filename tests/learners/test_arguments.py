@@ -53,7 +53,11 @@ def test_arguments_of_other_algorithms_are_refused(kind):
 def test_arguments_of_the_objective_are_honoured(name, clusters):
     """Each of them reaches what is learned, and the algorithm stays the paper's."""
     clusters = clusters[:30]
-    options = {"feature_map": "mean", "solver": ProjectedSGD(step_sizes=(0.3, 3.0)), "bias": "conditional"}
+    options = {
+        "feature_map": "mean",
+        "solver": ProjectedSGD(step_sizes=(0.3, 3.0)),
+        "bias": "conditional",
+    }
     if name == "rank":
         options["rank"] = 1
     given = options | {name: OBJECTIVE_ARGUMENTS[name]}
@@ -88,10 +92,14 @@ def test_rank_does_not_change_the_algorithm(rank, clusters):
     """A rank is a rank: at its default, above it, and with every direction kept."""
     solver = ProjectedSGD(step_sizes=(0.3,))
     default = ConditionalLearner("mean", solver=solver, fit_intercept=False).fit(clusters)
-    learner = ConditionalLearner("mean", solver=solver, rank=rank, fit_intercept=False).fit(clusters)
+    learner = ConditionalLearner("mean", solver=solver, rank=rank, fit_intercept=False).fit(
+        clusters
+    )
     assert learner.prior_.loss == Absolute()
     fields_of = [{key for key in entry if key != "error"} for entry in learner.search_results_]
-    assert fields_of == [{key for key in entry if key != "error"} for entry in default.search_results_]
+    assert fields_of == [
+        {key for key in entry if key != "error"} for entry in default.search_results_
+    ]
     found = np.linalg.matrix_rank(learner.conditioning_.dense_H())
     if rank == 32:
         np.testing.assert_array_equal(
@@ -108,9 +116,9 @@ def test_losses_that_empirical_bayes_cannot_honour(loss, clusters):
     signs = TaskSet(clusters.X, np.sign(clusters.y), np.repeat(clusters.labels, clusters.sizes))
     with pytest.raises(ValueError, match=rf"loss: .*{loss}.*ConditionalLearner\(loss='{loss}'\)"):
         EmpiricalBayesLearner(loss=loss).fit(signs)
-    learner = ConditionalLearner(loss=loss, solver=ProjectedSGD(step_sizes=(1.0,)), fit_intercept=False).fit(
-        signs
-    )
+    learner = ConditionalLearner(
+        loss=loss, solver=ProjectedSGD(step_sizes=(1.0,)), fit_intercept=False
+    ).fit(signs)
     assert learner.prior_.loss == learner.loss_
     assert learner.loss_.name == loss
     agreement = np.sign(learner.predict(signs.X, np.repeat(signs.labels, signs.sizes))) == signs.y

@@ -19,8 +19,12 @@ def test_coefficients_are_those_of_one_context_after_the_other(circle):
     side = make_circle(8, random_state=1).side_info
     found = circle.coefficients(side)
     models = [circle.adapt(side_info=row) for row in side]
-    np.testing.assert_allclose(found[:, :-1], [model.coef_ for model in models], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found[:, -1], [model.intercept_ for model in models], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        found[:, :-1], [model.coef_ for model in models], rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        found[:, -1], [model.intercept_ for model in models], rtol=1e-9, atol=1e-12
+    )
     named = circle.coefficients(dict(zip("abcdefgh", side, strict=True)))
     np.testing.assert_array_equal(named, found)
     many = circle.adapt_many(side_info=dict(zip("abcdefgh", side, strict=True)))
@@ -40,7 +44,9 @@ def linear_effect(n_tasks, seed):
 
 
 def test_standard_errors_cover_the_expected_coefficients():
-    new = pd.DataFrame({"s": [-1.0, 0.0, 1.0, 1.0], "kind": ["a", "a", "a", "b"]}, index=list("wxyz"))
+    new = pd.DataFrame(
+        {"s": [-1.0, 0.0, 1.0, 1.0], "kind": ["a", "a", "a", "b"]}, index=list("wxyz")
+    )
     z = []
     for seed in range(12):
         learner = EmpiricalBayesLearner().fit(linear_effect(60, seed)[0])
@@ -53,7 +59,12 @@ def test_standard_errors_cover_the_expected_coefficients():
 def test_shared_effects_complete_the_prediction():
     rng = np.random.default_rng(0)
     groups, X = np.repeat(np.arange(40), 10), rng.normal(size=(400, 2))
-    y = X[:, 0] + 2.0 * np.sin(2.0 * X[:, 1]) + rng.normal(size=40)[groups] + 0.3 * rng.normal(size=400)
+    y = (
+        X[:, 0]
+        + 2.0 * np.sin(2.0 * X[:, 1])
+        + rng.normal(size=40)[groups]
+        + 0.3 * rng.normal(size=400)
+    )
     learner = EmpiricalBayesLearner().fit(X, y, groups=groups)
     assert learner.prior_.shared is not None
     model = learner.adapt(X[:4], y[:4])
@@ -73,9 +84,16 @@ def test_what_is_missing_is_named(circle):
         circle.adapt_many(y=[1.0], side_info=np.zeros((1, 2)))
     tasks = make_circle(10, random_state=2)
     learner = IndependentLearner().fit(tasks)
-    with pytest.raises(ValueError, match="return_std: the prior of this learner has no standard errors"):
+    with pytest.raises(
+        ValueError, match="return_std: the prior of this learner has no standard errors"
+    ):
         learner.coefficients(tasks.side_info, return_std=True)
     learner.fit(tasks.X, tasks.y, groups=np.repeat(tasks.labels, tasks.sizes))
-    for call in (learner.coefficients, lambda side: learner.adapt_many(tasks.X, tasks.y, side_info=side)):
-        with pytest.raises(ValueError, match="side_info: this learner was fitted without side information"):
+    for call in (
+        learner.coefficients,
+        lambda side: learner.adapt_many(tasks.X, tasks.y, side_info=side),
+    ):
+        with pytest.raises(
+            ValueError, match="side_info: this learner was fitted without side information"
+        ):
             call(np.zeros((len(tasks.y), 2)))

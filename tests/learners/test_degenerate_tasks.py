@@ -15,7 +15,11 @@ def group(rng, n):
 
 def groups():
     rng = np.random.default_rng(11)
-    found = {"fewer rows than columns": group(rng, 2), "one row": group(rng, 1), "no rows": group(rng, 0)}
+    found = {
+        "fewer rows than columns": group(rng, 2),
+        "one row": group(rng, 1),
+        "no rows": group(rng, 0),
+    }
     X, y = group(rng, 9)
     found["collinear"] = np.column_stack([X[:, :2], X[:, 0] + X[:, 1], 2.0 * X[:, 0]]), y
     found["constant columns"] = np.tile(X[0], (9, 1)), y
@@ -32,7 +36,11 @@ def learner():
     rng = np.random.default_rng(3)
     seen = {f"seen {i}": group(rng, int(rng.integers(3, 12))) for i in range(24)}
     seen.update(
-        {f"seen, {name}": rows for name, rows in groups().items() if name not in ("far away", "an outlier")}
+        {
+            f"seen, {name}": rows
+            for name, rows in groups().items()
+            if name not in ("far away", "an outlier")
+        }
     )
     return EmpiricalBayesLearner().fit(TaskSet.from_tasks(list(seen.values()), labels=list(seen)))
 
@@ -57,7 +65,9 @@ def test_one_by_one(learner):
             w = b + theta @ (Z.T @ dual)
         size = np.abs(w).max()
         tolerance = 1e-2 if name == "far away" else 1e-6
-        assert np.abs(np.append(model.coef_, model.intercept_) - w).max() < tolerance * float(size), name
+        assert np.abs(np.append(model.coef_, model.intercept_) - w).max() < tolerance * float(
+            size
+        ), name
 
 
 def test_all_in_one_call(learner):
@@ -66,7 +76,9 @@ def test_all_in_one_call(learner):
     rng = np.random.default_rng(1)
     query = TaskSet.from_tasks([group(rng, 3) for _ in rows], labels=list(rows))
     table = learner.predict_tasks(query, support)
-    check("all", table["prediction"], np.column_stack([table["lower"], table["upper"]]), table["std"])
+    check(
+        "all", table["prediction"], np.column_stack([table["lower"], table["upper"]]), table["std"]
+    )
     for name, (X, y) in rows.items():
         alone = learner.adapt(X, y) if len(y) else learner.adapt()
         ours = table[table["task"] == name]
@@ -74,9 +86,10 @@ def test_all_in_one_call(learner):
         scale = 1.0 + np.abs(theirs).max()
         # rows at 1e6 have 1e12 in their second moments
         tolerance = 1e-2 if name == "far away" else 1e-6
-        assert np.abs(np.column_stack([ours["lower"], ours["upper"]]) - theirs).max() < tolerance * scale, (
-            name
-        )
+        assert (
+            np.abs(np.column_stack([ours["lower"], ours["upper"]]) - theirs).max()
+            < tolerance * scale
+        ), name
 
 
 def check(name, prediction, ends, deviation):

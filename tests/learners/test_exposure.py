@@ -4,7 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesClassifier,
+    EmpiricalBayesLearner,
+    TaskSet,
+    load,
+)
 from tailored.evaluation import task_scorer
 from tailored.tasks.rows import overall_mean, support_means
 
@@ -30,7 +36,9 @@ def learner(request, short_fits_in_module):
 
 def test_the_posterior_is_that_of_counts_with_known_exposures(short_fits_in_module):
     none = np.zeros((T * N, 0))
-    learner = EmpiricalBayesLearner(loss="poisson").fit(none, COUNTS, groups=GROUPS, exposure=EXPOSURE)
+    learner = EmpiricalBayesLearner(loss="poisson").fit(
+        none, COUNTS, groups=GROUPS, exposure=EXPOSURE
+    )
     b, W = learner.prior_.model.means[0, 0], learner.prior_.model.covariances[0, 0, 0]
     y, e = np.array([3.0, 0.0, 9.0]), np.array([0.5, 0.1, 4.0])
     f = np.linspace(b - 8 * np.sqrt(W), b + 8 * np.sqrt(W), 20001)
@@ -48,7 +56,9 @@ def test_a_fit_to_merged_rows_has_the_same_prior(short_fits_in_module):
     one.fit(np.zeros((T * N, 0)), COUNTS, groups=GROUPS, exposure=EXPOSURE)
     merged.fit(np.zeros((T, 0)), sums[0], groups=np.arange(T), exposure=sums[1])
     np.testing.assert_allclose(one.prior_.model.means, merged.prior_.model.means, atol=0.02)
-    np.testing.assert_allclose(one.prior_.model.covariances, merged.prior_.model.covariances, rtol=0.05)
+    np.testing.assert_allclose(
+        one.prior_.model.covariances, merged.prior_.model.covariances, rtol=0.05
+    )
 
 
 def test_means_are_proportional_to_the_exposure(learner):
@@ -73,7 +83,9 @@ def test_means_are_proportional_to_the_exposure(learner):
 
 def test_the_unit_of_the_exposure_shifts_the_intercept(learner):
     hours = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4])
-    tasks = TaskSet.from_frame(FRAME.assign(time=60.0 * EXPOSURE), task="g", target="y", exposure="time")
+    tasks = TaskSet.from_frame(
+        FRAME.assign(time=60.0 * EXPOSURE), task="g", target="y", exposure="time"
+    )
     other = EmpiricalBayesLearner(loss=learner.loss, varying=[]).fit(tasks)
     minutes = other.adapt(X[:4], Y[:4], exposure=60.0 * EXPOSURE[:4])
     np.testing.assert_allclose(minutes.intercept_, hours.intercept_ - np.log(60.0), atol=1e-3)
@@ -90,7 +102,9 @@ def test_tables_use_the_column_of_fit(learner, tmp_path):
     columns = {"task": "g", "target": "y", "exposure": "time", "encoding": learner.encoding_}
     sets = [TaskSet.from_frame(part, **columns) for part in (query, support)]
     np.testing.assert_allclose(found["prediction"], learner.predict_tasks(*sets)["prediction"])
-    ones = learner.predict_tasks(query.assign(one=1.0), support.assign(one=support["time"]), exposure="one")
+    ones = learner.predict_tasks(
+        query.assign(one=1.0), support.assign(one=support["time"]), exposure="one"
+    )
     rates = found["prediction"] / query["time"]
     np.testing.assert_allclose(ones["prediction"], rates)
     # Frames with the column need no argument.
@@ -112,13 +126,17 @@ def test_updates_take_exposures(learner):
         X[2:5], Y[2:5], exposure=EXPOSURE[2:5]
     )
     exposure = np.append([1.0, 1.0], EXPOSURE[2:5])
-    np.testing.assert_allclose(first_one.coef_, learner.adapt(X[:5], Y[:5], exposure=exposure).coef_)
+    np.testing.assert_allclose(
+        first_one.coef_, learner.adapt(X[:5], Y[:5], exposure=exposure).coef_
+    )
 
 
 def test_scores_and_task_means_use_exposures(learner):
     tasks = TaskSet(X, Y, GROUPS, exposure=EXPOSURE)
     score = learner.score(FRAME[["x"]], Y, groups=GROUPS, exposure=EXPOSURE)
-    assert score == learner.score(tasks) > learner.score(tasks.replace(exposure=np.ones(T * N))) + 0.1
+    assert (
+        score == learner.score(tasks) > learner.score(tasks.replace(exposure=np.ones(T * N))) + 0.1
+    )
     support, query = tasks.support_query(3, random_state=learner.random_state)
     rate = (support.y.reshape(T, 3).sum(1) + query.exposure.mean() * Y.sum() / EXPOSURE.sum()) / (
         support.exposure.reshape(T, 3).sum(1) + query.exposure.mean()
@@ -143,7 +161,8 @@ def test_other_targets_have_no_exposure(learner):
     tasks = TaskSet(X, (Y > 1).astype(float), GROUPS, exposure=EXPOSURE)
     for other in (EmpiricalBayesLearner(), EmpiricalBayesClassifier(), ConditionalLearner()):
         with pytest.raises(
-            ValueError, match=r"exposure: .* cannot use it; .* EmpiricalBayesLearner\(loss='poisson'\)"
+            ValueError,
+            match=r"exposure: .* cannot use it; .* EmpiricalBayesLearner\(loss='poisson'\)",
         ):
             other.fit(tasks)
     squared = EmpiricalBayesLearner(varying=[]).fit(X, Y, groups=GROUPS)
@@ -155,7 +174,9 @@ def test_other_targets_have_no_exposure(learner):
             call(X[:3], exposure=EXPOSURE[:3])
     with pytest.raises(ValueError, match="exposure: expected a number for each row"):
         EmpiricalBayesLearner(loss="poisson").fit(X, Y, groups=GROUPS, exposure=["long"] * len(Y))
-    with pytest.raises(ValueError, match="calibrate_intervals: intervals of counts are those of the model"):
+    with pytest.raises(
+        ValueError, match="calibrate_intervals: intervals of counts are those of the model"
+    ):
         learner.calibrate_intervals(TaskSet(X, Y, GROUPS))
     with pytest.raises(ValueError, match=r"exposure.*'time'"):
         learner.predict_tasks(FRAME.drop(columns="time"))
@@ -188,13 +209,17 @@ def test_arrays_with_targets_need_exposures_too(short_fits_in_module):
     learner = EmpiricalBayesLearner(loss="poisson", varying=[])
     learner.fit(X, Y, groups=GROUPS, exposure=EXPOSURE)
     for rows in (X[:4], FRAME[["x"]][:4].rename(columns={"x": "x0"})):
-        with pytest.raises(ValueError, match=r"exposure: fit had exposures, and .* each row\. Ones mean"):
+        with pytest.raises(
+            ValueError, match=r"exposure: fit had exposures, and .* each row\. Ones mean"
+        ):
             learner.adapt(rows, Y[:4])
     learner.fit(X, Y, groups=GROUPS).adapt(X[:4], Y[:4])
 
 
 def test_a_scorer_reads_the_exposure_column(learner):
     score = task_scorer("neg_mean_squared_error", n_support=2)
-    tasks = TaskSet.from_frame(FRAME, encoding=learner.encoding_, task="g", target="y", exposure="time")
+    tasks = TaskSet.from_frame(
+        FRAME, encoding=learner.encoding_, task="g", target="y", exposure="time"
+    )
     found = score(learner, FRAME[["x", "time"]], FRAME["y"], groups=FRAME["g"])
     assert found == pytest.approx(score(learner, tasks))

@@ -23,7 +23,9 @@ def draw(rng, n_tasks=N):
 @pytest.fixture(scope="module")
 def learner():
     with short_fits():
-        return few_folds().fit(*draw(np.random.default_rng(0))[:2], groups=np.repeat(np.arange(N), 6))
+        return few_folds().fit(
+            *draw(np.random.default_rng(0))[:2], groups=np.repeat(np.arange(N), 6)
+        )
 
 
 def messages(call):
@@ -51,7 +53,10 @@ def ways(learner, X):
 def test_one_training_range_outside(learner, way):
     """Column 0 is 2 to 4 in training, so the limits are 0 and 6."""
     np.testing.assert_array_equal(learner.prior_.feature_range, [[2.0, -1.0], [4.0, 1.0]])
-    inside, far = np.array([[0.01, 2.99], [5.99, -2.99]]), np.array([[3.0, 0.0], [6.01, 0.0], [7.0, 0.0]])
+    inside, far = (
+        np.array([[0.01, 2.99], [5.99, -2.99]]),
+        np.array([[3.0, 0.0], [6.01, 0.0], [7.0, 0.0]]),
+    )
     assert messages(ways(learner, inside)[way]) == []
     (message,) = messages(ways(learner, far)[way])
     assert "column 0 has the value 7, more than one training range outside" in message
@@ -65,7 +70,10 @@ def test_one_training_range_outside(learner, way):
 def test_sparse_rows(learner):
     model = learner.adapt()
     assert messages(lambda: model.predict(sparse.csr_array([[3.0, 0.0]]))) == []
-    assert "column 1 has the value -9" in messages(lambda: model.predict(sparse.csr_array([[3.0, -9.0]])))[0]
+    assert (
+        "column 1 has the value -9"
+        in messages(lambda: model.predict(sparse.csr_array([[3.0, -9.0]])))[0]
+    )
 
 
 def test_names_and_files(tmp_path):
@@ -78,7 +86,10 @@ def test_names_and_files(tmp_path):
     # A column that was constant in training has no range.
     asked = pd.DataFrame({"hours": [3.0], "age": [50.0]})
     assert messages(lambda: model.predict(asked)) == []
-    assert "column 'hours' has the value 9" in messages(lambda: model.predict(asked.assign(hours=9.0)))[0]
+    assert (
+        "column 'hours' has the value 9"
+        in messages(lambda: model.predict(asked.assign(hours=9.0)))[0]
+    )
 
 
 def test_learners_of_the_paper():

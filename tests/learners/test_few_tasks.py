@@ -50,7 +50,10 @@ def test_held_out_tasks_without_rows(name):
 def test_draws_of_held_out_tasks_without_rows(seed):
     """Whichever tasks are held out: most have no rows."""
     tasks = make()
-    few = [(t.X[: 6 * (i == seed)], t.y[: 6 * (i == seed)], t.side_info) for i, t in enumerate(tasks[:5])]
+    few = [
+        (t.X[: 6 * (i == seed)], t.y[: 6 * (i == seed)], t.side_info)
+        for i, t in enumerate(tasks[:5])
+    ]
     for name in ("unconditional", "empirical Bayes"):
         learner = LEARNERS[name]().set_params(random_state=seed)
         learner.fit(TaskSet.from_tasks(few))
@@ -62,7 +65,8 @@ def test_a_score_of_one_row():
     learner = IndependentLearner().fit(tasks)
     with pytest.raises(ValueError, match="X: R² needs at least two query rows"):
         learner.score(
-            TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]), n_support=0.5
+            TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]),
+            n_support=0.5,
         )
 
 
@@ -88,5 +92,7 @@ def test_baselines_check_their_arguments(name):
 
 def test_ridge_beside_which_its_penalty_is_rounding():
     tasks = make([1e14, 1e14, 1.0, 1.0], side=False)
-    twice = TaskSet.from_arrays(np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels)
+    twice = TaskSet.from_arrays(
+        np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels
+    )
     assert np.isfinite(RidgePerTask().fit(twice).adapt_many(twice)).all()

@@ -7,7 +7,13 @@ import pytest
 from scipy import sparse
 
 from odd_tasks import D, bayes, make
-from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    TaskSet,
+)
 from tailored.empirical_bayes.training_summary import OWN
 from tailored.feature_maps import get_feature_map
 from tailored.solvers import ProjectedSGD
@@ -42,7 +48,10 @@ def test_held_out_tasks_with_a_column_of_nothing():
     found = [
         bayes(
             TaskSet.from_tasks(
-                [(np.insert(t.X, D, 0.0 if i < 6 else least, axis=1), t.y) for i, t in enumerate(tasks)]
+                [
+                    (np.insert(t.X, D, 0.0 if i < 6 else least, axis=1), t.y)
+                    for i, t in enumerate(tasks)
+                ]
             )
         )
         for least in (0.0, 1e-311)
@@ -72,7 +81,10 @@ def test_held_out_tasks_far_beyond_the_others():
 
 
 def test_no_warning_comes_before_an_error():
-    tasks, empty = make()[:2], TaskSet.from_tasks([(np.zeros((0, D)), np.zeros(0), make().side_info[0])])
+    tasks, empty = (
+        make()[:2],
+        TaskSet.from_tasks([(np.zeros((0, D)), np.zeros(0), make().side_info[0])]),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="validation: none of its tasks has a row"):
@@ -90,7 +102,9 @@ def test_no_warning_comes_before_an_error():
 
 def test_errors_whose_squares_are_no_numbers():
     own, other = np.array([1e160, 3e160, 2e160]), np.array([2e160, 7e160, 3e160])
-    assert compare_errors({OWN: own, "other": other})[1][-1] == pytest.approx(1e160)  # of 1, 4 and 1
+    assert compare_errors({OWN: own, "other": other})[1][-1] == pytest.approx(
+        1e160
+    )  # of 1, 4 and 1
 
 
 def test_a_rating_scale_of_no_rows():

@@ -50,7 +50,9 @@ def test_what_was_learned_is_that_of_the_same_rows_given_again(learner):
     )
     # and not that of the prior
     prior = learner.predict_tasks(
-        TaskSet.from_frame(KNOWN, task="task", target="y", side_columns=["age"], encoding=learner.encoding_),
+        TaskSet.from_frame(
+            KNOWN, task="task", target="y", side_columns=["age"], encoding=learner.encoding_
+        ),
         TaskSet.from_frame(
             KNOWN, task="task", target="y", side_columns=["age"], encoding=learner.encoding_
         ).support_query(0)[0],
@@ -77,7 +79,9 @@ def test_known_and_new_tasks_in_one_table(learner):
 def test_the_file_holds_it(learner, tmp_path):
     learner.save(tmp_path / "m")
     query = pd.concat([NEW.iloc[:3], KNOWN.iloc[::7]])
-    pd.testing.assert_frame_equal(load(tmp_path / "m").predict_tasks(query), learner.predict_tasks(query))
+    pd.testing.assert_frame_equal(
+        load(tmp_path / "m").predict_tasks(query), learner.predict_tasks(query)
+    )
 
 
 def test_quantiles_are_those_of_predict():
@@ -87,12 +91,16 @@ def test_quantiles_are_those_of_predict():
     expected = learner.predict(query[["a", "b"]], groups=query["task"])
     np.testing.assert_allclose(found["prediction"], expected, rtol=1e-9)
     assert (found["lower"] <= found["upper"]).all()
-    np.testing.assert_allclose(learner.predict_tasks(query, coverage=None)["prediction"], expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        learner.predict_tasks(query, coverage=None)["prediction"], expected, rtol=1e-9
+    )
 
 
 def test_intervals_that_were_not_kept_are_said_to_be_missing(learner, monkeypatch):
     plain = KNOWN.drop(columns="age")
-    alone = IndependentLearner(loss="squared").fit(TaskSet.from_frame(plain, task="task", target="y"))
+    alone = IndependentLearner(loss="squared").fit(
+        TaskSet.from_frame(plain, task="task", target="y")
+    )
     assert alone.predict_tasks(plain.iloc[:2])["lower"].isna().all()
     monkeypatch.setattr("tailored.learners.base.MAX_COVARIANCES", 10)
     learner = deepcopy(learner)
@@ -125,7 +133,9 @@ def test_no_rows_are_the_prior(learner):
     with pytest.raises(ValueError, match="X has 5 columns"):
         learner.adapt(np.zeros((0, 5)), [], side_info=side)
     query = NEW.iloc[:3]
-    pd.testing.assert_frame_equal(learner.predict_tasks(query, KNOWN[:0]), learner.predict_tasks(query))
+    pd.testing.assert_frame_equal(
+        learner.predict_tasks(query, KNOWN[:0]), learner.predict_tasks(query)
+    )
 
 
 def test_nothing_is_asked(learner):

@@ -61,12 +61,17 @@ def test_any_hashable_label(kind, form):
 @pytest.mark.parametrize("kind", KINDS)
 def test_sets_of_tasks_keep_them(kind):
     names = KINDS[kind]
-    tasks = TaskSet(X, Y, [names[c] for c in CODES], {name: [float(t)] for t, name in enumerate(names)})
+    tasks = TaskSet(
+        X, Y, [names[c] for c in CODES], {name: [float(t)] for t, name in enumerate(names)}
+    )
     np.testing.assert_array_equal(tasks.side_info[:, 0], [names.index(t.label) for t in tasks])
     for t, task in enumerate(tasks):
         assert tasks.index_of(task.label).tolist() == tasks.index_of([task.label]).tolist() == [t]
     halves = tasks.split([0.5, 0.5], random_state=0)
-    assert TaskSet.concat(halves).labels.tolist() == [*halves[0].labels.tolist(), *halves[1].labels.tolist()]
+    assert TaskSet.concat(halves).labels.tolist() == [
+        *halves[0].labels.tolist(),
+        *halves[1].labels.tolist(),
+    ]
     for part in (*tasks.support_query(2, random_state=0), TaskSet.from_tasks(list(tasks))):
         assert part.labels.tolist() == tasks.labels.tolist()
     assert pickle.loads(pickle.dumps(tasks)).labels.tolist() == tasks.labels.tolist()
@@ -74,9 +79,13 @@ def test_sets_of_tasks_keep_them(kind):
     learner = fit([names[c] for c in CODES])
     table = learner.predict_tasks(query, support[::-1])
     assert table["task"].tolist() == [
-        label for label, n in zip(query.labels.tolist(), query.sizes, strict=False) for _ in range(n)
+        label
+        for label, n in zip(query.labels.tolist(), query.sizes, strict=False)
+        for _ in range(n)
     ]
-    np.testing.assert_array_equal(table["prediction"], learner.predict_tasks(query, support)["prediction"])
+    np.testing.assert_array_equal(
+        table["prediction"], learner.predict_tasks(query, support)["prediction"]
+    )
 
 
 @pytest.mark.parametrize("label", [None, float("nan"), ("school", float("nan")), pd.NaT])
@@ -90,19 +99,28 @@ def test_a_missing_label_is_no_task(label):
         TaskSet.from_tasks([(X, Y)], labels=[label])
 
 
-@pytest.mark.parametrize("names", [[*MIXED[:-1], 3], KINDS["tuples"], KINDS["numpy scalars"], list("abcdef")])
+@pytest.mark.parametrize(
+    "names", [[*MIXED[:-1], 3], KINDS["tuples"], KINDS["numpy scalars"], list("abcdef")]
+)
 def test_numbers_words_and_tuples_are_saved(names, tmp_path):
     labels = [names[c] for c in CODES]
     learner = fit(labels)
     learner.save(tmp_path / "learner")
     again = load(tmp_path / "learner")
     assert again.task_labels_.tolist() == learner.task_labels_.tolist()
-    np.testing.assert_array_equal(again.predict(X, groups=labels), learner.predict(X, groups=labels))
+    np.testing.assert_array_equal(
+        again.predict(X, groups=labels), learner.predict(X, groups=labels)
+    )
 
 
 @pytest.mark.parametrize(
     "names",
-    [KINDS["dates"], KINDS["frozen sets"], list(np.array(KINDS["dates"], dtype="datetime64[ns]")), MIXED],
+    [
+        KINDS["dates"],
+        KINDS["frozen sets"],
+        list(np.array(KINDS["dates"], dtype="datetime64[ns]")),
+        MIXED,
+    ],
 )
 def test_others_are_refused_with_the_reason(names, tmp_path):
     with pytest.raises(TypeError, match=r"task_labels_.*use numbers, strings or tuples"):
@@ -113,7 +131,14 @@ def test_others_are_refused_with_the_reason(names, tmp_path):
 # --------------------------------------------------------------------------------- names of columns
 
 FRAME = pd.DataFrame(
-    {"user": CODES, "dose": X[:, 0], "weight": X[:, 1], "y": Y, "age": CODES + 0.5, "size": CODES * 2.0}
+    {
+        "user": CODES,
+        "dose": X[:, 0],
+        "weight": X[:, 1],
+        "y": Y,
+        "age": CODES + 0.5,
+        "size": CODES * 2.0,
+    }
 )
 
 
@@ -157,7 +182,9 @@ def test_names_stay_with_the_tasks():
     assert TaskSet(X, Y, CODES)[0].feature_names is None
 
 
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "pyarrow"]
+)
 def test_adapting_with_and_without_names(make):
     learner = IndependentLearner(loss="squared").fit(described())
     assert learner.feature_names_in_.tolist() == ["dose", "weight"]
@@ -168,7 +195,10 @@ def test_adapting_with_and_without_names(make):
         warnings.simplefilter("error")
         model = learner.adapt(task.X, task.y, **given)
         frame = make({"dose": task.X[:, 0], "weight": task.X[:, 1]})
-        for again in (learner.adapt(frame, task.y, **given), learner.adapt(task.X.tolist(), task.y, **given)):
+        for again in (
+            learner.adapt(frame, task.y, **given),
+            learner.adapt(task.X.tolist(), task.y, **given),
+        ):
             np.testing.assert_array_equal(again.coef_, model.coef_)
         np.testing.assert_array_equal(model.predict(frame), model.predict(task.X))
     # columns are found by their names
@@ -177,7 +207,9 @@ def test_adapting_with_and_without_names(make):
     np.testing.assert_array_equal(model.predict(turned), model.predict(task.X))
     other = make({"dose": task.X[:, 0], "height": task.X[:, 1]})
     for call in (lambda: learner.adapt(other, task.y, **given), lambda: model.predict(other)):
-        with pytest.raises(ValueError, match="X: the frame has no column 'weight'; it has 'dose', 'height'"):
+        with pytest.raises(
+            ValueError, match="X: the frame has no column 'weight'; it has 'dose', 'height'"
+        ):
             call()
     with pytest.raises(ValueError, match="has 1 features, but TaskRegressor is expecting 2"):
         model.predict(task.X[:, :1])
@@ -192,7 +224,13 @@ def test_descriptions_are_read_by_their_names():
     turned = {"size": 2.0, "age": 1.5}
     for rows in ((), (task.X, task.y)):
         expected = learner.adapt(*rows, side_info=np.array([1.5, 2.0])).coef_
-        for side in (ages, turned, pd.Series(turned), pd.DataFrame([turned]), {"height": 0.0, **turned}):
+        for side in (
+            ages,
+            turned,
+            pd.Series(turned),
+            pd.DataFrame([turned]),
+            {"height": 0.0, **turned},
+        ):
             np.testing.assert_array_equal(learner.adapt(*rows, side_info=side).coef_, expected)
         for wrong, words in (
             (
@@ -205,7 +243,8 @@ def test_descriptions_are_read_by_their_names():
                 learner.adapt(*rows, side_info=wrong)
     asked = FRAME[["dose", "weight"]][:2], ["new", "new"]
     np.testing.assert_array_equal(
-        learner.predict(*asked, side_info={"new": turned}), learner.predict(*asked, side_info={"new": ages})
+        learner.predict(*asked, side_info={"new": turned}),
+        learner.predict(*asked, side_info={"new": ages}),
     )
     turned_set = TaskSet.from_frame(FRAME, task="user", target="y", side_columns=["size", "age"])
     np.testing.assert_array_equal(

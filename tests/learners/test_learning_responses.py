@@ -53,7 +53,9 @@ def test_predictions_average_over_the_posterior(fitted):
     z = np.linspace(-8.0, 8.0, 2001)
     density = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
     mean = scipy.special.expit if name == "bernoulli" else np.exp
-    np.testing.assert_allclose(model.predict(task.X), mean(f[:, None] + sd[:, None] * z) @ density, rtol=1e-5)
+    np.testing.assert_allclose(
+        model.predict(task.X), mean(f[:, None] + sd[:, None] * z) @ density, rtol=1e-5
+    )
 
 
 def test_files_and_updates_keep_the_predictions(fitted, tmp_path):
@@ -101,31 +103,43 @@ def test_intervals_are_the_shortest_with_the_coverage(fitted):
 def test_more_tasks_than_a_sample_are_fitted_together(monkeypatch):
     tasks = tasks_of("poisson", 90, 5)
     whole = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (45, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(
+        Reservoir.__init__, "__defaults__", (45, *Reservoir.__init__.__defaults__[1:])
+    )
     sampled = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
     assert sampled.training_summary_.n_tasks == 90
     # The sources of a scan do not keep all rows.
     table = pyarrow.table({"g": np.repeat(tasks.labels, 5), "y": tasks.y, "x": tasks.X[:, 0]})
     uneven = EmpiricalBayesLearner(varying=[]).fit(scan(table.slice(3), task="g", target="y"))
     assert uneven.training_summary_.n_rows == 447
-    with pytest.warns(UserWarning, match="X: the poisson loss was fitted to a random sample of 45 tasks"):
-        scanned = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(scan(table, task="g", target="y"))
+    with pytest.warns(
+        UserWarning, match="X: the poisson loss was fitted to a random sample of 45 tasks"
+    ):
+        scanned = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(
+            scan(table, task="g", target="y")
+        )
     few = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(
         TaskSet.from_frame(table, task="g", target="y")[tasks.index_of(scanned.task_labels_)]
     )
     np.testing.assert_allclose(scanned.prior_.model.covariances, few.prior_.model.covariances)
     query = tasks.replace(labels=tasks.labels + 1000)
-    np.testing.assert_allclose(scanned.predict_tasks(query)["lower"], few.predict_tasks(query)["lower"])
+    np.testing.assert_allclose(
+        scanned.predict_tasks(query)["lower"], few.predict_tasks(query)["lower"]
+    )
     np.testing.assert_allclose(
         sampled.prior_.model.covariances[0, 1, 1], whole.prior_.model.covariances[0, 1, 1], rtol=0.1
     )
 
 
 def test_shared_effects_of_more_counts_than_a_sample_are_offsets(monkeypatch):
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (45, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(
+        Reservoir.__init__, "__defaults__", (45, *Reservoir.__init__.__defaults__[1:])
+    )
     rng, items = np.random.default_rng(0), np.tile(np.arange(30), 18)
     y = rng.poisson(np.exp(3.0 + rng.normal(0.0, 1.0, 30)[items]))
-    table = pyarrow.table({"g": np.repeat(np.arange(60), 9), "y": y, "item": [f"i{i}" for i in items]})
+    table = pyarrow.table(
+        {"g": np.repeat(np.arange(60), 9), "y": y, "item": [f"i{i}" for i in items]}
+    )
     tasks = TaskSet.from_frame(table, task="g", target="y")
     learner = EmpiricalBayesLearner(loss="poisson").fit(tasks)
     assert learner.prior_.shared is not None
@@ -136,7 +150,9 @@ def test_side_information_shifts_the_linear_predictor():
     rng = np.random.default_rng(0)
     side = rng.normal(size=(150, 1))
     f = np.repeat(side[:, 0] + 0.3 * rng.normal(size=150), 8)
-    tasks = tasks_of("poisson", 150, 8).replace(y=rng.poisson(np.exp(f)).astype(float), side_info=side)
+    tasks = tasks_of("poisson", 150, 8).replace(
+        y=rng.poisson(np.exp(f)).astype(float), side_info=side
+    )
     learner = EmpiricalBayesLearner(loss="poisson").fit(tasks)
     assert learner.side_structure_["columns"] == [0]
     low, high = (learner.adapt(side_info=[s]).predict([[3.0]])[0] for s in (-1.0, 1.0))
@@ -168,7 +184,9 @@ def test_counts_that_are_all_zero_are_refused(loss):
 
 def test_one_event_is_predicted_to_be_rare():
     tasks = tasks_of("poisson", 45, 6)
-    learner = EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=(np.arange(270) == 7) * 1.0))
+    learner = EmpiricalBayesLearner(loss="poisson").fit(
+        tasks.replace(y=(np.arange(270) == 7) * 1.0)
+    )
     assert (learner.adapt(tasks.X[-6:], tasks.y[-6:] * 0.0).predict(tasks.X[-6:]) < 0.1).all()
 
 

@@ -56,8 +56,12 @@ def test_nothing_moves_is_independent(seed):
 
 
 def test_factored_at_full_rank_is_exact(clusters):
-    exact = ConditionalLearner(rank=None, solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
-    factored = ConditionalLearner(rank=6 * 7, solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
+    exact = ConditionalLearner(rank=None, solver=ProjectedSGD(0.3), fit_intercept=False).fit(
+        clusters
+    )
+    factored = ConditionalLearner(rank=6 * 7, solver=ProjectedSGD(0.3), fit_intercept=False).fit(
+        clusters
+    )
     for task in list(clusters)[:5]:
         np.testing.assert_allclose(
             exact.representation(task.X, task.y), factored.representation(task.X, task.y), atol=1e-9
@@ -146,9 +150,9 @@ def test_rescaling_y(seed, c):
     tasks = random_tasks(seed)
     groups = np.repeat(tasks.labels, tasks.sizes)
     a = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks)
-    b = UnconditionalLearner(solver=ProjectedSGD(0.5 * c), initial_representation=c, fit_intercept=False).fit(
-        tasks.X, c * tasks.y, groups=groups
-    )
+    b = UnconditionalLearner(
+        solver=ProjectedSGD(0.5 * c), initial_representation=c, fit_intercept=False
+    ).fit(tasks.X, c * tasks.y, groups=groups)
     np.testing.assert_allclose(b.conditioning_.C, c * a.conditioning_.C, rtol=1e-7, atol=1e-9 * c)
     scaled = TaskSet(tasks.X, c * tasks.y, groups)
     np.testing.assert_allclose(

@@ -23,7 +23,9 @@ from tailored.feature_maps import MeanEmbedding
 from tailored.solvers import ProjectedSGD
 
 #: Those of `EmpiricalBayesLearner`, which takes no logistic or hinge loss.
-LOSS_NAMES = "^loss must be one of 'absolute', 'pinball', 'epsilon_insensitive', 'huber', 'squared', "
+LOSS_NAMES = (
+    "^loss must be one of 'absolute', 'pinball', 'epsilon_insensitive', 'huber', 'squared', "
+)
 LOSS_NAMES += "'poisson', 'negative_binomial'; got "
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -100,9 +102,9 @@ def test_overflow_names_the_step(clusters):
         warnings.simplefilter("error")
         # Whether the duality gap of one task is just above the tolerance depends on the linear algebra library.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1e308)), fit_intercept=False).fit(
-            clusters
-        )
+        learner = UnconditionalLearner(
+            solver=ProjectedSGD(step_sizes=(0.1, 1e308)), fit_intercept=False
+        ).fit(clusters)
     assert learner.step_size_.C == 0.1
     assert all(np.isinf(r["error"]) for r in learner.search_results_ if r["step_C"] > 1)
 
@@ -147,7 +149,9 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
     np.testing.assert_allclose(decision[:10], model.predict(X[:10]))
     with pytest.raises(ValueError, match=r"y: fit had the classes .*, but not 'maybe'"):
         found.adapt(X[:2], ["maybe", "maybe"])
-    with pytest.raises(AttributeError, match="EmpiricalBayesClassifier has probabilities, Conditional"):
+    with pytest.raises(
+        AttributeError, match="EmpiricalBayesClassifier has probabilities, Conditional"
+    ):
         _ = found.predict_proba
     with pytest.raises(
         ValueError, match=r"y: the hinge loss needs two classes, got 3\. For three or more, use"
@@ -191,7 +195,9 @@ def test_constant_columns_of_arrays_are_those_of_fit():
     """In a pipeline, fit gets other columns than the user passed."""
     X, groups = np.random.default_rng(0).normal(size=(48, 2)), np.repeat(np.arange(8), 6)
     X[:, 1] = groups
-    with pytest.warns(UserWarning, match=r"task: 1 \(columns of the X that reached fit\)\. .*X\[:, \[1\]\]"):
+    with pytest.warns(
+        UserWarning, match=r"task: 1 \(columns of the X that reached fit\)\. .*X\[:, \[1\]\]"
+    ):
         EmpiricalBayesLearner().fit(X, X[:, 0] + 1.0, groups=groups)
 
 
@@ -200,8 +206,16 @@ def test_constant_columns_of_arrays_are_those_of_fit():
     [
         (1, {}, "fit: differences between tasks cannot be estimated from one task"),
         (2, {}, "fit: differences between tasks are estimated from two tasks only"),
-        (8, {"one": 3.0}, "fit: constant in all rows, so without effect if there is an intercept: one"),
-        (8, {"fine": lambda f: 1e-100 * f["x"]}, "fit: absolute values below 1e-70 in all rows, .*: fine"),
+        (
+            8,
+            {"one": 3.0},
+            "fit: constant in all rows, so without effect if there is an intercept: one",
+        ),
+        (
+            8,
+            {"fine": lambda f: 1e-100 * f["x"]},
+            "fit: absolute values below 1e-70 in all rows, .*: fine",
+        ),
         (
             8,
             {"y": lambda f: 1e-80 * f["x"]},
@@ -212,7 +226,11 @@ def test_constant_columns_of_arrays_are_those_of_fit():
             {"size": lambda f: f["g"] * 2.0},
             r"fit: constant within every task: size. To make .*, use side_columns=\['size'\]",
         ),
-        (20, {"row": lambda f: range(len(f))}, "column 'row' holds 120 different integers in 120 rows"),
+        (
+            20,
+            {"row": lambda f: range(len(f))},
+            "column 'row' holds 120 different integers in 120 rows",
+        ),
         (
             20,
             {"row": lambda f: np.arange(len(f)) % 115},
@@ -252,7 +270,10 @@ def test_columns_of_tasks_become_side_information_as_the_warning_says(tmp_path):
             lambda: learner.fit(X.to_numpy(), frame["y"], groups=groups),
             "pass side_info=X[:, [1]], and X without",
         ),
-        (lambda: learner.fit(X, frame["y"], groups=groups), "pass side_info=X[['size']], and X without"),
+        (
+            lambda: learner.fit(X, frame["y"], groups=groups),
+            "pass side_info=X[['size']], and X without",
+        ),
         (
             lambda: learner.fit(TaskSet.from_frame(frame, features=["x", "size", "kind"], **roles)),
             "use side_columns=['size', 'kind']",
@@ -261,7 +282,9 @@ def test_columns_of_tasks_become_side_information_as_the_warning_says(tmp_path):
     ):
         with pytest.warns(UserWarning, match=re.escape(code)):
             call()
-    expected = learner.fit(TaskSet.from_frame(frame[["g", "x", "size", "y"]], side_columns=["size"], **roles))
+    expected = learner.fit(
+        TaskSet.from_frame(frame[["g", "x", "size", "y"]], side_columns=["size"], **roles)
+    )
     expected = expected.predict(X[["x"]], groups)
     for inputs, side in ((X[["x"]], X[["size"]]), (X.to_numpy()[:, [0]], X.to_numpy()[:, [1]])):
         again = EmpiricalBayesLearner().fit(inputs, frame["y"], groups=groups, side_info=side)

@@ -37,7 +37,9 @@ def made(seed=0, n_tasks=T, *, described=False):
     X = rng.normal(size=(n_tasks, N, D))
     y = np.einsum("tnd,td->tn", X, w) + 0.2 * rng.normal(size=(n_tasks, N))
     labels = [f"task {t}" for t in range(n_tasks)]
-    side = dict(zip(labels, kind + 0.3 * rng.normal(size=n_tasks), strict=True)) if described else None
+    side = (
+        dict(zip(labels, kind + 0.3 * rng.normal(size=n_tasks), strict=True)) if described else None
+    )
     return TaskSet(X.reshape(-1, D), y.ravel(), np.repeat(labels, N), side)
 
 
@@ -51,7 +53,9 @@ def answers(learner, described=False):
     if not hasattr(learner, "adapt_many"):
         return learner.predict_rows(*new.support_query(4, shuffle=False)), np.zeros(0)
     known = getattr(learner, "task_labels_", np.zeros(0))
-    return np.asarray(learner.adapt_many(new)), getattr(learner, "task_weights_", known)[np.argsort(known)]
+    return np.asarray(learner.adapt_many(new)), getattr(learner, "task_weights_", known)[
+        np.argsort(known)
+    ]
 
 
 def same(one, other, described=False):
@@ -121,7 +125,9 @@ def test_folds_are_drawn_by_labels():
 
 
 def test_other_seeds_hold_out_other_tasks():
-    errors = {EmpiricalBayesLearner(random_state=seed).fit(made()).validation_error_ for seed in range(3)}
+    errors = {
+        EmpiricalBayesLearner(random_state=seed).fit(made()).validation_error_ for seed in range(3)
+    }
     assert len(errors) == 3
 
 
@@ -193,7 +199,8 @@ def test_jobs_give_the_same_bits(fitted):
 def test_the_order_of_a_new_tasks_rows_is_rounding(fitted):
     task, order = made(1, 1)[0], np.random.default_rng(0).permutation(N)
     one, other = (
-        fitted.adapt(task.X[rows], task.y[rows], side_info=task.side_info) for rows in (np.arange(N), order)
+        fitted.adapt(task.X[rows], task.y[rows], side_info=task.side_info)
+        for rows in (np.arange(N), order)
     )
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=0, atol=1e-10)
 
@@ -237,7 +244,9 @@ def test_many_threads_get_the_answers_of_one(fitted, jobs):
 def test_threads_that_fit_get_what_one_does(fitted):
     with ThreadPoolExecutor(2) as pool:
         found = list(
-            pool.map(lambda seed: EmpiricalBayesLearner(n_jobs=2).fit(shuffled(made(), seed)), range(2))
+            pool.map(
+                lambda seed: EmpiricalBayesLearner(n_jobs=2).fit(shuffled(made(), seed)), range(2)
+            )
         )
     for other in found:
         same(fitted, other)

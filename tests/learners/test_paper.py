@@ -22,11 +22,15 @@ def parts():
 
     def draw(n_tasks):
         s = rng.uniform(size=n_tasks)
-        W = rng.normal(size=n_tasks)[:, None] * np.column_stack([np.cos(3 * s), np.sin(3 * s), 0.0 * s])
+        W = rng.normal(size=n_tasks)[:, None] * np.column_stack(
+            [np.cos(3 * s), np.sin(3 * s), 0.0 * s]
+        )
         X = rng.normal(size=(n_tasks, 12, 3))
         y = np.einsum("tnd,td->tn", X, W) + 0.1 * rng.normal(size=(n_tasks, 12))
         side = {t: [1.0, np.cos(3 * s[t]), np.sin(3 * s[t])] for t in range(n_tasks)}
-        tasks = TaskSet(X.reshape(-1, 3), y.ravel(), np.repeat(np.arange(n_tasks), 12), side_info=side)
+        tasks = TaskSet(
+            X.reshape(-1, 3), y.ravel(), np.repeat(np.arange(n_tasks), 12), side_info=side
+        )
         return tasks.support_query(8, shuffle=False)
 
     return draw(30)[0], draw(8), draw(9)
@@ -34,7 +38,10 @@ def parts():
 
 def literal(train, feature_map):
     """Tasks and features of the transcription."""
-    features = {"mean": lambda t: reference.mean_embedding(t.X, t.y), "vector": lambda t: t.side_info}
+    features = {
+        "mean": lambda t: reference.mean_embedding(t.X, t.y),
+        "vector": lambda t: t.side_info,
+    }
     return [(t.X, t.y) for t in train], [np.array(features[feature_map](t)) for t in train]
 
 
@@ -45,7 +52,9 @@ def literal_error(H, C, pair, feature_map):
 
 
 def close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=1e-12 * max(1.0, np.abs(expected).max())
+    )
 
 
 @pytest.mark.parametrize("feature_map", ["mean", "vector"])
@@ -56,7 +65,8 @@ def test_conditional_learning_is_the_transcription(parts, feature_map):
     learner.fit(train, validation=validation, test=test)
     tasks, phis = literal(train, feature_map)
     runs = [
-        reference.algorithm_1(tasks, phis, step, step, np.eye(3), "online", ABSOLUTE, 1.0) for step in STEPS
+        reference.algorithm_1(tasks, phis, step, step, np.eye(3), "online", ABSOLUTE, 1.0)
+        for step in STEPS
     ]
     errors = [literal_error(run.mean_H, run.mean_C, validation, feature_map) for run in runs]
     close([row["error"] for row in learner.search_results_], np.array(errors))
@@ -80,7 +90,8 @@ def test_unconditional_and_independent_learning_are_the_transcription(parts):
     learner = UnconditionalLearner.paper(solver=ProjectedSGD(step_sizes=STEPS))
     learner.fit(train, validation=validation, test=test)
     runs = [
-        reference.algorithm_1(tasks, phis, step, 0.0, np.eye(3), "online", ABSOLUTE, 1.0) for step in STEPS
+        reference.algorithm_1(tasks, phis, step, 0.0, np.eye(3), "online", ABSOLUTE, 1.0)
+        for step in STEPS
     ]
     errors = [literal_error(run.mean_H, run.mean_C, validation, "vector") for run in runs]
     best = int(np.argmin(errors))
@@ -96,7 +107,10 @@ def test_unconditional_and_independent_learning_are_the_transcription(parts):
     alone = IndependentLearner.paper().fit(train)
     zero = np.zeros((9, 9))
     close(alone.task_errors(*test).mean(), literal_error(zero, np.eye(3), test, "vector"))
-    close(learner.held_out_errors_["independent"], literal_error(zero, np.eye(3), validation, "vector"))
+    close(
+        learner.held_out_errors_["independent"],
+        literal_error(zero, np.eye(3), validation, "vector"),
+    )
 
 
 @pytest.mark.parametrize("inner", ["exact", "online"])
@@ -112,22 +126,30 @@ def test_a_given_representation_is_used_as_it_is(parts, inner):
     for t, (a, b) in enumerate(zip(support, query, strict=True)):
         w = reference.solve(a.X, a.y, oracle(a.side_info), inner, ABSOLUTE).w
         assert errors[t] == pytest.approx(np.abs(b.X @ w - b.y).mean(), abs=1e-8)
-    np.testing.assert_array_equal(learner.representation(side_info=[1.0, 0.6, 0.8]), oracle([1.0, 0.6, 0.8]))
+    np.testing.assert_array_equal(
+        learner.representation(side_info=[1.0, 0.6, 0.8]), oracle([1.0, 0.6, 0.8])
+    )
     assert "function that the user passed" in str(learner.summary())
     with pytest.raises(AttributeError, match="representation"):
         _ = learner.H_
-    with pytest.raises(TypeError, match=r"^tau: .*oracle cannot be saved.* a number or an array can"):
+    with pytest.raises(
+        TypeError, match=r"^tau: .*oracle cannot be saved.* a number or an array can"
+    ):
         learner.save("nowhere")
     # one matrix for all tasks is the same as a function that returns it
     theta = oracle([1.0, 0.6, 0.8])
     constant = IndependentLearner(tau=theta, inner=inner, fit_intercept=False).fit(train)
     function = IndependentLearner(tau=lambda s: theta, inner=inner, fit_intercept=False).fit(train)
-    np.testing.assert_array_equal(constant.task_errors(support, query), function.task_errors(support, query))
+    np.testing.assert_array_equal(
+        constant.task_errors(support, query), function.task_errors(support, query)
+    )
 
 
 def test_errors_of_given_representations(parts):
     train = parts[0]
-    with pytest.raises(ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(2, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(2, 2\)"
+    ):
         IndependentLearner(tau=lambda s: np.eye(2), fit_intercept=False).fit(train)
     with pytest.raises(ValueError, match="tau of task 0 must be positive semidefinite"):
         IndependentLearner(tau=lambda s: -np.eye(3), fit_intercept=False).fit(train)
@@ -136,9 +158,13 @@ def test_errors_of_given_representations(parts):
     with pytest.raises(ValueError, match="side_info: tau is a function"):
         learner.adapt_many(bare)
     # the rows are the side information of tasks without any
-    rows = IndependentLearner(tau=lambda task: len(task.y) * np.eye(3), fit_intercept=False).fit(bare)
+    rows = IndependentLearner(tau=lambda task: len(task.y) * np.eye(3), fit_intercept=False).fit(
+        bare
+    )
     np.testing.assert_array_equal(rows.representation(bare)[0], len(bare[0].y) * np.eye(3))
-    with pytest.raises(ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(\)"):
+    with pytest.raises(
+        ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(\)"
+    ):
         IndependentLearner(tau=lambda s: 2.0, fit_intercept=False).fit(train)
     with pytest.raises((TypeError, ValueError), match="tau"):
         IndependentLearner(tau="identity", fit_intercept=False).fit(train)
@@ -157,7 +183,9 @@ def test_the_surrogate_at_a_given_representation(parts, loss):
     )
     alpha = reference.exact(task.X, task.y, theta, literal_loss).alpha
     np.testing.assert_allclose(
-        found.gradient, reference.surrogate_gradient(task.X, alpha, literal_loss.lipschitz), atol=1e-7
+        found.gradient,
+        reference.surrogate_gradient(task.X, alpha, literal_loss.lipschitz),
+        atol=1e-7,
     )
     # the gradient in H of the docstring is that of Prop. properties_surrogate
     lifted = reference.lift(3, phi)
@@ -187,9 +215,9 @@ def test_a_constant_function_warns(parts):
     noise = {t: np.random.default_rng(t).normal(size=40) for t in range(30)}
     useless = TaskSet(train.X, train.y, np.repeat(train.labels, train.sizes), side_info=noise)
     with pytest.warns(ConstantRepresentationWarning, match="no step size of H lowered the error"):
-        ConditionalLearner(SideVector(), solver=ProjectedSGD(step_sizes=(1.0,), step_ratios=(0.0, 1e6))).fit(
-            useless
-        )
+        ConditionalLearner(
+            SideVector(), solver=ProjectedSGD(step_sizes=(1.0,), step_ratios=(0.0, 1e6))
+        ).fit(useless)
 
 
 @pytest.mark.parametrize("rank", [2, 32, None])
@@ -198,14 +226,17 @@ def test_the_learning_curve_ends_at_the_error_of_the_learner(parts, rank):
     solver = ProjectedSGD(step_sizes=(30.0,), step_ratios=(3.0,))
     learner = ConditionalLearner("vector", rank=rank, solver=solver)
     learner.fit(train, validation=validation, test=test)
-    assert learner.learning_curve_[-1] == pytest.approx(learner.task_errors(*test).mean(), abs=1e-10)
+    assert learner.learning_curve_[-1] == pytest.approx(
+        learner.task_errors(*test).mean(), abs=1e-10
+    )
     assert len(learner.learning_curve_) == len(train)
 
 
 def test_the_summary_of_a_stream_is_that_of_all_its_tasks(parts):
     train, _, test = parts
     pieces, whole = (
-        ConditionalLearner("vector", solver=ProjectedSGD(0.3), scale_features=False) for _ in range(2)
+        ConditionalLearner("vector", solver=ProjectedSGD(0.3), scale_features=False)
+        for _ in range(2)
     )
     for i in range(0, 30, 5):
         pieces.partial_fit(train[i : i + 5])
@@ -218,7 +249,9 @@ def test_the_summary_of_a_stream_is_that_of_all_its_tasks(parts):
 
 def test_the_summary_shows_step_spectrum_and_errors(parts):
     train, validation, _ = parts
-    learner = ConditionalLearner("vector", solver=ProjectedSGD(step_sizes=STEPS), fit_intercept=False)
+    learner = ConditionalLearner(
+        "vector", solver=ProjectedSGD(step_sizes=STEPS), fit_intercept=False
+    )
     learner.fit(train, validation=validation)
     summary = learner.summary()
     assert f"step size {learner.step_size_.C:.4g} for C" in summary.text[0]

@@ -12,7 +12,14 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 def same_learner(one, other):
     """Bit for bit: all that was learned and chosen."""
-    for name in ("step_size_", "validation_error_", "search_results_", "scale_", "n_tasks_seen_", "n_iter_"):
+    for name in (
+        "step_size_",
+        "validation_error_",
+        "search_results_",
+        "scale_",
+        "n_tasks_seen_",
+        "n_iter_",
+    ):
         assert getattr(one, name, None) == getattr(other, name, None)
     assert type(one.conditioning_) is type(other.conditioning_)
     np.testing.assert_array_equal(one.conditioning_.C, other.conditioning_.C)
@@ -46,7 +53,9 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
         **options,
     }
     whole = ConditionalLearner(**{"fit_intercept": False, **settings_}).partial_fit(clusters)
-    same_learner(whole, in_pieces(ConditionalLearner(**{"fit_intercept": False, **settings_}), clusters))
+    same_learner(
+        whole, in_pieces(ConditionalLearner(**{"fit_intercept": False, **settings_}), clusters)
+    )
     at_once = ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)
     if scale_features:
         assert np.abs(at_once.conditioning_.dense_H() - whole.conditioning_.dense_H()).max() > 1e-9
@@ -58,8 +67,12 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
 def test_unconditional_stream_in_pieces_is_fit(clusters, options):
     settings_ = {"solver": ProjectedSGD(step_sizes=(0.03, 0.3)), **options}
     whole = UnconditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)
-    same_learner(whole, in_pieces(UnconditionalLearner(**{"fit_intercept": False, **settings_}), clusters))
-    same_learner(whole, UnconditionalLearner(**{"fit_intercept": False, **settings_}).partial_fit(clusters))
+    same_learner(
+        whole, in_pieces(UnconditionalLearner(**{"fit_intercept": False, **settings_}), clusters)
+    )
+    same_learner(
+        whole, UnconditionalLearner(**{"fit_intercept": False, **settings_}).partial_fit(clusters)
+    )
 
 
 @pytest.mark.parametrize("rank", [None, 5])
@@ -74,8 +87,12 @@ def test_fit_measures_features_by_the_root_mean_square_over_its_training_tasks(r
     divided, moved = with_side_info_times(1 / scale), with_side_info_times(1e3)
     options = {"solver": ProjectedSGD((0.1, 0.5)), "rank": rank, "bias": "conditional"}
     learner = ConditionalLearner(**{"fit_intercept": False, **options}).fit(tasks)
-    plain = ConditionalLearner(scale_features=False, **{"fit_intercept": False, **options}).fit(divided)
-    np.testing.assert_allclose(learner.representation(tasks), plain.representation(divided), atol=1e-9)
+    plain = ConditionalLearner(scale_features=False, **{"fit_intercept": False, **options}).fit(
+        divided
+    )
+    np.testing.assert_allclose(
+        learner.representation(tasks), plain.representation(divided), atol=1e-9
+    )
     np.testing.assert_allclose(
         learner.adapt_many(tasks).weights_, plain.adapt_many(divided).weights_, atol=1e-7
     )
@@ -92,16 +109,20 @@ def test_jobs_do_not_change_a_bit(clusters, n_jobs):
         solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=n_jobs, fit_intercept=False
     ).fit(clusters)
     np.testing.assert_array_equal(one.conditioning_.dense_H(), many.conditioning_.dense_H())
-    np.testing.assert_array_equal(one.adapt_many(clusters).weights_, many.adapt_many(clusters).weights_)
+    np.testing.assert_array_equal(
+        one.adapt_many(clusters).weights_, many.adapt_many(clusters).weights_
+    )
     assert one.search_results_ == many.search_results_
 
 
 def test_processes_do_not_change_a_bit(clusters):
     import joblib
 
-    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False).fit(clusters)
+    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False).fit(
+        clusters
+    )
     with joblib.parallel_config(backend="loky", n_jobs=2):
-        many = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False).fit(
-            clusters
-        )
+        many = ConditionalLearner(
+            solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False
+        ).fit(clusters)
     np.testing.assert_array_equal(one.conditioning_.dense_H(), many.conditioning_.dense_H())

@@ -79,7 +79,9 @@ def test_frames_in_a_labelled_frame_out(library, side):
     learner = fitted(side)
     expected = one_by_one(learner, query, support, 0.8, side)
     make = FRAMES[library]
-    asked, given = (make({name: part[name].to_numpy() for name in part}) for part in (query, support))
+    asked, given = (
+        make({name: part[name].to_numpy() for name in part}) for part in (query, support)
+    )
     found = learner.predict_tasks(asked, given, coverage=0.8)
     assert type(found) is type(asked)
     table = found.to_pandas() if library != "pandas" else found
@@ -125,7 +127,9 @@ def test_columns_of_side_information_are_found_in_tables_of_rows(tmp_path):
     alone = learner.predict_tasks(query)["prediction"]
     np.testing.assert_allclose(learner.predict(query, groups=query["user"]), alone, atol=1e-9)
     with pytest.warns(UserWarning, match="new tasks are predicted without side information"):
-        assert not np.allclose(learner.predict(query.drop(columns="age"), groups=query["user"]), alone)
+        assert not np.allclose(
+            learner.predict(query.drop(columns="age"), groups=query["user"]), alone
+        )
     learner.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict_tasks(query, support), expected)
     with pytest.raises(ValueError, match=r"side information \(columns 'age'\)"):
@@ -137,7 +141,11 @@ def test_descriptions_from_a_table_of_their_own():
     expected = fitted().predict_tasks(query, support, coverage=0.8)
     people = query.drop_duplicates("user")[["user", "age"]].sort_values("age")
     bare = [part.drop(columns="age") for part in (query, support)]
-    for side in (people, people.set_index("user"), dict(zip(people["user"], people["age"], strict=True))):
+    for side in (
+        people,
+        people.set_index("user"),
+        dict(zip(people["user"], people["age"], strict=True)),
+    ):
         found = fitted().predict_tasks(*bare, coverage=0.8, side_info=side)
         pd.testing.assert_frame_equal(found, expected)
     # the support's own columns will do, where every task has some
@@ -145,9 +153,13 @@ def test_descriptions_from_a_table_of_their_own():
     pd.testing.assert_frame_equal(
         fitted().predict_tasks(known, support, coverage=0.8), expected.loc[known.index]
     )
-    with pytest.raises(ValueError, match="'new0' of query has no support rows, and so no side information"):
+    with pytest.raises(
+        ValueError, match="'new0' of query has no support rows, and so no side information"
+    ):
         fitted().predict_tasks(bare[0], support)
-    with pytest.raises(ValueError, match=r"side_info: the learner was fitted with .*columns 'age'.; pass"):
+    with pytest.raises(
+        ValueError, match=r"side_info: the learner was fitted with .*columns 'age'.; pass"
+    ):
         fitted().predict_tasks(*bare)
     with pytest.raises(ValueError, match="fitted without side information"):
         fitted(side=False).predict_tasks(*bare, side_info=people)
@@ -162,7 +174,9 @@ def test_task_sets_in_a_structured_array_out():
     assert found.dtype.names == ("task", *COLUMNS)
     assert found["task"].tolist() == np.repeat(asked.labels, asked.sizes).tolist()
     frame = fitted().predict_tasks(query, support, coverage=0.8)
-    ordered = frame.sort_values("user", key=lambda u: u.map(asked.labels.tolist().index), kind="stable")
+    ordered = frame.sort_values(
+        "user", key=lambda u: u.map(asked.labels.tolist().index), kind="stable"
+    )
     np.testing.assert_array_equal(pd.DataFrame(found)[COLUMNS], ordered[COLUMNS])
     # either may be a frame
     np.testing.assert_array_equal(fitted().predict_tasks(asked, support, coverage=0.8), found)
@@ -206,13 +220,17 @@ def test_a_learner_of_arrays_is_told_the_columns():
         learner.predict_tasks(query, support)
     with pytest.raises(ValueError, match=r"target: .* name the column of support"):
         learner.predict_tasks(query, support, task="user")
-    with pytest.raises(ValueError, match="query: expected 2 feature columns as in fit, got 3: 'age'"):
+    with pytest.raises(
+        ValueError, match="query: expected 2 feature columns as in fit, got 3: 'age'"
+    ):
         learner.predict_tasks(*halves(), task="user", target="rating")
 
 
 def test_errors_name_the_columns():
     query, support = halves()
-    with pytest.raises(ValueError, match="query: the frame has no column 'x1'; it has 'user', 'age', 'x0'"):
+    with pytest.raises(
+        ValueError, match="query: the frame has no column 'x1'; it has 'user', 'age', 'x0'"
+    ):
         fitted().predict_tasks(query.drop(columns="x1"), support)
     with pytest.raises(ValueError, match="support: the frame has no column 'rating'"):
         fitted().predict_tasks(query, support.drop(columns="rating"))
@@ -232,7 +250,9 @@ def test_errors_name_the_columns():
 
 def test_few_tasks_warn_here():
     learner = EmpiricalBayesLearner().fit(
-        TaskSet.from_frame(TRAIN[TRAIN["user"].isin(["u0", "u1", "u2", "u3"])], task="user", target="rating")
+        TaskSet.from_frame(
+            TRAIN[TRAIN["user"].isin(["u0", "u1", "u2", "u3"])], task="user", target="rating"
+        )
     )
     query, support = halves()
     with (
@@ -269,7 +289,9 @@ def test_intervals_of_many_are_those_of_each(n_support):
         ends = np.column_stack([rows["lower"], rows["upper"]])
         np.testing.assert_allclose(ends, model.predict_interval(x, coverage=0.7), rtol=1e-8)
     thin = [
-        TaskSet.from_arrays(sp.csr_array(t.X), t.y, t.offsets, t.labels, feature_names=t.feature_names)
+        TaskSet.from_arrays(
+            sp.csr_array(t.X), t.y, t.offsets, t.labels, feature_names=t.feature_names
+        )
         for t in (query, support)
     ]
     again = learner.predict_tasks(*thin, coverage=0.7)
@@ -287,7 +309,9 @@ def test_support_rows_replace_those_of_fit_with_a_warning():
         with pytest.warns(UserWarning, match=f"support: {found} fewer rows than in fit"):
             table = learner.predict_tasks(query, few)
         rows, other = (few[few["user"] == "u1"], query["user"] == "u1")
-        model = learner.adapt(rows[["x0", "x1"]], rows["rating"], side_info=rows[["age"]].iloc[0].to_numpy())
+        model = learner.adapt(
+            rows[["x0", "x1"]], rows["rating"], side_info=rows[["age"]].iloc[0].to_numpy()
+        )
         np.testing.assert_allclose(
             table["prediction"][other], model.predict(query.loc[other, ["x0", "x1"]]), rtol=1e-9
         )

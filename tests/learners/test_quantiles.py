@@ -21,7 +21,9 @@ def _tasks(n_tasks, seed, scale=1.0, shift=0.0):
         n = int(rng.integers(10, 18))
         X = rng.normal(size=(n, 2))
         noise = np.exp(0.4 * rng.normal()) * rng.exponential(size=n)
-        tasks.append((X, shift + scale * (2.0 + X @ (1.0 + 0.5 * rng.normal(size=2)) + rng.normal() + noise)))
+        tasks.append(
+            (X, shift + scale * (2.0 + X @ (1.0 + 0.5 * rng.normal(size=2)) + rng.normal() + noise))
+        )
     return TaskSet.from_tasks(tasks)
 
 
@@ -86,7 +88,9 @@ def test_all_ways_to_predict_agree(learned):
         [learner.adapt(s.X, s.y).predict(q.X) for s, q in zip(support, query, strict=True)]
     )
     np.testing.assert_allclose(_quantiles(learner, query, support), one_by_one, rtol=1e-9)
-    np.testing.assert_allclose(learner.predict_tasks(query, support)["prediction"], one_by_one, rtol=1e-9)
+    np.testing.assert_allclose(
+        learner.predict_tasks(query, support)["prediction"], one_by_one, rtol=1e-9
+    )
     errors = learner.task_errors(support, query)
     expected = np.split(Pinball(0.9).value(one_by_one, query.y), query.offsets[1:-1])
     np.testing.assert_allclose(errors, [part.mean() for part in expected])

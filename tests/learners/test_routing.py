@@ -76,7 +76,9 @@ def r_squared(model, tasks):
 def absolute(n_support):
     def how(model, tasks):
         support, query = tasks.support_query(n_support, random_state=0)
-        return -mean_absolute_error(query.y, np.concatenate(predicted_by_adapting(model, support, query)))
+        return -mean_absolute_error(
+            query.y, np.concatenate(predicted_by_adapting(model, support, query))
+        )
 
     return how
 
@@ -117,7 +119,9 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
         estimator = make_pipeline(StandardScaler(), clone(learner)) if scaler else clone(learner)
         plain = cross_val_score(estimator, X, Y, params=params, cv=CV)
         errors = cross_val_score(estimator, X, Y, params=params, cv=CV, scoring=scorer)
-    expected = by_hand(learner, lambda *given: (r_squared(*given), absolute(2)(*given)), scaler, side)
+    expected = by_hand(
+        learner, lambda *given: (r_squared(*given), absolute(2)(*given)), scaler, side
+    )
     np.testing.assert_allclose(plain, expected[:, 0], rtol=1e-6)
     np.testing.assert_allclose(errors, expected[:, 1], rtol=1e-6)
 
@@ -127,14 +131,20 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
 def test_cross_validation_of_classes(labels, words):
     """Rows of numbers and of words, labels of both kinds; the scores are those of `adapt` for each task."""
     rng = np.random.default_rng(0)
-    groups, x, kind = np.repeat(np.arange(24), 12), rng.normal(size=288), rng.choice(["a", "b"], 288)
+    groups, x, kind = (
+        np.repeat(np.arange(24), 12),
+        rng.normal(size=288),
+        rng.choice(["a", "b"], 288),
+    )
     own = rng.normal(size=24)[groups] + x + (kind == "b")
     y = np.array(labels)[(own + rng.logistic(size=288) > 0).astype(int)]
     frame = pd.DataFrame({"x": x, "kind": kind if words else 1.0 * (kind == "b")})
     params, cv = {"groups": groups}, GroupKFold(2)
     with sklearn.config_context(**ROUTED):
         found = {
-            name: cross_val_score(EmpiricalBayesClassifier(), frame, y, params=params, cv=cv, scoring=scorer)
+            name: cross_val_score(
+                EmpiricalBayesClassifier(), frame, y, params=params, cv=cv, scoring=scorer
+            )
             for name, scorer in {
                 "score": None,
                 "accuracy": task_scorer("accuracy"),
@@ -179,7 +189,10 @@ def test_grid_search_over_whole_tasks(scaler, scored):
         if scaler:
             estimator = Pipeline([("scale", StandardScaler()), ("learn", estimator)])
         search = GridSearchCV(
-            estimator, {"learn__solver__step" if scaler else "solver__step": steps}, cv=CV, scoring=scorer
+            estimator,
+            {"learn__solver__step" if scaler else "solver__step": steps},
+            cv=CV,
+            scoring=scorer,
         )
         search.fit(X, Y, groups=GROUPS)
     for number, step in enumerate(steps):
@@ -199,9 +212,17 @@ def test_scorers_by_name_never_give_a_number(scaler):
     for scoring in ("neg_mean_absolute_error", "r2"):
         with sklearn.config_context(**ROUTED), warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            estimator = make_pipeline(StandardScaler(), clone(learner)) if scaler else clone(learner)
+            estimator = (
+                make_pipeline(StandardScaler(), clone(learner)) if scaler else clone(learner)
+            )
             scores = cross_validate(
-                estimator, X, Y, params={"groups": GROUPS}, cv=CV, scoring=scoring, error_score=np.nan
+                estimator,
+                X,
+                Y,
+                params={"groups": GROUPS},
+                cv=CV,
+                scoring=scoring,
+                error_score=np.nan,
             )["test_score"]
         assert np.isnan(scores).all()
         assert any("groups: the learner was fitted to 6 tasks" in str(w.message) for w in seen)
@@ -241,7 +262,9 @@ def test_scorers_refuse_what_they_cannot_score():
 
 
 def test_without_groups_a_warning_says_what_to_do(few_steps):
-    with pytest.warns(SingleTaskWarning, match=r"enable_metadata_routing=True.*params=\{'groups'") as seen:
+    with pytest.warns(
+        SingleTaskWarning, match=r"enable_metadata_routing=True.*params=\{'groups'"
+    ) as seen:
         EmpiricalBayesLearner().fit(X[:8], Y[:8])
     assert "all 8 rows are one task" in str(seen[0].message)
     assert seen[0].filename == __file__
@@ -282,7 +305,9 @@ def test_unseen_tasks_are_described():
     per_row = np.array([[2.0], [99.0], [-1.0], [2.0], [99.0]])
     frame = pd.DataFrame({"s": [-1.0, 2.0]}, index=[8, 7])
     for side in (described, per_row, per_row.tolist(), frame, frame["s"]):
-        np.testing.assert_allclose(learner.predict(X[:5], groups=groups, side_info=side), expected, rtol=1e-9)
+        np.testing.assert_allclose(
+            learner.predict(X[:5], groups=groups, side_info=side), expected, rtol=1e-9
+        )
     # a frame with as many tasks as there are rows is still searched by label, in any order
     labels = np.array([7, 8, 9])
     longer = pd.DataFrame({"s": [5.0, -1.0, 2.0]}, index=[9, 8, 7])
@@ -313,8 +338,12 @@ def test_weights_of_rows_in_the_score():
         coverage=None,
     )["prediction"]
     repeated = r2_score(np.repeat(query.y, weights[rows]), np.repeat(prediction, weights[rows]))
-    assert learner.score(x, y, groups=groups, sample_weight=weights) == pytest.approx(repeated, rel=1e-9)
-    assert learner.score(x, y, groups=groups) == pytest.approx(r2_score(query.y, prediction), rel=1e-9)
+    assert learner.score(x, y, groups=groups, sample_weight=weights) == pytest.approx(
+        repeated, rel=1e-9
+    )
+    assert learner.score(x, y, groups=groups) == pytest.approx(
+        r2_score(query.y, prediction), rel=1e-9
+    )
     # a set of tasks has its rows in its own order
     ordered = TaskSet(x, y, groups)
     order = np.argsort([ordered.labels.tolist().index(g) for g in groups], kind="stable")
@@ -323,7 +352,9 @@ def test_weights_of_rows_in_the_score():
         learner.score(ordered, sample_weight=weights[1:])
 
 
-@pytest.mark.parametrize("seed", [None, np.random.RandomState(0), 3], ids=["none", "state", "number"])
+@pytest.mark.parametrize(
+    "seed", [None, np.random.RandomState(0), 3], ids=["none", "state", "number"]
+)
 def test_weights_stay_with_their_rows_whatever_the_seed(seed, monkeypatch):
     """A draw that cannot be repeated must still be the same for rows and for weights."""
     learner = UnconditionalLearner(loss="squared", solver=ProjectedSGD(0.1), random_state=seed)
@@ -348,7 +379,9 @@ def test_weights_stay_with_their_rows_whatever_the_seed(seed, monkeypatch):
 def test_a_description_nobody_asked_for_is_an_error():
     learner = fitted()
     for given in ({"X": X[:3], "y": Y[:3]}, {}):
-        with pytest.raises(ValueError, match="side_info: this learner was fitted without side information"):
+        with pytest.raises(
+            ValueError, match="side_info: this learner was fitted without side information"
+        ):
             learner.adapt(**given, side_info=[1.0])
     with pytest.raises(ValueError, match="fitted without side information"):
         learner.representation(side_info=[1.0])
@@ -376,7 +409,10 @@ def test_deviations_are_the_unit_of_intervals():
         wide, narrow = (np.ptp(ends[c], axis=1) for c in (0.8, 0.5))
         assert (wide >= narrow - 1e-9).all()
     # rows of the task make it surer, mostly: never less sure than its own noise
-    assert learner.adapt(X[:5], Y[:5]).predict_std(x).mean() < 10 * learner.adapt().predict_std(x).mean()
+    assert (
+        learner.adapt(X[:5], Y[:5]).predict_std(x).mean()
+        < 10 * learner.adapt().predict_std(x).mean()
+    )
 
 
 def test_what_was_not_calibrated_says_so():

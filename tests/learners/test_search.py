@@ -11,20 +11,24 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 def test_search_never_does_worse_than_the_unconditional_twin(clusters):
     grid = (0.01, 0.1, 1.0)
-    conditional = ConditionalLearner(solver=ProjectedSGD(step_sizes=grid), fit_intercept=False).fit(clusters)
-    unconditional = UnconditionalLearner(solver=ProjectedSGD(step_sizes=grid), fit_intercept=False).fit(
+    conditional = ConditionalLearner(solver=ProjectedSGD(step_sizes=grid), fit_intercept=False).fit(
         clusters
     )
+    unconditional = UnconditionalLearner(
+        solver=ProjectedSGD(step_sizes=grid), fit_intercept=False
+    ).fit(clusters)
     assert conditional.validation_error_ <= unconditional.validation_error_ + 1e-15
     still = [r["error"] for r in conditional.search_results_ if r["step_H"] == 0]
-    np.testing.assert_allclose(still, [r["error"] for r in unconditional.search_results_], rtol=1e-12)
+    np.testing.assert_allclose(
+        still, [r["error"] for r in unconditional.search_results_], rtol=1e-12
+    )
 
 
 def test_validation_tasks_can_be_given(clusters):
     train, held_out = clusters[:30], clusters[30:]
-    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.01, 1.0)), fit_intercept=False).fit(
-        train, validation=held_out
-    )
+    learner = ConditionalLearner(
+        solver=ProjectedSGD(step_sizes=(0.01, 1.0)), fit_intercept=False
+    ).fit(train, validation=held_out)
     fixed = ConditionalLearner(
         solver=ProjectedSGD((learner.step_size_.C, learner.step_size_.H)), fit_intercept=False
     ).fit(train)
@@ -32,9 +36,9 @@ def test_validation_tasks_can_be_given(clusters):
 
 
 def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
-    learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(1e-12,)), fit_intercept=False).fit(
-        clusters
-    )  # τ = I: only the scale is learned
+    learner = UnconditionalLearner(
+        solver=ProjectedSGD(step_sizes=(1e-12,)), fit_intercept=False
+    ).fit(clusters)  # τ = I: only the scale is learned
     plain = UnconditionalLearner(
         solver=ProjectedSGD(step_sizes=(1e-12,)), tune_scale=False, fit_intercept=False
     ).fit(clusters)
@@ -47,7 +51,9 @@ def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
 def test_ratios_are_those_that_were_asked_for(clusters):
     """Ratio 0 is a choice like the others, and is not added to a list without it."""
     solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(10.0, 3.0))
-    learner = ConditionalLearner("mean", solver=solver, tune_scale=False, fit_intercept=False).fit(clusters)
+    learner = ConditionalLearner("mean", solver=solver, tune_scale=False, fit_intercept=False).fit(
+        clusters
+    )
     tried = [(entry["step_C"], entry["step_H"]) for entry in learner.search_results_]
     np.testing.assert_allclose(tried, [(0.1, 0.3), (1.0, 3.0), (0.1, 1.0), (1.0, 10.0)])
 
@@ -58,7 +64,9 @@ def test_the_surrogate_of_a_loss_without_a_lipschitz_constant(clusters):
         return UnconditionalLearner(solver=solver, loss="squared", fit_intercept=False, **options)
 
     given = learner(lipschitz=np.sqrt(np.mean(clusters.y**2))).fit(clusters)
-    np.testing.assert_allclose(learner().fit(clusters).conditioning_.C, given.conditioning_.C, rtol=1e-12)
+    np.testing.assert_allclose(
+        learner().fit(clusters).conditioning_.C, given.conditioning_.C, rtol=1e-12
+    )
     with pytest.raises(ValueError, match=r"lipschitz: the squared loss.*lipschitz="):
         learner().partial_fit(clusters)
 
@@ -95,7 +103,9 @@ def test_the_paper_s_configuration_to_the_last_setting():
     np.testing.assert_allclose(PAPER_STEP_SIZES, np.logspace(-5, 5, 14))
     other = ConditionalLearner.paper(feature_map="vector", n_jobs=2)
     changed = {
-        name for name, value in other.get_params(deep=False).items() if value != getattr(learner, name)
+        name
+        for name, value in other.get_params(deep=False).items()
+        if value != getattr(learner, name)
     }
     assert changed == {"feature_map", "n_jobs", "solver"}  # solvers are objects of their own
 

@@ -91,7 +91,9 @@ def test_parameters_of_the_solver_are_reached_through_the_learner(tasks):
     assert plain.solver is None
     stepped = ConditionalLearner().set_params(solver__step=0.1).fit(tasks)
     given = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
-    np.testing.assert_array_equal(stepped.adapt_many(tasks).weights_, given.adapt_many(tasks).weights_)
+    np.testing.assert_array_equal(
+        stepped.adapt_many(tasks).weights_, given.adapt_many(tasks).weights_
+    )
 
 
 def test_adapted_model_is_an_ordinary_regressor(tasks):
@@ -120,7 +122,9 @@ def test_fit_does_not_change_parameters(tasks):
 def test_constant_column_is_the_intercept(tasks):
     """fit_intercept is nothing but a column of ones appended to X."""
     ones = TaskSet(
-        np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, np.repeat(tasks.labels, tasks.sizes)
+        np.hstack([tasks.X, np.ones((len(tasks.y), 1))]),
+        tasks.y,
+        np.repeat(tasks.labels, tasks.sizes),
     )
     a = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=True).fit(tasks)
     b = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(ones)

@@ -36,20 +36,26 @@ def test_numbers_of_support_rows(support, expected, typical):
     assert SupportSampling.of(support, "first").in_order
 
 
-@pytest.mark.parametrize("support", [-1, 1.5, 0.0, (4, 1), (1, 2, 3), "half", [[1, 2]], True, (1, None)])
+@pytest.mark.parametrize(
+    "support", [-1, 1.5, 0.0, (4, 1), (1, 2, 3), "half", [[1, 2]], True, (1, None)]
+)
 def test_bad_numbers_of_support_rows(support):
     with pytest.raises((ValueError, TypeError), match="support"):
         SupportSampling.of(support)
 
 
 def test_an_order_is_one_of_two():
-    with pytest.raises(ValueError, match=r"order must be one of 'random', 'first'.*Did you mean 'first'"):
+    with pytest.raises(
+        ValueError, match=r"order must be one of 'random', 'first'.*Did you mean 'first'"
+    ):
         SupportSampling.of(2, "fist")
 
 
 def test_the_default_is_a_rotation():
     tasks = _numbered(8, 5, 1)
-    for one, other in zip(SupportSampling().episodes(tasks, [3], 2), rotate(tasks, [3], 2), strict=True):
+    for one, other in zip(
+        SupportSampling().episodes(tasks, [3], 2), rotate(tasks, [3], 2), strict=True
+    ):
         if isinstance(one, TaskSet):
             np.testing.assert_array_equal(one.y, other.y)
             np.testing.assert_array_equal(one.offsets, other.offsets)
@@ -64,12 +70,23 @@ def test_in_order_the_first_rows_are_support_and_all_later_ones_query(support):
     assert set(episodes.task) == {0, 1, 2, 3}
     for s, q, task in zip(*episodes, strict=True):
         np.testing.assert_array_equal(np.concatenate([s.y, q.y]), np.arange(tasks.sizes[task]))
-    numbers = {len(s.y) for s, task in zip(episodes.support, episodes.task, strict=True) if task == 0}
-    expected = {None: {2, 4, 5, 7}, 3: {3}, 0: {0}, 0.4: {4}, (1, 4): {1, 2, 3, 4}, (0.1, 0.9): {1, 3, 6, 8}}
+    numbers = {
+        len(s.y) for s, task in zip(episodes.support, episodes.task, strict=True) if task == 0
+    }
+    expected = {
+        None: {2, 4, 5, 7},
+        3: {3},
+        0: {0},
+        0.4: {4},
+        (1, 4): {1, 2, 3, 4},
+        (0.1, 0.9): {1, 3, 6, 8},
+    }
     assert numbers == expected[support]
 
 
-@pytest.mark.parametrize(("support", "sizes"), [(3, {3}), (0.5, {6}), ((2, 8), {2, 4, 6, 8}), (50, {11})])
+@pytest.mark.parametrize(
+    ("support", "sizes"), [(3, {3}), (0.5, {6}), ((2, 8), {2, 4, 6, 8}), (50, {11})]
+)
 def test_in_random_order_every_row_may_be_a_support_row(support, sizes):
     tasks = _numbered(12, 12, 12)
     episodes = SupportSampling.of(support).episodes(tasks, [0], 5)
@@ -135,7 +152,9 @@ def test_without_an_order_the_first_rows_are_random_ones(forecasts):
     )
     errors = [learner.task_errors(new, order="first") for learner in (first, random)]
     difference = errors[0] - errors[1]
-    assert abs(difference.mean()) < 0.02 * errors[1].mean() + 2.0 * difference.std() / np.sqrt(len(new))
+    assert abs(difference.mean()) < 0.02 * errors[1].mean() + 2.0 * difference.std() / np.sqrt(
+        len(new)
+    )
     assert 0.75 < _coverage(first, new, 4) < 0.88
     assert 0.75 < _coverage(random, new, 4) < 0.88
 
@@ -145,7 +164,9 @@ def test_scores_use_the_support_of_the_learner(forecasts):
     new = new[:40]
     support, query = new.support_query(4, shuffle=False)
     pairs = list(zip(support, query, strict=True))
-    expected = np.array([np.abs(learner.adapt(s.X, s.y).predict(q.X) - q.y).mean() for s, q in pairs])
+    expected = np.array(
+        [np.abs(learner.adapt(s.X, s.y).predict(q.X) - q.y).mean() for s, q in pairs]
+    )
     np.testing.assert_allclose(learner.task_errors(new), expected)
     np.testing.assert_allclose(learner.task_errors(new, n_support=4, order="first"), expected)
     assert learner.task_errors(new, order="random").mean() < expected.mean()

@@ -58,7 +58,11 @@ def learner(tasks):
 def test_names_are_kept(learner):
     assert learner.feature_names_in_.tolist() == ["ses", "sex=male", "day"]
     assert learner.n_features_in_ == 3
-    assert learner.columns_in_ == {"task": "school", "target": "score", "side_info": ["kind", "size"]}
+    assert learner.columns_in_ == {
+        "task": "school",
+        "target": "score",
+        "side_info": ["kind", "size"],
+    }
     assert learner.encoding_.feature_names.tolist() == ["ses", "sex=male", "day"]
 
 
@@ -66,18 +70,24 @@ def test_names_are_kept(learner):
 def test_adapting_and_predicting_from_frames(learner, tasks, library):
     t = tasks.index_of("s3")[0]
     rows = FRAME[FRAME["school"] == "s3"]
-    make = {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}[library]
+    make = {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}[
+        library
+    ]
     named = {"size": "large", "kind": "Public"}
     own = np.array(["Public", 2.0], dtype=object)
     expected = learner.adapt(tasks[t].X, tasks[t].y, side_info=own)
     # in another order, and with the columns of the task and the target, which are known to be no inputs
     for frame in (rows[["day", "sex", "ses"]], rows):
-        model = learner.adapt(make(frame.reset_index(drop=True)), rows["score"].to_numpy(), side_info=named)
+        model = learner.adapt(
+            make(frame.reset_index(drop=True)), rows["score"].to_numpy(), side_info=named
+        )
         np.testing.assert_array_equal(model.coef_, expected.coef_)
         assert model.feature_names_in_.tolist() == ["ses", "sex=male", "day"]
         given = make(frame.reset_index(drop=True))
         np.testing.assert_array_equal(model.predict(given), expected.predict(tasks[t].X))
-        np.testing.assert_array_equal(model.predict_interval(given), expected.predict_interval(tasks[t].X))
+        np.testing.assert_array_equal(
+            model.predict_interval(given), expected.predict_interval(tasks[t].X)
+        )
         np.testing.assert_array_equal(model.predict_std(given), expected.predict_std(tasks[t].X))
         found = learner.predict(given, rows["school"].to_numpy())
         np.testing.assert_allclose(found, learner.predict(tasks[t].X, ["s3"] * len(rows)))
@@ -107,19 +117,24 @@ def test_many_tasks_from_frames(learner, tasks):
     rows = new.sort_values("school", kind="stable")
     groups, y = rows["school"].to_numpy(), rows["score"].to_numpy()
     side = described.set_index("school")
-    assert learner.score(rows, y, groups=groups, side_info=side, n_support=4) == pytest.approx(expected)
+    assert learner.score(rows, y, groups=groups, side_info=side, n_support=4) == pytest.approx(
+        expected
+    )
     assert learner.task_errors(read).shape == (6,)
 
 
 def test_tables_that_were_read_otherwise_are_refused(learner):
     new, described = tables(6, seed=1)
-    late = TaskSet.from_frame(new.assign(day=new["day"] + pd.Timedelta(days=9)), side_info=described, **ROLES)
+    late = TaskSet.from_frame(
+        new.assign(day=new["day"] + pd.Timedelta(days=9)), side_info=described, **ROLES
+    )
     words = r"column 'day' was read as days since 2024-03-01 .* encoding=learner\.encoding_\)"
     with pytest.raises(ValueError, match=words):
         learner.score(late)
     one_sex = TaskSet.from_frame(new.assign(sex="male"), side_info=described, **ROLES)
     with pytest.raises(
-        ValueError, match=r"column 'sex' was read as sex=male \(reference: female\) and is now always male"
+        ValueError,
+        match=r"column 'sex' was read as sex=male \(reference: female\) and is now always male",
     ):
         learner.adapt_many(one_sex)
 
@@ -137,7 +152,10 @@ def test_columns_that_were_not_in_fit_are_ignored(by_name):
         (learner.predict(more, groups), learner.predict(rows[columns], groups)),
         (learner.adapt(more, y).coef_, model.coef_),
         (model.predict(more), model.predict(rows[columns])),
-        (learner.adapt(rows[columns], y).update(more, y).coef_, model.update(rows[columns], y).coef_),
+        (
+            learner.adapt(rows[columns], y).update(more, y).coef_,
+            model.update(rows[columns], y).coef_,
+        ),
         (
             learner.adapt_many(more, y, groups=groups).coef_,
             learner.adapt_many(rows[columns], y, groups=groups).coef_,
@@ -152,7 +170,9 @@ def test_columns_that_were_not_in_fit_are_ignored(by_name):
 
 def test_mistakes_name_the_column(learner):
     rows = FRAME[:3]
-    with pytest.raises(ValueError, match="X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"):
+    with pytest.raises(
+        ValueError, match="X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"
+    ):
         learner.predict(rows.drop(columns="sex"), rows["school"])
     with pytest.raises(ValueError, match=r"X: the frame has no column .*; it has no columns\."):
         learner.predict(rows[[]], rows["school"])
@@ -176,7 +196,8 @@ def test_unknown_words_are_said(learner):
     rows = FRAME[FRAME["school"] == "s3"]
     side = {"kind": "Public", "size": "middle"}
     with pytest.warns(
-        UnknownCategoryWarning, match="column 'sex': 'unknown' did not .* mean of the training table"
+        UnknownCategoryWarning,
+        match="column 'sex': 'unknown' did not .* mean of the training table",
     ):
         model = learner.adapt(rows.assign(sex="unknown"), rows["score"], side_info=side)
     with pytest.warns(UnknownCategoryWarning, match="column 'sex': 'unknown'") as seen:
@@ -189,7 +210,9 @@ def test_unknown_words_are_said(learner):
         UnknownCategoryWarning, match="side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"
     ):
         learner.adapt(side_info={"kind": "Private", "size": "middle"})
-    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"):
+    with pytest.warns(
+        UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"
+    ):
         learner.adapt(side_info={"kind": "Public", "size": "vast"})
 
 
@@ -199,7 +222,9 @@ def test_files_and_several_columns_of_labels(learner, tasks, tmp_path):
     assert again.encoding_ == learner.encoding_
     assert again.encoding_.features[1].means == learner.encoding_.features[1].means
     rows = FRAME[FRAME["school"].isin(["s1", "s2"])]
-    np.testing.assert_array_equal(again.predict(rows, rows["school"]), learner.predict(rows, rows["school"]))
+    np.testing.assert_array_equal(
+        again.predict(rows, rows["school"]), learner.predict(rows, rows["school"])
+    )
     pairs = FRAME.assign(year=np.arange(len(FRAME)) % 2)
     both = TaskSet.from_frame(pairs, task=["school", "year"], target="score")
     second = IndependentLearner(loss="squared").fit(both)

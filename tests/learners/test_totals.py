@@ -25,7 +25,9 @@ def draw(seed, n_tasks, n, prefix="u"):
     rng = np.random.default_rng(seed)
     of = rng.permutation(np.repeat(np.arange(n_tasks), n))
     x, age = rng.normal(size=len(of)), rng.normal(size=n_tasks)
-    f = (0.3 + 0.3 * rng.normal(size=n_tasks))[of] * x + (0.5 * age + 0.5 * rng.normal(size=n_tasks))[of]
+    f = (0.3 + 0.3 * rng.normal(size=n_tasks))[of] * x + (
+        0.5 * age + 0.5 * rng.normal(size=n_tasks)
+    )[of]
     return pd.DataFrame({
         "user": [f"{prefix}{t}" for t in of],
         "region": np.array(["north", "south", "west"])[of % 3],
@@ -44,7 +46,9 @@ SUPPORT, QUERY = NEW[PLACE < 3], NEW[PLACE >= 3].drop(columns=["rating", "count"
 
 
 def tasks_of(table, target="rating"):
-    return TaskSet.from_frame(table, task="user", target=target, features=["x"], side_columns=["age"])
+    return TaskSet.from_frame(
+        table, task="user", target=target, features=["x"], side_columns=["age"]
+    )
 
 
 @cache
@@ -62,8 +66,12 @@ def test_draws_have_the_moments_of_the_predicted_rows():
     assert draws.shape == (4000, len(QUERY))
     error = predicted["std"].to_numpy() / np.sqrt(4000)
     assert (np.abs(draws.mean(axis=0) - predicted["prediction"]) < 5 * error).all()
-    np.testing.assert_allclose(draws.std(axis=0), predicted["std"], rtol=0.2)  # those of rows are calibrated
-    np.testing.assert_array_equal(draws, learner.sample(QUERY, SUPPORT, n_draws=4000, random_state=0))
+    np.testing.assert_allclose(
+        draws.std(axis=0), predicted["std"], rtol=0.2
+    )  # those of rows are calibrated
+    np.testing.assert_array_equal(
+        draws, learner.sample(QUERY, SUPPORT, n_draws=4000, random_state=0)
+    )
     assert not np.array_equal(*(learner.sample(QUERY, SUPPORT, n_draws=1) for _ in range(2)))
     # The order of the rows of the query does not matter.
     mixed = QUERY.sample(frac=1, random_state=1)
@@ -97,9 +105,13 @@ def test_totals_are_those_of_draws(target):
         assert abs(row["prediction"] - totals.mean()) < 0.1 * totals.std()
         np.testing.assert_allclose(row["std"], totals.std(), rtol=tolerance)
         bounds = np.quantile(totals, [0.05, 0.95])
-        np.testing.assert_allclose(row[["lower", "upper"]].astype(float), bounds, atol=0.3 * totals.std())
+        np.testing.assert_allclose(
+            row[["lower", "upper"]].astype(float), bounds, atol=0.3 * totals.std()
+        )
     if target != "rating":
-        assert np.isin(draws, [0, 1]).all() if target == "bought" else (draws == np.round(draws)).all()
+        assert (
+            np.isin(draws, [0, 1]).all() if target == "bought" else (draws == np.round(draws)).all()
+        )
         bounds = learner.predict_totals(QUERY, SUPPORT, by="region", n_draws=10)[["lower", "upper"]]
         np.testing.assert_array_equal(bounds, np.round(bounds))
 
@@ -124,9 +136,9 @@ def test_weights_are_numbers_of_units(target):
         np.testing.assert_allclose(mean[name] * n_units, found[name], **exact)
     # The noise of many units averages out, the coefficients of a task do not.
     narrow, many = (
-        learner.predict_totals(QUERY, SUPPORT, weights=np.full(len(QUERY), w), statistic="mean", **options)[
-            "std"
-        ]
+        learner.predict_totals(
+            QUERY, SUPPORT, weights=np.full(len(QUERY), w), statistic="mean", **options
+        )["std"]
         for w in (1e8, 1e9)
     )
     assert (narrow < 0.9 * mean["std"]).all()
@@ -146,7 +158,9 @@ def test_task_sets_have_structured_arrays():
     # All tasks share the errors of the fixed effects.
     assert everything["std"][0] > np.sqrt((found["std"] ** 2).sum())
     for name, column in (("by", "region"), ("weights", "people")):
-        with pytest.raises(ValueError, match=f"{name}: a TaskSet has no column '{column}'; pass an array"):
+        with pytest.raises(
+            ValueError, match=f"{name}: a TaskSet has no column '{column}'; pass an array"
+        ):
             fitted().predict_totals(query, support, **{name: column})
 
 
@@ -168,7 +182,8 @@ def test_exposure_multiplies_rates():
 def test_training_tasks_need_their_rows():
     learner, query = fitted(), TRAIN[::5]
     with pytest.raises(
-        ValueError, match=r"support: sample needs the rows of training tasks, but there are none for 'u"
+        ValueError,
+        match=r"support: sample needs the rows of training tasks, but there are none for 'u",
     ):
         learner.sample(query)
     found = learner.predict_totals(query, TRAIN, by="user", statistic="mean")
@@ -206,10 +221,13 @@ def with_prior(**changes):
 
 def test_learners_without_a_joint_distribution():
     tasks = TaskSet(
-        *(np.random.default_rng(0).normal(size=s) for s in ((40, 2), 40)), np.repeat(np.arange(8), 5)
+        *(np.random.default_rng(0).normal(size=s) for s in ((40, 2), 40)),
+        np.repeat(np.arange(8), 5),
     )
     query = tasks.replace(labels=np.arange(8) + 100)
-    with pytest.raises(ValueError, match="sample: not supported for the RepresentationPrior of Independent"):
+    with pytest.raises(
+        ValueError, match="sample: not supported for the RepresentationPrior of Independent"
+    ):
         IndependentLearner().fit(tasks).sample(query)
     with pytest.raises(
         ValueError, match="predict_totals: not supported for noise that is correlated in time"

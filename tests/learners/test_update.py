@@ -46,10 +46,14 @@ def learners(short_fits_in_module):
 
 def same(model, other, x, *, intervals=True):
     scale = np.abs(other.predict(x)).max()
-    np.testing.assert_allclose(model.coef_, other.coef_, rtol=1e-10, atol=1e-10 * np.abs(other.coef_).max())
+    np.testing.assert_allclose(
+        model.coef_, other.coef_, rtol=1e-10, atol=1e-10 * np.abs(other.coef_).max()
+    )
     np.testing.assert_allclose(model.intercept_, other.intercept_, rtol=1e-10, atol=1e-10 * scale)
     largest = np.abs(other.representation_).max()
-    np.testing.assert_allclose(model.representation_, other.representation_, rtol=1e-9, atol=1e-10 * largest)
+    np.testing.assert_allclose(
+        model.representation_, other.representation_, rtol=1e-9, atol=1e-10 * largest
+    )
     if other.bias is not None:
         np.testing.assert_allclose(model.bias_, other.bias_, rtol=1e-9, atol=1e-10 * scale)
     np.testing.assert_allclose(model.predict(x), other.predict(x), rtol=0, atol=1e-10 * scale)
@@ -78,7 +82,9 @@ def test_pieces_are_all_rows_at_once(name, learners):
 def test_from_no_rows_at_all(learners):
     X, y, groups, s = environment(2, 12, seed=2)
     x, z = X[groups == 0], y[groups == 0]
-    same(learners["plain"].adapt().update(x[:6], z[:6]), learners["plain"].adapt(x[:6], z[:6]), x[6:])
+    same(
+        learners["plain"].adapt().update(x[:6], z[:6]), learners["plain"].adapt(x[:6], z[:6]), x[6:]
+    )
     learner = learners["side information"]
     model = learner.adapt(side_info=s[0]).update(x[:6], z[:6])
     same(model, learner.adapt(x[:6], z[:6], side_info=s[0]), x[6:])
@@ -146,5 +152,7 @@ def test_models_without_a_learner_say_what_to_do():
     with pytest.raises(NotFittedError):
         TaskRegressor().update(X, y)
     model = TaskRegressor(loss="squared").fit(X, y)
-    with pytest.raises(ValueError, match=r"update: this model was fitted by fit.*call fit with all"):
+    with pytest.raises(
+        ValueError, match=r"update: this model was fitted by fit.*call fit with all"
+    ):
         model.update(X, y)

@@ -21,7 +21,11 @@ T, N, D = 12, 6, 2
 RNG = np.random.default_rng(0)
 GROUPS = RNG.permutation(np.repeat(np.arange(T), N))
 X = RNG.normal(size=(T * N, D))
-Y = np.einsum("ij,ij->i", X, (1.0 + RNG.normal(size=(T, D)))[GROUPS]) + GROUPS + 0.3 * RNG.normal(size=T * N)
+Y = (
+    np.einsum("ij,ij->i", X, (1.0 + RNG.normal(size=(T, D)))[GROUPS])
+    + GROUPS
+    + 0.3 * RNG.normal(size=T * N)
+)
 WEIGHTS = RNG.integers(1, 4, size=T * N)
 #: Every row, as often as its weight says.
 REPEATED = np.repeat(np.arange(T * N), WEIGHTS)
@@ -38,9 +42,14 @@ def test_a_frequency_is_a_number_of_rows(fitted):
     tasks = TaskSet(X[REPEATED], Y[REPEATED], GROUPS[REPEATED])
     expected = Moments.of(tasks[tasks.index_of(TaskSet(X, Y, GROUPS).labels)], scaling)
     for name in ("gram", "cross", "square", "sizes"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12
+        )
     few, many = slice(0, 5), REPEATED[REPEATED < 5]
-    once, often = fitted.adapt(X[few], Y[few], frequency_weight=WEIGHTS[few]), fitted.adapt(X[many], Y[many])
+    once, often = (
+        fitted.adapt(X[few], Y[few], frequency_weight=WEIGHTS[few]),
+        fitted.adapt(X[many], Y[many]),
+    )
     np.testing.assert_allclose(once.coef_, often.coef_, rtol=1e-10)
     np.testing.assert_allclose(once.predict_interval(X), often.predict_interval(X), rtol=1e-10)
 
@@ -49,7 +58,9 @@ def test_a_precision_is_that_of_a_mean_of_rows(fitted):
     """The mean of k rows with equal features has the noise variance σ²/k, and is all that they say about w."""
     y = Y[:4].repeat(3) + np.tile([-0.2, 0.0, 0.2], 4)
     means = fitted.adapt(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
-    np.testing.assert_allclose(means.coef_, fitted.adapt(X[:4].repeat(3, axis=0), y).coef_, rtol=1e-10)
+    np.testing.assert_allclose(
+        means.coef_, fitted.adapt(X[:4].repeat(3, axis=0), y).coef_, rtol=1e-10
+    )
     tasks = TaskSet(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
     np.testing.assert_allclose(fitted.adapt_many(tasks).coef_[0], means.coef_, rtol=1e-10)
     new = fitted.predict_tasks(TaskSet(X[4:6], Y[4:6]), support=tasks)
@@ -73,12 +84,16 @@ def test_equal_precisions_change_the_noise_alone():
     plain = few_folds().fit(X, Y, groups=GROUPS)
     weighted = few_folds().fit(X, Y, groups=GROUPS, sample_weight=np.full(len(Y), 4.0))
     assert weighted.prior_.model.noise == pytest.approx(4.0 * plain.prior_.model.noise, rel=1e-6)
-    np.testing.assert_allclose(weighted.prior_.model.covariances, plain.prior_.model.covariances, rtol=1e-6)
+    np.testing.assert_allclose(
+        weighted.prior_.model.covariances, plain.prior_.model.covariances, rtol=1e-6
+    )
     np.testing.assert_allclose(weighted.task_weights_, plain.task_weights_, rtol=1e-6)
 
 
 def test_weights_follow_their_rows():
-    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "task": GROUPS, "v": WEIGHTS, "f": WEIGHTS + 1})
+    frame = pd.DataFrame(
+        {"a": X[:, 0], "b": X[:, 1], "y": Y, "task": GROUPS, "v": WEIGHTS, "f": WEIGHTS + 1}
+    )
     roles = {"task": "task", "target": "y", "sample_weight": "v", "frequency_weight": "f"}
     tasks = TaskSet.from_frame(frame, **roles)
     assert tasks.n_features == 2
@@ -98,7 +113,10 @@ def test_support_frames_have_the_weights_of_fit(name, tmp_path):
     learner = few_folds()
     learner.fit(TaskSet.from_frame(frame, task="task", target="y", **{name: "n"}))
     new = frame.assign(task=frame["task"] + 100)
-    support, query = new[new.task == 100].head(3), new[new.task == 100].tail(3).drop(columns=["y", "n"])
+    support, query = (
+        new[new.task == 100].head(3),
+        new[new.task == 100].tail(3).drop(columns=["y", "n"]),
+    )
     rows = support.loc[support.index.repeat(support["n"])]
     if name == "frequency_weight":
         expected = learner.adapt(rows[["a", "b"]], rows["y"]).predict(query[["a", "b"]])
@@ -111,8 +129,12 @@ def test_support_frames_have_the_weights_of_fit(name, tmp_path):
         )
         V = Z @ P @ Z.T + model.noise * np.diag(1.0 / support["n"])
         w = model.means[0] + P @ Z.T @ np.linalg.solve(V, y - Z @ model.means[0])
-        expected = scaling.dense(query[["a", "b"]].to_numpy()) @ w * scaling.target + scaling.target_shift
-    np.testing.assert_allclose(learner.predict_tasks(query, support)["prediction"], expected, rtol=1e-6)
+        expected = (
+            scaling.dense(query[["a", "b"]].to_numpy()) @ w * scaling.target + scaling.target_shift
+        )
+    np.testing.assert_allclose(
+        learner.predict_tasks(query, support)["prediction"], expected, rtol=1e-6
+    )
     model = learner.adapt(support, support["y"])
     np.testing.assert_allclose(model.predict(query), expected, rtol=1e-6)
     tasks = learner.adapt_many(support, support["y"], groups=support["task"])
@@ -127,7 +149,9 @@ def test_support_frames_have_the_weights_of_fit(name, tmp_path):
     support.to_csv(tmp_path / "support.csv", index=False)
     query.to_csv(tmp_path / "query.csv", index=False)
     paths = [str(tmp_path / name) for name in ("model", "query.csv", "support.csv", "out.csv")]
-    done = CliRunner().invoke(app, ["predict", *paths[:2], "--support", paths[2], "--out", paths[3]])
+    done = CliRunner().invoke(
+        app, ["predict", *paths[:2], "--support", paths[2], "--out", paths[3]]
+    )
     assert done.exit_code == 0, done.output
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], expected, rtol=1e-6)
 
@@ -143,7 +167,9 @@ def test_splits_divide_frequencies():
     np.testing.assert_array_equal(support.sizes + query.sizes, tasks.n_observed)
     often = np.array([1.0, 2.5, 4e5, 1e6 + 1])
     parts = TaskSet(X[:4], Y[:4], [0, 1, 0, 1], frequency_weight=often).single_rows()
-    np.testing.assert_array_equal([parts.frequency_weight[parts.y == y].sum() for y in Y[:4]], often)
+    np.testing.assert_array_equal(
+        [parts.frequency_weight[parts.y == y].sum() for y in Y[:4]], often
+    )
     assert parts.sizes.tolist() == [25_001, 25_001]
 
 
@@ -159,12 +185,20 @@ def test_held_out_errors_are_those_of_repeated_rows():
     errors = [np.sort(one.training_summary_.errors["task mean"]) for one in (few, many)]
     np.testing.assert_allclose(*errors, rtol=1e-9)
     for options in ({}, {"n_support": 3}, {"order": "first", "n_support": 0.5}):
-        np.testing.assert_allclose(many.task_errors(tasks, **options), many.task_errors(repeated, **options))
-        assert many.score(tasks, **options) == pytest.approx(many.score(repeated, **options), rel=1e-9)
+        np.testing.assert_allclose(
+            many.task_errors(tasks, **options), many.task_errors(repeated, **options)
+        )
+        assert many.score(tasks, **options) == pytest.approx(
+            many.score(repeated, **options), rel=1e-9
+        )
     # Rows that are not divided count with their frequency.
-    support, query = (TaskSet(X[:8], Y[:8], [0] * 8, frequency_weight=WEIGHTS[:8])[[0]] for _ in range(2))
+    support, query = (
+        TaskSet(X[:8], Y[:8], [0] * 8, frequency_weight=WEIGHTS[:8])[[0]] for _ in range(2)
+    )
     squares = (Y[:8] - many.adapt_many(support).predict(query)) ** 2
-    assert many.task_errors(support, query) == pytest.approx(np.average(squares, weights=WEIGHTS[:8]))
+    assert many.task_errors(support, query) == pytest.approx(
+        np.average(squares, weights=WEIGHTS[:8])
+    )
 
 
 def test_frequencies_of_successes_and_failures():
@@ -173,7 +207,10 @@ def test_frequencies_of_successes_and_failures():
     herd, time = np.repeat(np.arange(15), 4), np.tile(np.arange(4), 15)
     p = 1.0 / (1.0 + np.exp(1.0 + 0.5 * time - rng.normal(0, 0.7, 15)[herd]))
     cases = rng.binomial(15, p)
-    parts = [{"herd": herd, "time": time, "sick": s, "n": n} for s, n in (("yes", cases), ("no", 15 - cases))]
+    parts = [
+        {"herd": herd, "time": time, "sick": s, "n": n}
+        for s, n in (("yes", cases), ("no", 15 - cases))
+    ]
     frame = pd.concat(map(pd.DataFrame, parts)).query("n > 0")
     roles = {"task": "herd", "target": "sick", "features": ["time"]}
     with warnings.catch_warnings():
@@ -205,7 +242,9 @@ def test_other_weights_are_refused(name, values, words):
     with pytest.raises(ValueError, match=f"{name}: .*{words}"):
         one.fit(X, Y, groups=GROUPS, **{name: values})
     assert not hasattr(one, "prior_")
-    with pytest.raises(ValueError, match=r"sample_weight: row 0 has 0|X: none of the tasks has a row"):
+    with pytest.raises(
+        ValueError, match=r"sample_weight: row 0 has 0|X: none of the tasks has a row"
+    ):
         one.fit(X, Y, groups=GROUPS, **{name: np.zeros(T * N)})
 
 
@@ -231,6 +270,10 @@ def test_weights_in_cross_validation():
         found = cross_val_score(one, X, Y, params=params, cv=GroupKFold(2))
     expected = []
     for train, test in GroupKFold(2).split(X, Y, GROUPS):
-        model = few_folds().fit(X[train], Y[train], groups=GROUPS[train], sample_weight=WEIGHTS[train])
-        expected.append(model.score(X[test], Y[test], groups=GROUPS[test], sample_weight=WEIGHTS[test]))
+        model = few_folds().fit(
+            X[train], Y[train], groups=GROUPS[train], sample_weight=WEIGHTS[train]
+        )
+        expected.append(
+            model.score(X[test], Y[test], groups=GROUPS[test], sample_weight=WEIGHTS[test])
+        )
     np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -49,7 +49,9 @@ def of_a_table(n_tasks=8, n_rows=6):
     day = pd.Timestamp("2026-01-05") + pd.to_timedelta(row % 7, unit="D")
     score = np.round(np.sin(row) + row // n_rows % 3 + 0.1 * np.cos(7.0 * row), 3)
     kind = np.array(["a", "b", "c"])[row % 3]
-    frame = pd.DataFrame({"task": row // n_rows, "hours": hours, "kind": kind, "day": day, "score": score})
+    frame = pd.DataFrame(
+        {"task": row // n_rows, "hours": hours, "kind": kind, "day": day, "score": score}
+    )
     return TaskSet.from_frame(frame, task="task", target="score")
 
 
@@ -81,17 +83,26 @@ def panel(n_tasks=30, n_rows=12):
 def classes(n):
     """Make tasks with the classes "a", "b", .."""
     tasks = clusters(12, 8)
-    return tasks.X, np.array(list("abc"))[(np.argsort(np.argsort(tasks.y)) * n) // len(tasks.y)], tasks
+    return (
+        tasks.X,
+        np.array(list("abc"))[(np.argsort(np.argsort(tasks.y)) * n) // len(tasks.y)],
+        tasks,
+    )
 
 
 STEP, PLAIN = ProjectedSGD(0.1), {"fit_intercept": False}
 #: Learners, and functions that make the tasks to fit them to.
 LEARNERS = {
-    "independent": (IndependentLearner(tau=np.diag([1.0, 2.0, 0.0]), loss="squared", **PLAIN), clusters),
+    "independent": (
+        IndependentLearner(tau=np.diag([1.0, 2.0, 0.0]), loss="squared", **PLAIN),
+        clusters,
+    ),
     "unconditional": (UnconditionalLearner(solver=STEP, bias="shared"), clusters),
     "conditional": (ConditionalLearner(solver=STEP, rank=2, bias="conditional", **PLAIN), clusters),
     "exact": (
-        ConditionalLearner(RidgeEstimate(0.5), solver=STEP, rank=None, inner="online", loss=Pinball(0.3)),
+        ConditionalLearner(
+            RidgeEstimate(0.5), solver=STEP, rank=None, inner="online", loss=Pinball(0.3)
+        ),
         clusters,
     ),
     "angle": (ConditionalLearner("angle", solver=STEP, rank=3, loss=Pinball(0.3)), clusters),

@@ -133,7 +133,10 @@ def test_a_crafted_loader_is_refused(case, saved, tmp_path):
     def change(schema):
         attributes(schema)["loss_"].update(LOADERS[case])
 
-    refused(changed(saved("independent"), tmp_path / "a", change), r"loss_: has the type .*cannot contain")
+    refused(
+        changed(saved("independent"), tmp_path / "a", change),
+        r"loss_: has the type .*cannot contain",
+    )
 
 
 def test_the_top_must_be_a_learner(tmp_path):
@@ -153,7 +156,8 @@ def test_another_format_is_refused_before_an_object_is_built(tmp_path):
     for content in (b"", b"hello", b"PK\3\4" + bytes(500), old):
         (tmp_path / "a").write_bytes(content)
         refused(
-            tmp_path / "a", r"is damaged, or was not written by `save` of this version .* fit and save again"
+            tmp_path / "a",
+            r"is damaged, or was not written by `save` of this version .* fit and save again",
         )
     skops.io.dump(Own(), tmp_path / "a")
     refused(tmp_path / "a", "not written by `save`")
@@ -230,7 +234,9 @@ def test_a_crafted_schema_is_refused(case, saved, tmp_path):
     "text", ["[" * 100_000, '{"content":' * 100_000, "", "[]", "3", "{", '{"protocol": 2}']
 )
 def test_crafted_json_is_refused(text, saved, tmp_path):
-    refused(changed(saved("independent"), tmp_path / "a", lambda schema: None, **{"schema.json": text}))
+    refused(
+        changed(saved("independent"), tmp_path / "a", lambda schema: None, **{"schema.json": text})
+    )
 
 
 def test_pickles_in_arrays_are_refused(saved, tmp_path):
@@ -239,7 +245,9 @@ def test_pickles_in_arrays_are_refused(saved, tmp_path):
     with zipfile.ZipFile(saved("independent")) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".npy"))
     refused(
-        changed(saved("independent"), tmp_path / "a", lambda schema: None, **{name: array.getvalue()}),
+        changed(
+            saved("independent"), tmp_path / "a", lambda schema: None, **{name: array.getvalue()}
+        ),
         "pickle",
     )
 

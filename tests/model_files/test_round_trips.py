@@ -95,9 +95,13 @@ def test_files_of_learners_contain_no_training_rows(name, tmp_path):
     assert rows_in(tmp_path / "a", tasks) == 0
     # In memory and in pickles nothing changes.
     again = pickle.loads(pickle.dumps(learner))
-    np.testing.assert_array_equal(again.adapt_many(tasks).weights_, learner.adapt_many(tasks).weights_)
+    np.testing.assert_array_equal(
+        again.adapt_many(tasks).weights_, learner.adapt_many(tasks).weights_
+    )
     if name in ("conditional", "unconditional"):
-        with pytest.raises(ValueError, match="a loaded learner continues a stream only if it was pickled"):
+        with pytest.raises(
+            ValueError, match="a loaded learner continues a stream only if it was pickled"
+        ):
             load(tmp_path / "a").partial_fit(tasks)
         learner.partial_fit(tasks.replace(labels=tasks.labels + 100))
 
@@ -121,7 +125,9 @@ def test_an_adapted_model_contains_the_rows_of_its_own_task(tmp_path):
     assert rows_in(tmp_path / "a", TaskSet(X, y)) == 20
     again = load(tmp_path / "a")
     assert not again._support.X.flags.writeable
-    np.testing.assert_array_equal(again.update(X[:2], y[:2]).coef_, model.update(X[:2], y[:2]).coef_)
+    np.testing.assert_array_equal(
+        again.update(X[:2], y[:2]).coef_, model.update(X[:2], y[:2]).coef_
+    )
     TaskRegressor(loss="squared").fit(X, y).save(tmp_path / "fitted")
     assert rows_in(tmp_path / "fitted", TaskSet(X, y)) == 0
 
@@ -148,7 +154,9 @@ def test_labels(case, tmp_path):
     again = load(tmp_path / "a")
     assert again.task_labels_.tolist() == learner.task_labels_.tolist()
     assert again.task_labels_.dtype == learner.task_labels_.dtype
-    np.testing.assert_array_equal(again.predict(X, groups=groups), learner.predict(X, groups=groups))
+    np.testing.assert_array_equal(
+        again.predict(X, groups=groups), learner.predict(X, groups=groups)
+    )
 
 
 REFUSED_LABELS = {
@@ -163,7 +171,9 @@ REFUSED_LABELS = {
 @pytest.mark.parametrize("case", REFUSED_LABELS)
 def test_other_labels_are_refused(case, tmp_path):
     learner, *_ = labelled(REFUSED_LABELS[case])
-    with pytest.raises(TypeError, match=r"^task_labels_.* cannot be saved .*numbers, strings or tuples"):
+    with pytest.raises(
+        TypeError, match=r"^task_labels_.* cannot be saved .*numbers, strings or tuples"
+    ):
         learner.save(tmp_path / "a")
     assert not list(tmp_path.iterdir())
 
@@ -319,7 +329,9 @@ def test_a_link_is_followed(models, tmp_path):
 def test_a_target_that_is_not_a_file(models, tmp_path):
     with pytest.raises(ValueError, match=r"is a folder; give the name of a file"):
         models[0].save(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist; create it first"):
+    with pytest.raises(
+        FileNotFoundError, match=r"the folder .*nowhere does not exist; create it first"
+    ):
         models[0].save(tmp_path / "nowhere" / "a")
     if Path("/dev/null").exists():
         with pytest.raises(ValueError, match="not a regular file"):

@@ -56,7 +56,9 @@ class Recorder:
             str(Path(path).relative_to(Path.cwd())): data.contexts_by_lineno(path)
             for path in data.measured_files()
         }
-        self.target.write_text(json.dumps({"seconds": self.seconds, "failing": self.failing, "lines": lines}))
+        self.target.write_text(
+            json.dumps({"seconds": self.seconds, "failing": self.failing, "lines": lines})
+        )
 
 
 def _stop(*_: Any) -> None:
@@ -100,7 +102,8 @@ class Covering(NamedTuple):
         for name in kept:
             totals[name.split("::")[0]] += self.seconds[name]
         return sorted(
-            kept, key=lambda name: (totals[name.split("::")[0]], name.split("::")[0], self.seconds[name])
+            kept,
+            key=lambda name: (totals[name.split("::")[0]], name.split("::")[0], self.seconds[name]),
         )
 
 

@@ -89,7 +89,9 @@ def is_compiled(path: Path, line: int) -> bool:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= (
             node.end_lineno or line
         ):
-            return b"llvmlite" in source or any("njit" in ast.unparse(d) for d in node.decorator_list)
+            return b"llvmlite" in source or any(
+                "njit" in ast.unparse(d) for d in node.decorator_list
+            )
     return True
 
 
@@ -133,7 +135,10 @@ def _of_types(node: ast.BinOp) -> bool:
     return isinstance(node.op, ast.BitOr) and any(
         isinstance(side, ast.Constant)
         or (isinstance(side, ast.Name) and side.id in {"int", "float", "str", "bytes"})
-        or (isinstance(side, (ast.Name, ast.Attribute)) and ast.unparse(side).split(".")[-1][0].isupper())
+        or (
+            isinstance(side, (ast.Name, ast.Attribute))
+            and ast.unparse(side).split(".")[-1][0].isupper()
+        )
         for side in (node.left, node.right)
     )
 

@@ -54,7 +54,11 @@ _WITHIN, _MODELS = f"{_HERE}/within", f"{_HERE}/gaussian"
 #: Files with compiled functions, and all files whose compiled functions contain them.
 COMPILED_WITH = {
     f"{_WITHIN}/kernels.py": [f"{_WITHIN}/kernels.py"],
-    f"{_MODELS}/kernels.py": [f"{_MODELS}/kernels.py", f"{_MODELS}/moments.py", f"{_MODELS}/sites.py"],
+    f"{_MODELS}/kernels.py": [
+        f"{_MODELS}/kernels.py",
+        f"{_MODELS}/moments.py",
+        f"{_MODELS}/sites.py",
+    ],
     f"{_MODELS}/moments.py": [f"{_MODELS}/moments.py", f"{_MODELS}/sites.py"],
     f"{_MODELS}/sites.py": [f"{_MODELS}/sites.py"],
 }
@@ -63,6 +67,8 @@ COMPILED_WITH = {
 def files(root: Path, package: str) -> list[str]:
     """The sources of a package, from the root."""
     found = {
-        str(path.relative_to(root)) for pattern in PACKAGES[package].sources for path in root.glob(pattern)
+        str(path.relative_to(root))
+        for pattern in PACKAGES[package].sources
+        for path in root.glob(pattern)
     }
     return sorted(found)

@@ -48,7 +48,9 @@ class Copy:
         self.folder, self.cache = folder, folder.parent / "numba"
         self.cache.mkdir(parents=True, exist_ok=True)
         for name in ("src", "benchmarks", "docs"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
         shutil.copytree(tests, folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / name, folder / name)
@@ -83,7 +85,13 @@ class Copy:
 
 
 def in_a_fork(
-    copy: Copy, cache: Path, arguments: list[str], log: Path, limit: float, uncompiled: bool, plugin: Any
+    copy: Copy,
+    cache: Path,
+    arguments: list[str],
+    log: Path,
+    limit: float,
+    uncompiled: bool,
+    plugin: Any,
 ) -> int | None:
     """Exit status of pytest in a child of its own session, or None where it took longer than so many CPU seconds."""
     child = os.fork()
@@ -113,7 +121,9 @@ def in_a_fork(
     return None
 
 
-def _pytest(folder: Path, cache: Path, arguments: list[str], uncompiled: bool, make_plugin: Any) -> int:
+def _pytest(
+    folder: Path, cache: Path, arguments: list[str], uncompiled: bool, make_plugin: Any
+) -> int:
     import hypothesis
     import numba
     import pytest
@@ -131,7 +141,9 @@ def _pytest(folder: Path, cache: Path, arguments: list[str], uncompiled: bool, m
     numba.config.CACHE_DIR = str(cache)
     # `Copy` removes what a mutant changes.
     caching._SourceFileBackedLocatorMixin.get_source_stamp = lambda self: None
-    os.environ.update(NUMBA_CACHE_DIR=str(cache), PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1")
+    os.environ.update(
+        NUMBA_CACHE_DIR=str(cache), PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1"
+    )
     sys.dont_write_bytecode = not isinstance(plugin, Recorder)
     sys.path[:0] = [str(folder / "src")]
     # a failure is enough: nobody reads the smallest example
@@ -196,7 +208,9 @@ class Judge:
 
     def verdict(self, mutant: Mutant) -> tuple[str, int]:
         """``killed``, ``timeout`` (killed too) or ``survived``, and the number of tests that execute the line."""
-        compiled = mutant.path in COMPILED_WITH and is_compiled(self.copy.folder / mutant.path, mutant.line)
+        compiled = mutant.path in COMPILED_WITH and is_compiled(
+            self.copy.folder / mutant.path, mutant.line
+        )
         names = self.covering.tests(
             self.copy.folder,
             mutant.path,
@@ -246,7 +260,9 @@ def run(package: str, options: argparse.Namespace) -> None:
     chosen = chosen[: options.first]
     if options.again or options.name:
         names = set(options.name) or survivors(Path(options.again))
-        chosen = [m for path in files(ROOT, package) for m in mutants(ROOT, path) if m.name in names]
+        chosen = [
+            m for path in files(ROOT, package) for m in mutants(ROOT, path) if m.name in names
+        ]
     counts: Counter[str] = Counter()
     for mutant in chosen:
         start = time.monotonic()
@@ -280,17 +296,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--package", choices=[*PACKAGES], action="append", help="one or more; all by default")
+    parser.add_argument(
+        "--package", choices=[*PACKAGES], action="append", help="one or more; all by default"
+    )
     parser.add_argument("--sample", type=int, default=60, help="mutants of each package")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tests", default=str(ROOT / "tests"), help="folder of the tests")
     parser.add_argument("--first", type=int, help="so many of the sample only")
     parser.add_argument("--again", help="the survivors in the output of an earlier run only")
     parser.add_argument(
-        "--name", action="append", default=[], help="repeat mutants, by the names that a run printed"
+        "--name",
+        action="append",
+        default=[],
+        help="repeat mutants, by the names that a run printed",
     )
     parser.add_argument(
-        "--recorded", action="store_true", help="trust what an earlier run found out about the tests"
+        "--recorded",
+        action="store_true",
+        help="trust what an earlier run found out about the tests",
     )
     parser.add_argument(
         "--scratch", default=".mutation", help="folder for the copy of the tree and Numba's cache"

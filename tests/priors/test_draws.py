@@ -31,7 +31,10 @@ def made_prior(n_components=1, *, rank=D, side=False):
     """Return a prior with random numbers, in units that are not those of the user."""
     rng = np.random.default_rng(3)
     roots = rng.normal(size=(n_components, D, rank)) * 0.7
-    means, proportions = rng.normal(size=(n_components, D)), rng.dirichlet(np.full(n_components, 3.0))
+    means, proportions = (
+        rng.normal(size=(n_components, D)),
+        rng.dirichlet(np.full(n_components, 3.0)),
+    )
     features = SideFeatures.fit(some_tasks((1,) * 30, 5)) if side else None
     Gamma = rng.normal(size=(D, len(features.mean))) if side else None
     model = Mixture(proportions, means, roots @ roots.transpose(0, 2, 1), 0.3, Gamma)
@@ -71,7 +74,9 @@ def dense_moments(prior, component, support, query, errors=None):
 
     def stacked(tasks):
         Z = np.zeros((len(tasks.y), len(tasks), D))
-        Z[np.arange(len(tasks.y)), np.repeat(np.arange(len(tasks)), tasks.sizes)] = scaling.dense(tasks.X)
+        Z[np.arange(len(tasks.y)), np.repeat(np.arange(len(tasks)), tasks.sizes)] = scaling.dense(
+            tasks.X
+        )
         return Z.reshape(len(tasks.y), len(tasks) * D)
 
     S, Q = stacked(support), stacked(query)
@@ -114,7 +119,10 @@ def test_draws_of_one_gaussian_have_the_moments_of_dense_algebra(rank, side, has
     np.testing.assert_allclose(rows.mean, mean, rtol=1e-10)
     assert_moments(drawn(rows), mean, covariance)
     # Sums are exact, also if a group has rows of several tasks and a task rows of several groups.
-    group, units = np.array([0, 1, 1, 0, 2, 1, 0, 0]), np.array([1.0, 2.0, 0.5, 3.0, 1.0, 0.0, 4.0, 1.5])
+    group, units = (
+        np.array([0, 1, 1, 0, 2, 1, 0, 0]),
+        np.array([1.0, 2.0, 0.5, 3.0, 1.0, 0.0, 4.0, 1.5]),
+    )
     A = (group == np.arange(3)[:, None]) * units
     noise = prior.scaling.target**2 * prior.model.noise
     expected = np.diag(A @ covariance @ A.T) + noise * (A - A**2).sum(axis=1)
@@ -137,7 +145,9 @@ def test_draws_of_a_mixture_have_its_distribution(has_errors):
     for i in range(len(rows.task)):
         expected = [stats.norm(m[i], np.sqrt(C[i, i])) for m, C, _ in found]
         points = np.concatenate([one.ppf([0.1, 0.5, 0.9]) for one in expected])
-        theirs = sum(share * one.cdf(points) for share, one in zip(shares[i], expected, strict=True))
+        theirs = sum(
+            share * one.cdf(points) for share, one in zip(shares[i], expected, strict=True)
+        )
         mine = (draws[:, [i]] <= points).mean(axis=0)
         assert np.abs(mine - theirs).max() < 5 * 0.5 / np.sqrt(N_DRAWS)
     # Rows of a task are in the same component.
@@ -147,7 +157,9 @@ def test_draws_of_a_mixture_have_its_distribution(has_errors):
         shares[0, k] * (found[k][1][first, first] + np.outer(*[found[k][0][first] - centre] * 2))
         for k in range(3)
     )
-    np.testing.assert_allclose(np.cov(draws[:, first].T), covariance, atol=0.05 * np.abs(covariance).max())
+    np.testing.assert_allclose(
+        np.cov(draws[:, first].T), covariance, atol=0.05 * np.abs(covariance).max()
+    )
     assert not rows.is_gaussian
 
 

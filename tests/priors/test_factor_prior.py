@@ -16,7 +16,11 @@ def made_prior(d, *, shift=0.0, rank=2, seed=0):
     """Return a prior of d columns and an intercept."""
     rng = np.random.default_rng(seed)
     scaling = Scaling(
-        np.append(rng.uniform(0.5, 2.0, size=d), 1.0), 1.5, np.append(np.full(d, shift), 0.0), 0.7, True
+        np.append(rng.uniform(0.5, 2.0, size=d), 1.0),
+        1.5,
+        np.append(np.full(d, shift), 0.0),
+        0.7,
+        True,
     )
     model = Factors(
         rng.normal(size=d + 1),
@@ -46,7 +50,9 @@ def test_representation_and_weights_are_those_of_dense_algebra(shift):
     np.testing.assert_allclose(prior.representation(tasks), np.broadcast_to(tau, (3, 7, 7)))
     raw = prior.scaling.raw_representation(tau)
     np.testing.assert_allclose(prior.representation(tasks, raw=True)[1], raw)
-    np.testing.assert_allclose(prior.representation(tasks, [6, 2], raw=True)[2], raw[np.ix_([6, 2], [6, 2])])
+    np.testing.assert_allclose(
+        prior.representation(tasks, [6, 2], raw=True)[2], raw[np.ix_([6, 2], [6, 2])]
+    )
     found = prior.posterior(tasks)
     for t in range(3):
         X, y = prior.scaling.dense(tasks[t].X), prior.scaling.targets(tasks[t].y)
@@ -61,7 +67,9 @@ def test_many_columns_are_calibrated_and_represented_without_their_matrix():
     found = calibrate([(tasks, prior)], [0], SupportSampling())
     assert np.isfinite(found.interval(2, 0.8)).all()
     assert prior.posterior(tasks).covariances.shape == (30, 2, 2)
-    with pytest.raises(ValueError, match=r"columns: the matrix τ of all 3001 columns .* as in columns="):
+    with pytest.raises(
+        ValueError, match=r"columns: the matrix τ of all 3001 columns .* as in columns="
+    ):
         prior.representation(tasks[:1], raw=True)
     F, D, at = prior.model.factors, prior.model.diagonal, [2, 2999, 3000]
     scale = 1.0 / prior.scaling.columns[at]

@@ -62,7 +62,9 @@ def test_every_task_has_the_same_say():
         values = np.append(np.arange(40.0), 100.0)
         task = np.repeat(np.arange(41), counts)
         none = np.zeros(41, dtype=np.int64)
-        found = calibration_of([(0, [Errors(values[task], np.zeros(len(task)), task, 0.0 * values, none)])])
+        found = calibration_of(
+            [(0, [Errors(values[task], np.zeros(len(task)), task, 0.0 * values, none)])]
+        )
         low, high = found.interval(0, 0.8)
         return low * np.sqrt(found.noise), high * np.sqrt(found.noise)
 
@@ -149,7 +151,9 @@ def test_intervals_grow_with_coverage_beyond_what_few_tasks_can_calibrate():
     calibration = Calibration(np.array([0.0]), [scores], [np.full(6, 1 / 6.5)], 1.0)
     coverages = [0.5, 0.8, 0.84, 0.86, 0.9, 0.95, 0.99]
     ends = np.array([calibration.multiples(0, coverage, None)[0][:2] for coverage in coverages])
-    assert [calibration.multiples(0, coverage, None)[1] for coverage in coverages] == [True] * 3 + [False] * 4
+    assert [calibration.multiples(0, coverage, None)[1] for coverage in coverages] == [True] * 3 + [
+        False
+    ] * 4
     assert (np.diff(ends[2:, 0]) < 0).all()
     assert (np.diff(ends[2:, 1]) > 0).all()
     rms, z = np.sqrt(np.mean(scores**2)), scipy.stats.norm.ppf
@@ -215,8 +219,12 @@ def test_a_single_task_gives_no_intervals(few_steps):
 
 def test_new_fit_forgets_the_calibration():
     tasks = make_clusters(30, n_clusters=1, random_state=0)
-    learner = IndependentLearner(fit_intercept=False).fit(tasks[:10]).calibrate_intervals(tasks[10:])
-    assert np.isfinite(learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X[:2], 0.8)).all()
+    learner = (
+        IndependentLearner(fit_intercept=False).fit(tasks[:10]).calibrate_intervals(tasks[10:])
+    )
+    assert np.isfinite(
+        learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X[:2], 0.8)
+    ).all()
     learner.fit(tasks[:10])
     assert learner.calibration_ is None
     with pytest.raises(ValueError, match="calibrate_intervals"):
@@ -253,6 +261,10 @@ def test_the_noise_of_a_task_is_estimated_from_its_rows_only_if_tasks_differ(spr
     task = np.repeat(np.arange(300), 4)
     squares = np.sum((noise[:, None] * rng.normal(size=(300, 6))) ** 2, axis=1)
     errors = Errors(
-        noise[task] * rng.normal(size=len(task)), np.zeros(len(task)), task, squares, np.full(300, 6)
+        noise[task] * rng.normal(size=len(task)),
+        np.zeros(len(task)),
+        task,
+        squares,
+        np.full(300, 6),
     )
     assert calibration_of([(6, [errors])]).noise_rows in weights

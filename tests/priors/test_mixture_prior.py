@@ -89,7 +89,9 @@ def reference(prior, tasks, t):
 
 
 def close(found, expected, tolerance=1e-8):
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+    np.testing.assert_allclose(
+        found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()
+    )
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -117,14 +119,19 @@ def test_posterior_is_that_of_gaussian_algebra(n_components, moved, side, fit_in
         theta = max(len(y), 1) * prior.scaling.raw_representation(tau)
         close(model.representation_, theta)
         np.testing.assert_allclose(
-            model.bias_, prior.scaling.raw_weights(means[t].copy()), rtol=1e-6, atol=1e-6 * np.abs(tau).max()
+            model.bias_,
+            prior.scaling.raw_weights(means[t].copy()),
+            rtol=1e-6,
+            atol=1e-6 * np.abs(tau).max(),
         )
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("side", [None, "both"])
 @pytest.mark.parametrize(("n_components", "moved"), [(1, True), (3, False), (3, True)])
-def test_weights_are_those_of_the_representation_and_the_mean(n_components, moved, side, fit_intercept):
+def test_weights_are_those_of_the_representation_and_the_mean(
+    n_components, moved, side, fit_intercept
+):
     """The minimiser of the within-task objective under τ(s) and b(s), from dense algebra."""
     prior = made_prior(n_components, moved, side, fit_intercept)
     tasks = some_tasks(3, [0, 1, 4, 30])
@@ -153,7 +160,10 @@ def test_prediction_intervals_of_blocks_are_those_of_single_tasks(monkeypatch):
     scores, weights = np.linspace(-2.0, 2.0, 101), np.full(101, 1.0 / 101.5)
     prior = made_prior(3, True, None, True)
     prior = replace(prior, calibration=Calibration(np.array([0.0]), [scores], [weights], 0.2))
-    support, query = some_tasks(4, [9, 0, 4, 30], side=False), some_tasks(5, [2, 3, 0, 7], side=False)
+    support, query = (
+        some_tasks(4, [9, 0, 4, 30], side=False),
+        some_tasks(5, [2, 3, 0, 7], side=False),
+    )
     monkeypatch.setattr(MixturePrior, "block_floats", 2 * (D + 1) ** 2)
     found = predict_blocks(prior, support, query, 0.8)
     assert (found.lower < found.prediction).all()
@@ -170,7 +180,9 @@ def test_prediction_intervals_of_blocks_are_those_of_single_tasks(monkeypatch):
         X, y = prior.scaling.dense(support[t].X), prior.scaling.targets(support[t].y)
         x = prior.scaling.dense(query[t].X)
         own = (np.sum((y - X @ w) ** 2) + 5.0 * 0.2) / (len(y) + 5.0)
-        std = prior.scaling.target * np.sqrt(own * (1.0 + np.einsum("ni,ij,nj->n", x, covariance, x)))
+        std = prior.scaling.target * np.sqrt(
+            own * (1.0 + np.einsum("ni,ij,nj->n", x, covariance, x))
+        )
         np.testing.assert_allclose(found.std[rows], np.sqrt(np.mean(scores**2)) * std, rtol=1e-7)
 
 

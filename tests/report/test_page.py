@@ -109,7 +109,9 @@ def test_figures_are_valid_svg_without_external_resources(page):
     assert len(images) == 13
     for image in images:
         root = ElementTree.fromstring(base64.b64decode(image))
-        links = [v for node in root.iter() for name, v in node.attrib.items() if name.endswith("href")]
+        links = [
+            v for node in root.iter() for name, v in node.attrib.items() if name.endswith("href")
+        ]
         assert all(link.startswith("#") for link in links)
     assert "$\\frac$ $x$" in base64.b64decode(images[5]).decode()
 
@@ -140,7 +142,9 @@ def test_headline_advises_to_fit_boosting_first(factor, loss, evaluation):
 
 def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
     """Every table has a link with all its rows, and the predictions have one."""
-    links = dict(re.findall(r'download="([^"]*)" href="data:text/csv;base64,([^"]*)"', page.read_text()))
+    links = dict(
+        re.findall(r'download="([^"]*)" href="data:text/csv;base64,([^"]*)"', page.read_text())
+    )
     tables = {
         name: list(csv.DictReader(io.StringIO(base64.b64decode(data).decode())))
         for name, data in links.items()
@@ -151,7 +155,9 @@ def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
         for row in tables["mean-squared-error-on-40-new-tasks-by-number-of-support-rows.csv"]
     }
     assert errors["tailored", "5"] == evaluation.mean[0, -1]
-    residuals = [float(row["target"]) - float(row["prediction"]) for row in tables["predictions.csv"]]
+    residuals = [
+        float(row["target"]) - float(row["prediction"]) for row in tables["predictions.csv"]
+    ]
     np.testing.assert_array_equal(residuals, evaluation.targets - evaluation.predictions[-1])
     # A spreadsheet would read "=1+1" as a formula.
     names = {"=1+1": "'=1+1", "@a": "'@a"}
@@ -159,14 +165,18 @@ def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
     assert {row["task"] for row in hours} == {names.get(each, each) for each in tasks.labels}
     differences = [float(row["coefficient"]) - float(row["prior mean"]) for row in hours]
     assert differences == sorted(differences)
-    (slope,) = (row for row in tables["fixed-effects-and-random-effect-std.csv"] if row["column"] == "hours")
+    (slope,) = (
+        row for row in tables["fixed-effects-and-random-effect-std.csv"] if row["column"] == "hours"
+    )
     assert (
         float(slope["fixed effect"])
         == learner.summary().to_frame().set_index("column").loc["hours", "fixed effect"]
     )
 
 
-def test_errors_are_those_of_one_set_of_tasks(tasks, learner, evaluation, page, tmp_path, monkeypatch):
+def test_errors_are_those_of_one_set_of_tasks(
+    tasks, learner, evaluation, page, tmp_path, monkeypatch
+):
     """Errors of `fit` are left out, and the page says which tasks were not evaluated."""
     text = page.read_text()
     assert "Error on held-out tasks" in str(learner.summary())
@@ -193,14 +203,19 @@ def test_tasks_are_first_ranked_at_the_feature_means(tasks, learner, page):
     options = re.findall(r"<option[^>]*>([^<]*)</option>", text)
     assert options[0] == "level at the feature means"
     assert set(options[1:3]) == {"hours", "(intercept)"}
-    (data,) = re.findall(r'"level-at-the-feature-means.csv" href="data:text/csv;base64,([^"]*)"', text)
+    (data,) = re.findall(
+        r'"level-at-the-feature-means.csv" href="data:text/csv;base64,([^"]*)"', text
+    )
     rows = list(csv.DictReader(io.StringIO(base64.b64decode(data).decode())))
     effects = learner.effects(tasks).set_index(["task", "column"])
     mean = np.asarray(tasks.X)[:, 0].mean()
     plain = [row for row in rows if re.fullmatch(r"s\d+", row["task"])]
     assert (len(rows), len(plain)) == (40, 34)
     for row in plain:
-        slope, intercept = effects.loc[(row["task"], "hours")], effects.loc[(row["task"], "(intercept)")]
+        slope, intercept = (
+            effects.loc[(row["task"], "hours")],
+            effects.loc[(row["task"], "(intercept)")],
+        )
         assert float(row["level"]) == pytest.approx(intercept["effect"] + mean * slope["effect"])
         assert float(row["prior mean"]) == pytest.approx(intercept["prior"] + mean * slope["prior"])
     differences = [float(row["level"]) - float(row["prior mean"]) for row in rows]
@@ -213,10 +228,14 @@ def test_page_has_the_numbers_of_the_evaluation_and_the_effects(tasks, learner, 
     for value in evaluation.mean.ravel():
         assert f"<td>{value:.4g} ± " in text
     effects = learner.effects(tasks[5:6]).iloc[0]
-    assert f"<td>{effects.task}</td><td>{effects.effect:.4g}</td><td>{effects.lower:.4g}</td>" in text
+    assert (
+        f"<td>{effects.task}</td><td>{effects.effect:.4g}</td><td>{effects.lower:.4g}</td>" in text
+    )
 
 
-def test_many_tasks_are_sampled_for_the_evaluation(tasks, learner, evaluation, tmp_path, monkeypatch):
+def test_many_tasks_are_sampled_for_the_evaluation(
+    tasks, learner, evaluation, tmp_path, monkeypatch
+):
     sampled = []
 
     def evaluate_sample(sample, methods, **options):
@@ -235,14 +254,18 @@ def test_many_tasks_are_sampled_for_the_evaluation(tasks, learner, evaluation, t
     assert "The list has the 1 tasks whose level differs most from their prior mean." in text
 
 
-def test_single_tasks_are_drawn_over_a_numeric_column(tasks, learner, evaluation, tmp_path, monkeypatch):
+def test_single_tasks_are_drawn_over_a_numeric_column(
+    tasks, learner, evaluation, tmp_path, monkeypatch
+):
     """The effect of a 0/1 column is larger and varies more, but a line over two values shows little."""
     monkeypatch.setattr(report_page, "MAX_TASK_FIGURES", 1)
     rng = np.random.default_rng(1)
     sex, small = rng.integers(0, 2, len(tasks.y)), rng.normal(size=len(tasks.y))
     slope = np.repeat(5.0 * rng.normal(size=len(tasks)), tasks.sizes)
     more = TaskSet(
-        np.column_stack([sex, small, tasks.X]), tasks.y + slope * sex, np.repeat(tasks.labels, tasks.sizes)
+        np.column_stack([sex, small, tasks.X]),
+        tasks.y + slope * sex,
+        np.repeat(tasks.labels, tasks.sizes),
     )
     fitted = EmpiricalBayesLearner().fit(more)
     text = write_report(fitted, more, tmp_path / "page.html", evaluation=evaluation).read_text()
@@ -264,11 +287,17 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
     """Classes have a figure of their calibration, counts one of the coverage; two classes and counts have all sections."""
     monkeypatch.setattr(report_page, "MAX_TASK_FIGURES", 1)
     tasks = tasks[:20]
-    bins = np.quantile(tasks.y, np.arange(1, n_classes) / n_classes) if n_classes else np.arange(1.0, 9.0)
+    bins = (
+        np.quantile(tasks.y, np.arange(1, n_classes) / n_classes)
+        if n_classes
+        else np.arange(1.0, 9.0)
+    )
     tasks = tasks.replace(y=2.0 + np.searchsorted(bins, tasks.y))
     if not n_classes:  # labels of two columns
         tasks = tasks.replace(labels=label_array([("a", i) for i in range(20)]))
-        tasks = tasks.replace(exposure=np.ones(180), y=np.random.default_rng(0).poisson(1.0, 180) * 1.0)
+        tasks = tasks.replace(
+            exposure=np.ones(180), y=np.random.default_rng(0).poisson(1.0, 180) * 1.0
+        )
         assert "targets may be counts" in str(tasks.describe())
     learner = EmpiricalBayesClassifier() if n_classes else EmpiricalBayesLearner(loss=loss)
     learner.fit(tasks)
@@ -315,9 +344,7 @@ def test_choosing_a_figure_in_a_browser(page, tmp_path):
         });
     """
     changed = tmp_path / "changed.html"
-    watch = (
-        "<script>window.failed = []; window.addEventListener('error', e => failed.push(e.message));</script>"
-    )
+    watch = "<script>window.failed = []; window.addEventListener('error', e => failed.push(e.message));</script>"
     ending = f"<script>{{{script}}} document.body.dataset.failed = failed.length;</script></body>"
     text = page.read_text().replace("<style>", f"{watch}<style>", 1).replace("</body>", ending)
     changed.write_text(text)
@@ -329,7 +356,20 @@ def test_choosing_a_figure_in_a_browser(page, tmp_path):
         "--window-size=390,844",
     ]
     profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = [CHROMIUM, *options, profile, "--virtual-time-budget=5000", "--dump-dom", changed.as_uri()]
+    command = [
+        CHROMIUM,
+        *options,
+        profile,
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+        changed.as_uri(),
+    ]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     data = dict(re.findall(r'data-([\w-]+)="([^"]*)"', dom[dom.index("<body") : dom.index("<h1")]))
-    assert data == {"seen-task": "3", "seen-coefficient": "1", "wide": "true", "broken": "0", "failed": "0"}
+    assert data == {
+        "seen-task": "3",
+        "seen-coefficient": "1",
+        "wide": "true",
+        "broken": "0",
+        "failed": "0",
+    }

@@ -63,4 +63,6 @@ def from_tensor(M, C, rank=None):
 def reference_step(H, C, gradient, phi, step_C, step_H):
     """One step of Algorithm 1, as the paper prints it."""
     I_phi = ref.lift(len(C), phi)
-    return ref.project_psd(H - step_H * I_phi @ gradient @ I_phi.T), ref.project_psd(C - step_C * gradient)
+    return ref.project_psd(H - step_H * I_phi @ gradient @ I_phi.T), ref.project_psd(
+        C - step_C * gradient
+    )

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference as ref
-from representations import all_kinds, close, from_tensor, random_gradient, random_pair, random_psd, shapes
+from representations import (
+    all_kinds,
+    close,
+    from_tensor,
+    random_gradient,
+    random_pair,
+    random_psd,
+    shapes,
+)
 from tailored.representation.conditioning import Bias, Constant, Dense, Given, in_cone, project_psd
 from tailored.representation.factored import Factored
 
@@ -30,7 +38,9 @@ def test_evaluation_is_the_kronecker_product_of_the_paper(d, k, p):
         close(conditioning.evaluate(phis), np.array([ref.tau(H, C, phi) for phi in phis]), 1e-12)
         assert conditioning.evaluate(phis[:0]).shape == (0, d, d)
         moment = phis.T @ phis / 5
-        close(conditioning.mean(moment), np.mean([ref.tau(H, C, phi) for phi in phis], axis=0), 1e-12)
+        close(
+            conditioning.mean(moment), np.mean([ref.tau(H, C, phi) for phi in phis], axis=0), 1e-12
+        )
         for phi in phis:
             expected = ref.tau(H, C, phi)
             close(ref.tau_from_tensor(M, C, phi), expected, 1e-12)
@@ -111,7 +121,11 @@ def test_a_given_tau_is_read_row_by_row():
 def test_scale_state_and_copies(d, k):
     rng = np.random.default_rng([d, k])
     M, C = random_pair(rng, d, k, 3)
-    H, gradient, phi = ref.H_from_tensor(M), random_gradient(rng, d, lipschitz=0.1), rng.normal(size=k)
+    H, gradient, phi = (
+        ref.H_from_tensor(M),
+        random_gradient(rng, d, lipschitz=0.1),
+        rng.normal(size=k),
+    )
     arguments = [a.copy() for a in (M, C, H, gradient, phi)]
     for conditioning in [*all_kinds(M, C), Constant(C, k), from_tensor(M, C, 2)]:
         for factor in (0.0, 0.3, 16.0):
@@ -120,11 +134,16 @@ def test_scale_state_and_copies(d, k):
             assert getattr(scaled, "rank", None) == getattr(conditioning, "rank", None)
             close(scaled(phi), factor * conditioning(phi), 1e-13)
             close(scaled.dense_H(), factor * conditioning.dense_H(), 1e-13)
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(conditioning))(phi), conditioning(phi))
+        np.testing.assert_array_equal(
+            pickle.loads(pickle.dumps(conditioning))(phi), conditioning(phi)
+        )
         # neither a copy nor the original follows the other, and no argument is written to
         if isinstance(conditioning, Dense):
             continue
-        for moved, still in ((conditioning.copy(), conditioning), (conditioning, conditioning.copy())):
+        for moved, still in (
+            (conditioning.copy(), conditioning),
+            (conditioning, conditioning.copy()),
+        ):
             before = still.dense_H().copy(), still.C.copy()
             moved.step(gradient, phi, 0.2, 0.5)
             np.testing.assert_array_equal(still.dense_H(), before[0])

@@ -245,7 +245,9 @@ def test_the_running_average_is_truncated_after_every_term(d, k, rank):
 
 def assert_psd(matrix, noise):
     """To 1e-10 relative to the largest entry and to ``noise``, the size of the rounding errors."""
-    np.testing.assert_allclose(matrix, matrix.T, rtol=0, atol=1e-13 * max(np.abs(matrix).max(), noise))
+    np.testing.assert_allclose(
+        matrix, matrix.T, rtol=0, atol=1e-13 * max(np.abs(matrix).max(), noise)
+    )
     values = np.linalg.eigvalsh(matrix)
     assert values[0] >= -1e-10 * max(np.abs(values).max(), noise)
 
@@ -258,7 +260,9 @@ def assert_psd(matrix, noise):
     phi_scale=st.floats(-3, 3),
     rank=st.sampled_from([1, 4, MANY]),
 )
-def test_every_iterate_and_every_average_is_positive_semidefinite(shape, seed, steps, phi_scale, rank):
+def test_every_iterate_and_every_average_is_positive_semidefinite(
+    shape, seed, steps, phi_scale, rank
+):
     d, k = shape
     rng = np.random.default_rng(seed)
     C0 = random_psd(rng, d, rank=rng.integers(0, d + 1))
@@ -269,7 +273,9 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(shape, seed, s
     moved_C, moved_H = np.abs(C0).max(), 0.0
     for t in range(12):
         phi = pool[rng.integers(0, 8)]
-        gradient = random_gradient(rng, d, n=int(rng.integers(1, 8)), lipschitz=rng.choice([0.05, 1.0]))
+        gradient = random_gradient(
+            rng, d, n=int(rng.integers(1, 8)), lipschitz=rng.choice([0.05, 1.0])
+        )
         average.accumulate(limited, 1 / (t + 1))
         H, C = reference_step(H, C, gradient, phi, step_C, step_H)
         for conditioning in (exact, limited):
@@ -300,7 +306,9 @@ def test_overflow_is_an_error_that_names_the_iterate(value):
             conditioning.step(gradient, np.ones(3), 0.0, 10.0)
 
 
-@pytest.mark.parametrize("kind", ["exact", "exact and full", "limited", "limited and full", "constant"])
+@pytest.mark.parametrize(
+    "kind", ["exact", "exact and full", "limited", "limited and full", "constant"]
+)
 def test_a_diverging_run_ends_in_an_overflow_error_and_never_in_nan(kind):
     """Steps that grow a thousandfold: the result of each one is finite, or an OverflowError."""
     rng = np.random.default_rng(0)
@@ -347,7 +355,9 @@ def test_eigenpairs_below(n, kind, scale):
     Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
     M = scale * ((Q * values) @ Q.T)
     M = (M + M.T) / 2
-    bound = -1e-4 * scale  # no eigenvalue is near the bound, so that the number of pairs is well defined
+    bound = (
+        -1e-4 * scale
+    )  # no eigenvalue is near the bound, so that the number of pairs is well defined
     found, vectors = eigenpairs_below(np.asfortranarray(np.tril(M)), bound)
     expected, frame = np.linalg.eigh(M)
     below = expected <= bound

@@ -19,7 +19,8 @@ from tailored.tasks.rows import Rows, Scaling
 
 _PARAMETERS = {"pinball": 0.3, "epsilon_insensitive": 0.2, "huber": 0.6}
 _LIBRARY = {
-    name: kind(*([_PARAMETERS[name]] if name in _PARAMETERS else [])) for name, kind in losses.LOSSES.items()
+    name: kind(*([_PARAMETERS[name]] if name in _PARAMETERS else []))
+    for name, kind in losses.LOSSES.items()
 }
 #: The library's loss, the reference's, and L (stated for the squared loss, which has none of its own).
 CASES = {
@@ -50,7 +51,9 @@ def random_stream(rng, T, d, k, labels=False):
 
 def rows_of(tasks):
     offsets = np.concatenate([[0], np.cumsum([len(y) for _, y in tasks])]).astype(np.int64)
-    return Rows(np.concatenate([X for X, _ in tasks]), np.concatenate([y for _, y in tasks]), offsets)
+    return Rows(
+        np.concatenate([X for X, _ in tasks]), np.concatenate([y for _, y in tasks]), offsets
+    )
 
 
 def batch_of(tasks, phis, squared_scale=None):
@@ -64,7 +67,9 @@ def start(steps, C0, k, rank=None, bias="none"):
 
 def close(actual, expected, tol=1e-8):
     assert np.shape(actual) == np.shape(expected)
-    assert np.abs(actual - expected).max(initial=0.0) <= tol * max(1.0, np.abs(expected).max(initial=0.0))
+    assert np.abs(actual - expected).max(initial=0.0) <= tol * max(
+        1.0, np.abs(expected).max(initial=0.0)
+    )
 
 
 def same(first, second):

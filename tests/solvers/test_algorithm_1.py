@@ -94,7 +94,9 @@ def test_started_at_0_the_learner_leaves_0(name, inner):
     trajectory.advance(batch, Surrogate(loss, L, inner=inner, tol=TOL))
     assert np.linalg.eigvalsh(trajectory.iterate.C)[-1] > 1e-3
     assert np.linalg.norm(trajectory.iterate.dense_H(), 2) > 1e-3
-    expected = ref.algorithm_1([(X, y)], np.ones((1, k)), 0.5, 0.5, np.zeros((d, d)), inner, reference, L)
+    expected = ref.algorithm_1(
+        [(X, y)], np.ones((1, k)), 0.5, 0.5, np.zeros((d, d)), inner, reference, L
+    )
     close(trajectory.iterate.C, expected.C[1])
     close(trajectory.iterate.dense_H(), expected.H[1])
     w = ref.solve(X, y, np.zeros((d, d)), inner, reference).w
@@ -211,7 +213,10 @@ def test_sparse_tasks_are_the_dense_run(rank):
     dense = batch_of(tasks, phis)
     rows = Rows(sparse.csr_array(dense.rows.X), dense.rows.y, dense.rows.offsets)
     thin = StreamBatch(rows, phis, dense.squared_scale)
-    runs = [start(StepSizes(0.3, 0.9, 0.1), np.eye(d), k, rank=rank, bias="conditional") for _ in range(2)]
+    runs = [
+        start(StepSizes(0.3, 0.9, 0.1), np.eye(d), k, rank=rank, bias="conditional")
+        for _ in range(2)
+    ]
     for run, batch in zip(runs, (dense, thin), strict=True):
         run.advance(batch, Surrogate(loss, L, tol=TOL))
     same(*runs)

@@ -115,7 +115,12 @@ def test_means_at_tasks_follow_a_run_that_is_gone_on_with(rank, features):
 
     for piece in (slice(0, 7), slice(7, 12), slice(12, 20)):
         runs = deepcopy(runs)
-        run(runs, batch_of(tasks[piece], phis[piece]), Surrogate(LOSSES["absolute"][0], 1.0), callback=look)
+        run(
+            runs,
+            batch_of(tasks[piece], phis[piece]),
+            Surrogate(LOSSES["absolute"][0], 1.0),
+            callback=look,
+        )
         close(np.broadcast_to(means.mean(), (20, 3, 3)), np.mean(taus, axis=0), 1e-10)
 
 
@@ -148,9 +153,13 @@ def test_the_mean_of_iterates_in_large_units_can_be_saved(tmp_path):
     for _ in range(6):
         X = rng.normal(size=(4, 1)) * 1e3
         tasks.append((X, 5.0 + X[:, 0] * rng.normal() + rng.normal(size=4)))
-    learner = ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None).fit(TaskSet.from_tasks(tasks))
+    learner = ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None).fit(
+        TaskSet.from_tasks(tasks)
+    )
     H = learner.conditioning_.dense_H()
     assert np.linalg.eigvalsh(H)[0] >= -1e-7 * np.abs(H).max()
     learner.save(tmp_path / "model")
     X, y = tasks[0]
-    np.testing.assert_array_equal(load(tmp_path / "model").adapt(X, y).coef_, learner.adapt(X, y).coef_)
+    np.testing.assert_array_equal(
+        load(tmp_path / "model").adapt(X, y).coef_, learner.adapt(X, y).coef_
+    )

@@ -22,7 +22,9 @@ def test_a_solution_is_a_snapshot_and_its_state_can_be_gone_on_from_twice():
     np.testing.assert_array_equal(first.prior.conditioning.dense_H(), kept)
     assert np.abs(second.prior.conditioning.dense_H() - kept).max() > 1e-4
     for other in (again, whole):
-        np.testing.assert_array_equal(other.prior.conditioning.dense_H(), second.prior.conditioning.dense_H())
+        np.testing.assert_array_equal(
+            other.prior.conditioning.dense_H(), second.prior.conditioning.dense_H()
+        )
     assert (second.n_iter, second.scale, second.error, second.history) == (20, 1.0, None, [])
     assert second.steps == StepSizes(0.1, 0.5, 0.1)
 
@@ -48,11 +50,15 @@ def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error
 
 def test_candidates_have_the_ratios_that_were_given_and_no_others():
     assert ProjectedSGD().step_ratios == (0.0, 1.0, 10.0)
-    assert ProjectedSGD(step_sizes=(0.1,), step_ratios=(10.0, 1.0)).candidates(conditional=True) == [
+    assert ProjectedSGD(step_sizes=(0.1,), step_ratios=(10.0, 1.0)).candidates(
+        conditional=True
+    ) == [
         StepSizes(0.1, 0.1, 0.1),
         StepSizes(0.1, 1.0, 0.1),
     ]
-    assert ProjectedSGD(step_sizes=(0.1, 0.2), step_ratios=(1.0,)).candidates(conditional=False) == [
+    assert ProjectedSGD(step_sizes=(0.1, 0.2), step_ratios=(1.0,)).candidates(
+        conditional=False
+    ) == [
         StepSizes(0.1, 0.0, 0.1),
         StepSizes(0.2, 0.0, 0.2),
     ]
@@ -75,7 +81,9 @@ def test_divergence_of_every_candidate_names_the_steps():
 
 def some_tasks(n_tasks, seed=0):
     rng = np.random.default_rng(seed)
-    return TaskSet.from_tasks([(rng.normal(size=(6, 2)), rng.normal(size=6)) for _ in range(n_tasks)])
+    return TaskSet.from_tasks(
+        [(rng.normal(size=(6, 2)), rng.normal(size=6)) for _ in range(n_tasks)]
+    )
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
@@ -90,10 +98,15 @@ def test_one_task_of_every_block_is_held_out_and_never_its_first(fraction):
     held = tasks[np.flatnonzero(~train)]
     for t in range(len(held)):
         assert len(support[t].y) == len(query[t].y) == 3
-        np.testing.assert_array_equal(np.sort(np.append(support[t].y, query[t].y)), np.sort(held[t].y))
+        np.testing.assert_array_equal(
+            np.sort(np.append(support[t].y, query[t].y)), np.sort(held[t].y)
+        )
     # a pool that takes tasks in is a new one
     assert (empty.held_out, empty.fallback) == ((), ())
-    assert not np.array_equal(HeldOutPool(fraction, 0.5, seed=4).partition(tasks, 0)[1], train) or block == 2
+    assert (
+        not np.array_equal(HeldOutPool(fraction, 0.5, seed=4).partition(tasks, 0)[1], train)
+        or block == 2
+    )
 
 
 def test_the_pool_does_not_depend_on_how_the_stream_is_cut():

@@ -8,7 +8,18 @@ import pickle
 import numpy as np
 import pytest
 
-from streams import LOSSES, batch_of, close, diverges, parts_of, random_stream, rows_of, same, start, state_of
+from streams import (
+    LOSSES,
+    batch_of,
+    close,
+    diverges,
+    parts_of,
+    random_stream,
+    rows_of,
+    same,
+    start,
+    state_of,
+)
 from tailored.representation.conditioning import Constant, Dense
 from tailored.solvers import StepSizes
 from tailored.solvers.algorithm_1 import LARGEST_DENSE, run

@@ -102,7 +102,9 @@ def test_surrogate_with_the_online_algorithm_uses_its_subgradients(name, biased)
     for t in range(T):
         X, y = task(rows, t)
         s = ref.online(X, y, thetas[t], reference.subgradient, offset_of(X, biases, t)).alpha
-        np.testing.assert_allclose(result.theta(t, X), ref.surrogate_gradient(X, s, L), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            result.theta(t, X), ref.surrogate_gradient(X, s, L), rtol=0, atol=1e-10
+        )
         np.testing.assert_allclose(result.bias[t], X.T @ s / max(len(y), 1), rtol=0, atol=1e-10)
     assert np.isfinite(result.value).all()
 
@@ -156,7 +158,9 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     X, y = rows.X, rows.y
     dual = Surrogate(loss, L, tol=TOL[name])(rows, full).theta(0, X)
     w = ref.exact(X, y, full[0], reference).w
-    np.testing.assert_allclose(ref.surrogate_gradient_primal(X, w, full[0], L), dual, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(
+        ref.surrogate_gradient_primal(X, w, full[0], L), dual, rtol=0, atol=1e-7
+    )
 
     zero = np.zeros((d, d))
     dual = Surrogate(loss, L, tol=TOL[name])(rows, zero[None]).theta(0, X)

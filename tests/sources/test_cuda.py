@@ -57,7 +57,9 @@ def mixture(d, K, seed=0, rank=None, side=0):
     rng = np.random.default_rng(seed)
     roots = rng.normal(size=(K, d, rank or d)) / np.sqrt(d)
     W = roots @ roots.transpose(0, 2, 1)
-    Gamma, gates = (None, None) if not side else (rng.normal(size=(d, side)), rng.normal(size=(K, 1 + side)))
+    Gamma, gates = (
+        (None, None) if not side else (rng.normal(size=(d, side)), rng.normal(size=(K, 1 + side)))
+    )
     return Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, d)), W, 0.3, Gamma, gates)
 
 
@@ -79,7 +81,9 @@ def test_effects_that_all_tasks_share_are_refused_on_a_device():
     y = x**2 + rng.normal(size=40)[groups] + 0.3 * rng.normal(size=400)
     learner = EmpiricalBayesLearner().fit(x[:, None], y, groups=groups)
     assert learner.prior_.shared is not None
-    with pytest.raises(ValueError, match=r"device: effects that all tasks share are computed on the CPU"):
+    with pytest.raises(
+        ValueError, match=r"device: effects that all tasks share are computed on the CPU"
+    ):
         weights_on_device(learner.prior_, None)
 
 
@@ -115,7 +119,9 @@ def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank)
     rng = np.random.default_rng(0)
     d, n, noise = 4, 7, 0.4
     roots = rng.normal(size=(2, d, rank))
-    model = Mixture(np.array([0.3, 0.7]), rng.normal(size=(2, d)), roots @ roots.transpose(0, 2, 1), noise)
+    model = Mixture(
+        np.array([0.3, 0.7]), rng.normal(size=(2, d)), roots @ roots.transpose(0, 2, 1), noise
+    )
     X, y = rng.normal(size=(n, d)), rng.normal(size=n)
     Z = np.column_stack([X, y])
     for k in range(2):
@@ -137,7 +143,9 @@ def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank)
         assert found == pytest.approx(expected, rel=1e-10)
         u = np.linalg.solve(F, right)
         mean = model.covariances[k] @ X.T @ np.linalg.solve(V, e)
-        np.testing.assert_allclose(u if component.root is None else component.root @ u, mean, atol=1e-10)
+        np.testing.assert_allclose(
+            u if component.root is None else component.root @ u, mean, atol=1e-10
+        )
 
 
 # ---------------------------------------------------------------- with one
@@ -164,7 +172,9 @@ def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
         np.testing.assert_allclose(
             getattr(found, name), value, atol=tolerance * np.abs(value).max(), err_msg=name
         )
-    np.testing.assert_allclose(there.totals().gram, here.totals().gram, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        there.totals().gram, here.totals().gram, rtol=tolerance, atol=tolerance
+    )
     again = there.sums(model).sums
     assert np.array_equal(again.second, found.second)
 
@@ -176,7 +186,11 @@ def test_em_ends_where_that_of_the_cpu_does():
     # One component: tasks in memory are asked about those that they have left in some steps only.
     start = mixture(6, 1)
     here = em(Moments.of(tasks, units), start, max_iter=10)
-    there = em(CudaMoments.of(TensorTasks.from_tasks(tasks, check_device("cuda")), units), start, max_iter=10)
+    there = em(
+        CudaMoments.of(TensorTasks.from_tasks(tasks, check_device("cuda")), units),
+        start,
+        max_iter=10,
+    )
     largest = np.abs(here.mixture.covariances).max()
     assert np.abs(there.mixture.covariances - here.mixture.covariances).max() / largest < 1e-8
     assert there.log_evidence == pytest.approx(here.log_evidence, rel=1e-8)
@@ -197,7 +211,9 @@ def test_tensors_in_give_tensors_out(side, no_curves):
     groups = torch.tensor(np.repeat(np.arange(len(tasks)), tasks.sizes), device="cuda")
     described = None if tasks.side_info is None else dict(enumerate(tasks.side_info))
     order = torch.randperm(len(y), device="cuda")
-    found = learner.adapt_many(X[order], y[order], groups=groups[order], side_info=described).weights_
+    found = learner.adapt_many(
+        X[order], y[order], groups=groups[order], side_info=described
+    ).weights_
     assert found.is_cuda
     np.testing.assert_allclose(found.cpu().numpy(), expected[kept], rtol=1e-6, atol=1e-8)
     with pytest.raises(ValueError, match="columns"):
@@ -230,8 +246,12 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(kind, monkeypatch):
     if kind == "levels":
         rng = np.random.default_rng(1)
         item, groups = rng.integers(0, 25, len(tasks.y)), np.repeat(tasks.labels, tasks.sizes)
-        frame = pd.DataFrame(tasks.X, columns=list("abcd")).assign(item=[f"i{i}" for i in item], g=groups)
-        tasks = TaskSet.from_frame(frame.assign(y=tasks.y + rng.normal(size=25)[item]), task="g", target="y")
+        frame = pd.DataFrame(tasks.X, columns=list("abcd")).assign(
+            item=[f"i{i}" for i in item], g=groups
+        )
+        tasks = TaskSet.from_frame(
+            frame.assign(y=tasks.y + rng.normal(size=25)[item]), task="g", target="y"
+        )
     if kind == "low rank":
         columns = {"task": "user", "target": "y", "side_columns": ["age", "other"]}
         tasks = TaskSet.from_frame(low_rank_frame(300), **columns)
@@ -239,14 +259,20 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(kind, monkeypatch):
             monkeypatch.setattr(data, limit, 7)
     kept = tasks[tasks.sizes > 0]
     # A sample of 150 tasks, refined on all of them: here from their rows, there on the device.
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (150, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(
+        Reservoir.__init__, "__defaults__", (150, *Reservoir.__init__.__defaults__[1:])
+    )
     here = EmpiricalBayesLearner().fit(kept)
     there = EmpiricalBayesLearner(device="cuda").fit(kept)
     assert here.structure_ == there.structure_
     assert (here.structure_["kind"] == "low rank") == (kind == "low rank")
-    assert (here.prior_.shared is not None) == (there.prior_.shared is not None) == (kind == "levels")
+    assert (
+        (here.prior_.shared is not None) == (there.prior_.shared is not None) == (kind == "levels")
+    )
     assert here.side_structure_ == there.side_structure_
-    np.testing.assert_allclose(there.prior_.model.covariances, here.prior_.model.covariances, atol=1e-7)
+    np.testing.assert_allclose(
+        there.prior_.model.covariances, here.prior_.model.covariances, atol=1e-7
+    )
     if kind == "levels":  # `adapt_many` needs the CPU, and tensors have no categories
         return
     np.testing.assert_allclose(
@@ -254,7 +280,9 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(kind, monkeypatch):
     )
     X, y = (torch.tensor(part, device="cuda") for part in (kept.X, kept.y))
     groups = torch.tensor(np.repeat(kept.labels, kept.sizes), device="cuda")
-    tensors = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups, side_info=kept.side_info)
+    tensors = EmpiricalBayesLearner(device="cuda").fit(
+        X, y, groups=groups, side_info=kept.side_info
+    )
     np.testing.assert_allclose(
         tensors.adapt_many(kept).weights_, there.adapt_many(kept).weights_, rtol=1e-6, atol=1e-8
     )
@@ -267,7 +295,9 @@ def test_many_sparse_columns_need_the_cpu(monkeypatch):
     rng = np.random.default_rng(0)
     T, d = 150, 300
     columns = np.concatenate([rng.permutation(d)[:15] for _ in range(T)])
-    X = sparse.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), d))
+    X = sparse.csr_array(
+        (np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), d)
+    )
     learner = EmpiricalBayesLearner(device="cuda")
     with pytest.raises(ValueError, match="device: this argument is not supported with 300 columns"):
         learner.fit(X, rng.normal(size=len(columns)), groups=np.repeat(np.arange(T), 15))

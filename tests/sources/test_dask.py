@@ -69,7 +69,9 @@ def rows(n_tasks=60, seed=0):
     sizes = rng.integers(2, 9, size=n_tasks)
     who = rng.permutation(np.repeat(np.arange(n_tasks), sizes))
     X = rng.normal(size=(len(who), 3)) + 5.0
-    weights = rng.normal(size=(n_tasks, 3)) * np.array([2.0, 0.5, 0.1])[rng.integers(0, 3, n_tasks), None]
+    weights = (
+        rng.normal(size=(n_tasks, 3)) * np.array([2.0, 0.5, 0.1])[rng.integers(0, 3, n_tasks), None]
+    )
     y = np.einsum("ij,ij->i", X, weights[who]) + 0.3 * rng.normal(size=len(who)) + 7.0
     return pd.DataFrame(X, columns=FEATURES).assign(y=y, person=who)
 
@@ -77,7 +79,9 @@ def rows(n_tasks=60, seed=0):
 def mixture(K, d, seed=0):
     rng = np.random.default_rng(seed)
     roots = rng.normal(size=(K, d, d)) / 2.0
-    return Mixture(np.full(K, 1.0 / K), rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 0.4)
+    return Mixture(
+        np.full(K, 1.0 / K), rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 0.4
+    )
 
 
 def same(one, other):
@@ -178,12 +182,18 @@ def test_the_learner_fitted_on_the_cluster_is_the_one_fitted_here(cluster):
 
 
 def test_checkpoints_of_a_dask_frame_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="checkpoint: omit it; statistics of a Dask dataframe stay"):
-        EmpiricalBayesLearner().fit(scan(frame_of(), task="person", target="y"), checkpoint=tmp_path)
+    with pytest.raises(
+        ValueError, match="checkpoint: omit it; statistics of a Dask dataframe stay"
+    ):
+        EmpiricalBayesLearner().fit(
+            scan(frame_of(), task="person", target="y"), checkpoint=tmp_path
+        )
 
 
 def test_a_dask_frame_is_taken_where_a_frame_is():
-    here, there = (TaskSet.from_frame(frame, task="person", target="y") for frame in (rows(), frame_of()))
+    here, there = (
+        TaskSet.from_frame(frame, task="person", target="y") for frame in (rows(), frame_of())
+    )
     assert np.array_equal(here.X, there.X)
     assert here.labels.tolist() == there.labels.tolist()
 
@@ -202,7 +212,9 @@ def test_a_sample_has_all_rows_of_its_tasks():
 
 def test_more_partitions_than_tasks_leave_shards_empty():
     few = rows().query("person < 3")
-    source = collection(dd.from_pandas(few, npartitions=7, sort=False)).statistics(Reader(Scaling.raw(3)))
+    source = collection(dd.from_pandas(few, npartitions=7, sort=False)).statistics(
+        Reader(Scaling.raw(3))
+    )
     assert source.totals().n_tasks == 3
     assert np.isfinite(source.sums(mixture(2, 3)).sums.second).all()
 
@@ -258,6 +270,8 @@ def test_a_cluster_without_workers_is_named(monkeypatch):
             n_workers=0, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as empty,
         distributed.Client(empty.scheduler_address, timeout=2),
-        pytest.raises(ConnectionError, match=f"{empty.scheduler_address} has no workers after 0.5 s"),
+        pytest.raises(
+            ConnectionError, match=f"{empty.scheduler_address} has no workers after 0.5 s"
+        ),
     ):
         collection(frame_of()).reservoir  # noqa: B018

@@ -56,7 +56,9 @@ def disk(tmp_path):
 def mixture(K, d=3):
     rng = np.random.default_rng(K)
     roots = rng.normal(size=(K, d, d))
-    return Mixture(np.full(K, 1.0 / K), rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 0.3)
+    return Mixture(
+        np.full(K, 1.0 / K), rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 0.3
+    )
 
 
 def same_moments(one, other, **tolerance):
@@ -101,7 +103,9 @@ def test_few_tasks_of_a_table_are_fitted_as_in_memory(tmp_path):
     frame.to_parquet(tmp_path / "f.parquet")
     scanned = scan(tmp_path / "f.parquet", side_columns=["age"], **COLUMNS)
     found = EmpiricalBayesLearner().fit(scanned)
-    expected = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, side_columns=["age"], **COLUMNS))
+    expected = EmpiricalBayesLearner().fit(
+        TaskSet.from_frame(frame, side_columns=["age"], **COLUMNS)
+    )
     same_prior(found, expected, rtol=0)
     np.testing.assert_array_equal(
         found.predict(frame[["x0", "x1"]], frame["user"]),
@@ -174,7 +178,9 @@ CHANGES = {
     "order": lambda frame: frame[::-1].reset_index(drop=True),
     "fewer rows": lambda frame: frame[:-1],
     "one batch less": lambda frame: frame[:900],
-    "one batch more": lambda frame: pd.concat([frame, frame[-100:].assign(user=10**6)], ignore_index=True),
+    "one batch more": lambda frame: pd.concat(
+        [frame, frame[-100:].assign(user=10**6)], ignore_index=True
+    ),
     "type": lambda frame: frame.assign(
         x0=frame["x0"].astype("float32").astype(float), user=frame["user"] + 0.0
     ),
@@ -219,7 +225,9 @@ def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, 
     bad.loc[row, "age"] += 1.0
     for part in (bad[:800], bad[800:]):
         part.to_parquet(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
-    with pytest.raises(ValueError, match=rf"column 'age' of task {bad['user'][row]} has the values"):
+    with pytest.raises(
+        ValueError, match=rf"column 'age' of task {bad['user'][row]} has the values"
+    ):
         EmpiricalBayesLearner().fit(scan(tmp_path, side_columns=["age"], **COLUMNS))
 
 

@@ -20,7 +20,9 @@ def long_rows(seed=0, n_tasks=40, d=3, words=False, side=True):
     """Rows in random order: X, y, labels, description of each row."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 9, size=n_tasks)
-    names = np.array([f"task-{t}" for t in range(n_tasks)]) if words else 7 * np.arange(n_tasks) - 50
+    names = (
+        np.array([f"task-{t}" for t in range(n_tasks)]) if words else 7 * np.arange(n_tasks) - 50
+    )
     description = rng.normal(size=(n_tasks, 2))
     task = rng.permutation(np.repeat(np.arange(n_tasks), sizes))
     X = 5.0 + rng.normal(size=(len(task), d))
@@ -67,7 +69,9 @@ def test_keys_depend_on_the_label_alone():
     labels = np.array([3, 7, 10**12, -1])
     np.testing.assert_array_equal(label_keys(labels[1:]), label_keys(labels)[1:])
     np.testing.assert_array_equal(label_keys(labels.astype(float)), label_keys(labels))
-    np.testing.assert_array_equal(label_keys(np.array([7, "a"], dtype=object))[:1], label_keys(labels[1:2]))
+    np.testing.assert_array_equal(
+        label_keys(np.array([7, "a"], dtype=object))[:1], label_keys(labels[1:2])
+    )
     np.testing.assert_array_equal(
         label_keys(np.array([7, "a"], dtype=object))[1:], label_keys(np.array(["a"]))
     )
@@ -87,7 +91,9 @@ def test_keys_depend_on_the_label_alone():
 def test_keys_are_the_same_in_every_process():
     program = "import numpy as np; from tailored.tasks.reading import label_keys; "
     program += "print(label_keys(np.array(['a', 'b'])).tolist())"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == str(label_keys(np.array(["a", "b"])).tolist())
 
 
@@ -97,7 +103,11 @@ def test_reservoir_is_the_same_sample_of_whole_tasks_in_any_order(numbers):
     whole = TaskSet(*rows)
     samples = []
     for seed in range(3):
-        order = np.random.default_rng(seed).permutation(len(rows[1])) if seed else np.arange(len(rows[1]))
+        order = (
+            np.random.default_rng(seed).permutation(len(rows[1]))
+            if seed
+            else np.arange(len(rows[1]))
+        )
         reservoir = Reservoir(size=30, numbers=numbers, seed=5)
         for piece in in_pieces([part[order] for part in rows], 9):
             reservoir = reservoir.take(piece)
@@ -129,4 +139,6 @@ def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words
     assert len(found) > (N_PARTITIONS if part_bytes == 600 else 30)
     together = TaskSet.concat(found)
     same_tasks(whole, together)
-    assert all(path.is_file() for path in (tmp_path / "rows").iterdir())  # finer partitions are deleted
+    assert all(
+        path.is_file() for path in (tmp_path / "rows").iterdir()
+    )  # finer partitions are deleted

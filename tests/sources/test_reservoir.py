@@ -26,7 +26,11 @@ def pieces_of(kind, n_pieces=70, described=False):
         labels = rng.choice(10 * (i + 2), size=rng.integers(1, 20), replace=False)
         task = np.repeat(labels, rng.integers(1, 5, size=len(labels)))
         names = NAMES[kind](task)
-        side = {name: [np.sin(t)] for name, t in zip(list(names), task, strict=True)} if described else None
+        side = (
+            {name: [np.sin(t)] for name, t in zip(list(names), task, strict=True)}
+            if described
+            else None
+        )
         yield TaskSet(rng.normal(size=(len(task), 2)), rng.normal(size=len(task)), names, side)
 
 

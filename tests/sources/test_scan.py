@@ -64,7 +64,9 @@ KINDS = {
     "reader": lambda frame, _: pa.Table.from_pandas(frame).to_reader(max_chunksize=70),
     "dataset": lambda frame, folder: ds.dataset(in_files(frame, folder / "f")),
     "lazy frame": lambda frame, _: pl.from_pandas(frame).lazy(),
-    "lazy files": lambda frame, folder: pl.scan_parquet(in_files(frame, folder / "f") / "*.parquet"),
+    "lazy files": lambda frame, folder: pl.scan_parquet(
+        in_files(frame, folder / "f") / "*.parquet"
+    ),
     "relation": lambda frame, _: relation(frame),
     "frames": lambda frame, _: [frame[:400], frame[400:]],
     "generator": lambda frame, _: (frame[i : i + 300] for i in range(0, 1_000, 300)),
@@ -127,7 +129,11 @@ def test_what_is_no_table(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"does not contain a \*\.parquet"):
         scan(tmp_path, task="user", target="y")
     with pytest.raises(TypeError, match="item 1 of the iterable is a int"):
-        list(scan([pd.DataFrame({"u": [1], "y": [1.0], "x": [1.0]}), 3], task="u", target="y").batches())
+        list(
+            scan(
+                [pd.DataFrame({"u": [1], "y": [1.0], "x": [1.0]}), 3], task="u", target="y"
+            ).batches()
+        )
 
 
 def test_a_file_that_ends_early_is_named(frame, tmp_path):
@@ -137,7 +143,9 @@ def test_a_file_that_ends_early_is_named(frame, tmp_path):
     with pytest.raises(ValueError, match=r"part-1\.parquet is not a complete parquet file"):
         scan(folder, **COLUMNS)
     frame.to_csv(tmp_path / "rows.csv")
-    with pytest.raises(ValueError, match=r"rows\.csv is not .* If it is a CSV file, pass polars\.scan_csv"):
+    with pytest.raises(
+        ValueError, match=r"rows\.csv is not .* If it is a CSV file, pass polars\.scan_csv"
+    ):
         scan(tmp_path / "rows.csv", **COLUMNS)
 
 
@@ -152,7 +160,9 @@ def test_a_file_whose_rows_cannot_be_read_is_named(frame, tmp_path):
 
 def test_columns_that_change_half_way_are_named(frame, tmp_path):
     folder = in_files(frame, tmp_path / "f")
-    pd.read_parquet(folder / "part-2.parquet").drop(columns="x2").to_parquet(folder / "part-2.parquet")
+    pd.read_parquet(folder / "part-2.parquet").drop(columns="x2").to_parquet(
+        folder / "part-2.parquet"
+    )
     with pytest.raises(ValueError, match=r"part-2\.parquet has no column 'x2'"):
         scan(folder, **COLUMNS)
     with pytest.raises(ValueError, match=r"batch starting at row 500 has no column 'x2'"):
@@ -169,7 +179,9 @@ def test_types_that_change_half_way_are_named(frame):
     with pytest.raises(ValueError, match=r"row 500: Feature column 'x2' is not numeric"):
         list(scan([frame[:500], words], **COLUMNS).batches())
     labels = frame[500:].assign(user=frame["user"][500:].astype(str))
-    with pytest.raises(ValueError, match="data, batch starting at row 500: the labels have another type"):
+    with pytest.raises(
+        ValueError, match="data, batch starting at row 500: the labels have another type"
+    ):
         list(scan([frame[:500], labels], **COLUMNS).batches())
 
 
@@ -186,5 +198,7 @@ def test_a_missing_value_is_found(frame, tmp_path):
 def test_labels_of_other_types_are_learned_from(frame, label):
     users = [label if i % 2 else user for i, user in enumerate(frame["user"])]
     rows, columns = frame[["x1", "y"]].assign(user=users), {"task": "user", "target": "y"}
-    one, other = (EmpiricalBayesLearner().fit(read(rows, **columns)) for read in (scan, TaskSet.from_frame))
+    one, other = (
+        EmpiricalBayesLearner().fit(read(rows, **columns)) for read in (scan, TaskSet.from_frame)
+    )
     np.testing.assert_array_equal(one.prior_.mixture.means, other.prior_.mixture.means)

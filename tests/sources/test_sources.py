@@ -60,7 +60,9 @@ def side(tasks):
     return tasks.side_info.astype(float)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Dask uses deprecated functions of pandas
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # Dask uses deprecated functions of pandas
 @pytest.mark.parametrize("subtract", [None, residuals])
 @pytest.mark.parametrize("make", [from_memory, from_disk, from_dask])
 def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
@@ -78,14 +80,21 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
 
     source = make(frame, tmp_path)
     assert len(source.reservoir) == 25
-    assert set(source.reservoir.sample.labels) == set(Reservoir(25, seed=3).take(tasks).sample.labels)
+    assert set(source.reservoir.sample.labels) == set(
+        Reservoir(25, seed=3).take(tasks).sample.labels
+    )
     statistics = source.statistics(Reader(scaling, side, subtract))
     assert statistics.n_features == 3
     first = statistics.sums(model)
     second = statistics.sums(model, first.shares)
-    for found, value in ((statistics.totals(), expected.totals()), (first.sums, expected.sums(model).sums)):
+    for found, value in (
+        (statistics.totals(), expected.totals()),
+        (first.sums, expected.sums(model).sums),
+    ):
         for name in vars(value):
-            np.testing.assert_allclose(getattr(found, name), getattr(value, name), rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                getattr(found, name), getattr(value, name), rtol=1e-9, atol=1e-9
+            )
     # Negligible shares are left out of the second sums.
     np.testing.assert_allclose(second.sums.counts, first.sums.counts, atol=1e-3)
 
@@ -111,7 +120,9 @@ def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, mo
         monkeypatch.setattr(data, limit, 7)
     monkeypatch.setattr(selection, "MOST_FACTORS", 2)
     monkeypatch.setattr(EmpiricalBayesLearner, "_n_folds", 2)
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (size, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(
+        Reservoir.__init__, "__defaults__", (size, *Reservoir.__init__.__defaults__[1:])
+    )
     for module in (rows, moments):
         monkeypatch.setattr(module, "COMPILED_COLUMNS", 64 if compiled else 6)
     monkeypatch.setattr(rows, "ROWS_PER_COLUMN", 0.5 if compiled else 2.0)
@@ -120,7 +131,9 @@ def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, mo
     expected = EmpiricalBayesLearner(loss="squared").fit(tasks)
     assert expected.structure_["kind"] == "low rank"
     assert expected.side_structure_["columns"] == [0]
-    assert expected.predict(frame[list(tasks.feature_names)], groups=frame["user"]).shape == (len(frame),)
+    assert expected.predict(frame[list(tasks.feature_names)], groups=frame["user"]).shape == (
+        len(frame),
+    )
     dask_frame = dd.from_pandas(frame, npartitions=3, sort=False)
     for table in (frame, dask_frame):
         other = EmpiricalBayesLearner(loss="squared").fit(scan(table, **columns))
@@ -158,16 +171,22 @@ def test_shared_effects_are_the_same_from_all_sources(size, monkeypatch):
 
 
 def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
-    tasks = make_clusters(n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0)
+    tasks = make_clusters(
+        n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0
+    )
     train, test = tasks[:200], tasks[200:]
     all_at_once = EmpiricalBayesLearner(loss="absolute").fit(train)
     monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(
+        Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:])
+    )
     monkeypatch.setattr(base, "BLOCK_FLOATS", 49 * 30)
     sampled = EmpiricalBayesLearner(loss="absolute").fit(train)
     assert sampled.training_summary_.n_tasks == 200
     assert not hasattr(sampled, "task_weights_")
-    errors = [np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)]
+    errors = [
+        np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)
+    ]
     assert errors[1] == pytest.approx(errors[0], rel=0.05)
 
 

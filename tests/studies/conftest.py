@@ -24,5 +24,7 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.parent.name == "studies" and item.originalname not in QUICK.get(item.path.name, ()):
+        if item.path.parent.name == "studies" and item.originalname not in QUICK.get(
+            item.path.name, ()
+        ):
             item.add_marker(pytest.mark.studies)

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from studies.reproduction import as_published
-from studies.reproduction.as_published import RESHAPED, STEPS, VARIANTS, Data, Part, Variant, run_variant
+from studies.reproduction.as_published import (
+    RESHAPED,
+    STEPS,
+    VARIANTS,
+    Data,
+    Part,
+    Variant,
+    run_variant,
+)
 from test_studies_commands import invoke
 
 
@@ -37,7 +45,11 @@ def selected_curve(
     experiment: str, method: str, seed: int, folder: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The published errors, and those of the variant with the step that the validation tasks select."""
-    errors = as_published.published_errors().set_index(as_published.KEY).loc[[(experiment, method, seed)]]
+    errors = (
+        as_published.published_errors()
+        .set_index(as_published.KEY)
+        .loc[[(experiment, method, seed)]]
+    )
     data, variant = as_published.load(experiment, seed, folder), VARIANTS[experiment, method]
     with np.errstate(over="ignore", invalid="ignore"):
         test, validation = run_variant(data, variant, errors["n_tasks"].tolist())
@@ -94,7 +106,9 @@ def test_first_errors_of_clusters_agree_with_the_published_curve(experiment, met
     errors = as_published.published_errors().set_index([*as_published.KEY, "n_tasks"])["test_error"]
     data = as_published.load(experiment, 0)
     data = data._replace(train=Part(*(array[:50] for array in data.train)))
-    ours, _ = run_variant(data, VARIANTS[experiment, method], [1, 2, 3, 5, 10, 20, 50], STEPS[[step]])
+    ours, _ = run_variant(
+        data, VARIANTS[experiment, method], [1, 2, 3, 5, 10, 20, 50], STEPS[[step]]
+    )
     published = [errors[experiment, method, 0, n] for n in (1, 2, 3, 5, 10, 20, 50)]
     np.testing.assert_allclose(ours[:, 0], published, rtol=0, atol=1e-12)
 
@@ -123,7 +137,13 @@ def test_command_compares_resumes_and_fails(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    ["jester", "clusters-2 --method conditional-kronecker", "--quick", "--step-sizes 2", "--seeds 6"],
+    [
+        "jester",
+        "clusters-2 --method conditional-kronecker",
+        "--quick",
+        "--step-sizes 2",
+        "--seeds 6",
+    ],
 )
 def test_command_refuses_what_was_not_published(options):
     assert invoke("reproduce", "--as-published", *options.split()).exit_code == 2

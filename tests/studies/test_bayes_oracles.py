@@ -61,7 +61,9 @@ def test_von_mises_fisher(r, kappa):
     length = special.ive(r / 2, kappa) / special.ive(r / 2 - 1, kappa)
     np.testing.assert_allclose(mean, length * direction, atol=1e-12)
     nu = r / 2 - 1
-    expected = special.gammaln(r / 2) + nu * np.log(2 / kappa) + np.log(special.ive(nu, kappa)) + kappa
+    expected = (
+        special.gammaln(r / 2) + nu * np.log(2 / kappa) + np.log(special.ive(nu, kappa)) + kappa
+    )
     assert log_integral - nothing == pytest.approx(expected, abs=1e-9)
 
 
@@ -91,7 +93,9 @@ def test_clusters_by_brute_force(clusters, overlapping):
     weights, responsibilities = oracle.adapt_many(tasks), oracle.responsibilities(tasks)
     for t, task in enumerate(tasks):
         fits = hints == truth.hints[t]
-        density = np.exp(-0.5 * ((task.y[:, None] - task.X @ w[fits].T) ** 2).sum(axis=0) / truth.noise**2)
+        density = np.exp(
+            -0.5 * ((task.y[:, None] - task.X @ w[fits].T) ** 2).sum(axis=0) / truth.noise**2
+        )
         density /= density.sum()
         error = 5 * np.sqrt((density**2).sum())
         size = np.linalg.norm(w, axis=1).max()
@@ -108,7 +112,9 @@ def test_every_task_by_itself(clusters):
         np.testing.assert_allclose(oracle.adapt_many(tasks[[t]])[0], together[t], atol=1e-14)
     support, query = tasks.support_query(0)
     assert np.array_equal(oracle.adapt_many(support), np.zeros((12, 5)))
-    np.testing.assert_allclose(oracle.responsibilities(support), 0.25 + 0.5 * tasks.side_info, atol=1e-14)
+    np.testing.assert_allclose(
+        oracle.responsibilities(support), 0.25 + 0.5 * tasks.side_info, atol=1e-14
+    )
     means = [np.abs(task.y).mean() for task in query]
     np.testing.assert_allclose(oracle.task_errors(support, query), means, atol=1e-14)
     squares = [(task.y**2).mean() for task in query]
@@ -150,12 +156,16 @@ def test_bad_cluster_oracles(clusters):
 
 
 def test_circle_by_brute_force():
-    tasks, truth = make_circle(6, n_features=3, n_rows=(1, 3), spread=0.5, random_state=1, return_truth=True)
+    tasks, truth = make_circle(
+        6, n_features=3, n_rows=(1, 3), spread=0.5, random_state=1, return_truth=True
+    )
     weights = CurveOracle(truth.mean, 0.5, 0.5).adapt_many(tasks)
     rng = np.random.default_rng(0)
     for t, task in enumerate(tasks):
         angle = 2 * np.pi * truth.s[t]
-        w = 4 * (np.cos(angle) * truth.u + np.sin(angle) * truth.v) + 0.5 * rng.standard_normal((200_000, 3))
+        w = 4 * (np.cos(angle) * truth.u + np.sin(angle) * truth.v) + 0.5 * rng.standard_normal(
+            (200_000, 3)
+        )
         exponent = -2 * ((task.y[:, None] - task.X @ w.T) ** 2).sum(axis=0)
         density = np.exp(exponent - exponent.max())
         density /= density.sum()

@@ -75,7 +75,9 @@ def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
     (tmp_path / Trial("tiny", "task mean", 0).file).write_text("{damaged")
     ran = []
     real = module.run_trial
-    monkeypatch.setattr(module, "run_trial", lambda trial, data: ran.append(trial) or real(trial, data))
+    monkeypatch.setattr(
+        module, "run_trial", lambda trial, data: ran.append(trial) or real(trial, data)
+    )
     again = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
     assert ran == [Trial("tiny", "task mean", 0)]
     assert [(c, r.error) for c, r in again] == [(c, r.error) for c, r in first]
@@ -95,7 +97,8 @@ def test_summary_pairs_the_seeds(monkeypatch):
     ours, theirs = [1.0, 2.0, 3.0], [1.1, 2.3, 3.2]
     results = [(Trial("s", OURS, i), TrialResult(e, 1.0)) for i, e in enumerate(ours)]
     results += [
-        (Trial("s", "ridge per task", i), TrialResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
+        (Trial("s", "ridge per task", i), TrialResult(e, 0.1, cold={"0": 9.0}))
+        for i, e in enumerate(theirs)
     ]
     lines = {line.method: line for line in summarise(results)}
     assert lines[OURS].best_baseline == "ridge per task"
@@ -110,7 +113,10 @@ def test_summary_pairs_the_seeds(monkeypatch):
 def test_the_best_baseline_is_chosen_on_shared_seeds(monkeypatch):
     """A rival that took the easy seeds only is not the best for that."""
     monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
-    results = [(Trial("s", "task mean", i), TrialResult(e, 0.1)) for i, e in enumerate([1.0, 1.0, 9.0, 9.0])]
+    results = [
+        (Trial("s", "task mean", i), TrialResult(e, 0.1))
+        for i, e in enumerate([1.0, 1.0, 9.0, 9.0])
+    ]
     results += [(Trial("s", "ridge per task", i), TrialResult(1.2, 0.1)) for i in range(2)]
     assert {line.best_baseline for line in summarise(results)} == {"task mean"}
 
@@ -136,7 +142,9 @@ def test_ratios_pair_the_splits(monkeypatch):
     # Student's t with two degrees of freedom, 95 %; five new groups for nine of training.
     margin = 2.919986 * logs.std(ddof=1) * np.sqrt(1 / 3 + 5 / 9)
     assert error.upper == pytest.approx(100 * np.exp(logs.mean() + margin) - 100, rel=1e-5)
-    assert rmse.value == pytest.approx(100 * np.exp(np.log([2 / 2.1, 2 / 1.9, 1.9 / 1.8]).mean()) - 100)
+    assert rmse.value == pytest.approx(
+        100 * np.exp(np.log([2 / 2.1, 2 / 1.9, 1.9 / 1.8]).mean()) - 100
+    )
     _, (line,) = lme4_table(results)
     assert line[:4] == ["m", 9, OURS, 3]
     assert line[4:6] == [error.value, error.upper]
@@ -146,7 +154,9 @@ def test_ratios_pair_the_splits(monkeypatch):
     monkeypatch.setitem(SUITES, "m", replace(SUITES["m"], cold_rows=(2,)))
     _, (line,) = lme4_rows_table(cold)
     assert line[:5] == ["m", 2, OURS, 3, error.value]
-    wider = 4.302653 * logs.std(ddof=1) * np.sqrt(1 / 3 + 5 / 9)  # the 97.5 % quantile of Student's t
+    wider = (
+        4.302653 * logs.std(ddof=1) * np.sqrt(1 / 3 + 5 / 9)
+    )  # the 97.5 % quantile of Student's t
     assert line[5] == pytest.approx(100 * np.exp(logs.mean()) * wider, rel=1e-5)
     # Trials of an earlier run have no errors over rows.
     bare = [(trial, TrialResult(1.0, 1.0)) for trial, _ in results]
@@ -154,7 +164,9 @@ def test_ratios_pair_the_splits(monkeypatch):
 
 
 def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed"))
+    monkeypatch.setattr(
+        RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed")
+    )
     monkeypatch.delenv("TAILORED_DATA", raising=False)
     results = run_benchmark(["tiny", "sleepstudy"], ["task mean", "lme4"], [0], tmp_path)
     assert [trial for trial, _ in results] == [Trial("tiny", "task mean", 0)]
@@ -166,14 +178,18 @@ def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch
 
 def test_finished_elsewhere_is_shown(tiny, tmp_path, monkeypatch):
     """A trial of a program that is not here counts where its file is there."""
-    monkeypatch.setattr(RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed"))
+    monkeypatch.setattr(
+        RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed")
+    )
     stored = {"error": 1.5, "seconds": 2.0}
     (tmp_path / Trial("tiny", "lme4", 0).file).write_text(json.dumps(stored))
     results = run_benchmark(["tiny"], ["lme4"], [0], tmp_path)
     assert results.skipped == {}
     assert results[0][1].error == 1.5
     assert results[0][1].row_rmse is None
-    assert run_benchmark(["tiny"], ["lme4"], [0, 1], tmp_path).skipped == {"lme4": "Rscript is not installed"}
+    assert run_benchmark(["tiny"], ["lme4"], [0, 1], tmp_path).skipped == {
+        "lme4": "Rscript is not installed"
+    }
 
 
 @pytest.mark.filterwarnings("ignore:coverage. too few tasks:UserWarning")  # ten of them
@@ -181,12 +197,16 @@ def test_the_curve_and_the_table(few_steps, tiny, tmp_path):
     """The figure and the table have what was measured."""
     methods = ["task mean", "ridge per task", "mixed model", OURS]
     results = run_benchmark(["tiny"], methods, [0, 1], tmp_path)
-    curve = np.array([line[2:] for line in rows_table(results)[1] if line[1] == OURS], dtype=float).T
+    curve = np.array(
+        [line[2:] for line in rows_table(results)[1] if line[1] == OURS], dtype=float
+    ).T
     full = [result for trial, result in results if trial.method == OURS]
     np.testing.assert_array_equal(curve[0], COLD_ROWS)
     assert curve[1][-1] == pytest.approx(np.mean([result.error for result in full]))
     table = list(csv.DictReader(io.StringIO(to_csv(*trials_table(results)))))
-    (line,) = (row for row in table if (row["method"], row["seed"], row["support"]) == (OURS, "1", "5"))
+    (line,) = (
+        row for row in table if (row["method"], row["seed"], row["support"]) == (OURS, "1", "5")
+    )
     assert float(line["coverage"]) == pytest.approx(full[1].coverage["5"][0], rel=1e-5)
     assert float(line["error"]) == pytest.approx(full[1].cold["5"], rel=1e-5)
 
@@ -207,14 +227,24 @@ def test_command_writes_tables_and_figures(tiny, tmp_path):
     options = ["--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["benchmark", "tiny", *methods, *options])
     assert result.exit_code == 0, result.output
-    trials = [f"tiny_{name}_{seed}_all.json" for name in ("mixed-model", "task-mean") for seed in (200, 201)]
+    trials = [
+        f"tiny_{name}_{seed}_all.json"
+        for name in ("mixed-model", "task-mean")
+        for seed in (200, 201)
+    ]
     assert sorted(path.name for path in (tmp_path / "out" / "cells").iterdir()) == trials
     stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_200_all.json").read_text())
     scores = ["error", "seconds", "clipped", "cold", "coverage", "row_error", "row_rmse"]
     assert list(stored) == [*scores, "calibrated", "weight_error"]
     assert f"{stored['error']:.6g}" in (tmp_path / "out" / "trials.csv").read_text()
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows-others.png"}
+    assert written == {
+        "cells",
+        "trials.csv",
+        "results.csv",
+        "rows.csv",
+        "benchmark-rows-others.png",
+    }
 
 
 GARBLED = [

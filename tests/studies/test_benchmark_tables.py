@@ -30,7 +30,9 @@ from tailored.datasets import make_circle, make_clusters
 def test_oracle_of_the_hint(rows):
     """The trial of the oracle is `ClusterOracle` on the same rows."""
     split = with_oracle(make_clusters, 20, 40, 8, n_clusters=6, hint=0.7)(3, None)
-    tasks, truth = make_clusters(420, n_clusters=6, n_rows=40, hint=0.7, random_state=3, return_truth=True)
+    tasks, truth = make_clusters(
+        420, n_clusters=6, n_rows=40, hint=0.7, random_state=3, return_truth=True
+    )
     assert truth.bases.shape == (6, 20, 2)
     known = ClusterOracle(truth.bases, 0.1, 0.7)
     np.testing.assert_array_equal(split.train.y, tasks[:20].y)
@@ -120,7 +122,9 @@ def test_mixed_model_with_splines():
 
 def test_mixed_model_per_category():
     """Each category has the predictions of a mixed model of its own tasks; a new value has those of all tasks."""
-    tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=1.0, random_state=0)
+    tasks = make_clusters(
+        60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=1.0, random_state=0
+    )
     train, (support, query) = tasks[:40], tasks[40:].support_query(5, shuffle=False)
     first = train.side_info[:, 0] == 1.0
     own = np.flatnonzero(support.side_info[:, 0] == 1.0)
@@ -134,7 +138,9 @@ def test_mixed_model_per_category():
     np.testing.assert_allclose(model.predict_rows(support, query)[rows], expected)
     unseen = support.replace(side_info=np.full((20, 2), 7.0), side_names=None, encoding=None)
     pooled = MixedModel(fit_intercept=False).fit(train)
-    np.testing.assert_allclose(model.predict_rows(unseen, query), pooled.predict_rows(support, query))
+    np.testing.assert_allclose(
+        model.predict_rows(unseen, query), pooled.predict_rows(support, query)
+    )
     many = train.replace(side_info=np.arange(40.0)[:, None], side_names=None, encoding=None)
     with pytest.raises(ValueError, match="at most 20 categories, got 40"):
         model.fit(many)
@@ -156,7 +162,14 @@ def test_table_of_intervals():
         for seed, coverage in enumerate([{"5": (0.92, 1.8), "7": (0.9, 1.0)}, {"5": (0.90, 2.0)}])
     ]
     (line,) = intervals_table(results)[1]
-    assert line == ["clusters-2", "5", 2, pytest.approx(0.91), pytest.approx(0.01), pytest.approx(1.9)]
+    assert line == [
+        "clusters-2",
+        "5",
+        2,
+        pytest.approx(0.91),
+        pytest.approx(0.01),
+        pytest.approx(1.9),
+    ]
 
 
 def test_rows_in_the_order_of_time():

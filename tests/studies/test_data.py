@@ -33,7 +33,9 @@ from studies.data import (
 )
 
 #: The folder of the real files; its default is next to the project's own folder.
-REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+REAL = Path(
+    os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +69,12 @@ def server(tmp_path, monkeypatch):
 
 def test_download(server, tmp_path):
     folder, address = server
-    source = replace(LENK, urls=(f"{address}a", f"{address}b"), sha256=hashlib.sha256(b"survey").hexdigest())
-    with pytest.raises(OSError, match=r"lenk_data\.mat could not be downloaded.*404.*TAILORED_DATA"):
+    source = replace(
+        LENK, urls=(f"{address}a", f"{address}b"), sha256=hashlib.sha256(b"survey").hexdigest()
+    )
+    with pytest.raises(
+        OSError, match=r"lenk_data\.mat could not be downloaded.*404.*TAILORED_DATA"
+    ):
         locate(source)
     (folder / "a").write_bytes(b"this domain is for sale")
     with pytest.raises(OSError, match="does not match the known hash"):
@@ -99,22 +105,40 @@ def test_local_folders(source, tmp_path, monkeypatch):
 
 def test_lenk(tmp_path):
     rng = np.random.default_rng(0)
-    parts = {name: rng.integers(-1, 2, (5 * n, 15)) for name, n in (("Traindata", 16), ("Testdata", 4))}
+    parts = {
+        name: rng.integers(-1, 2, (5 * n, 15)) for name, n in (("Traindata", 16), ("Testdata", 4))
+    }
     scipy.io.savemat(tmp_path / "lenk_data.mat", parts)
     tasks, names, _ = load_lenk(str(tmp_path))
     assert tasks.labels.tolist() == [0, 1, 2, 3, 4]
     assert (len(names), names[-1]) == (13, "price")
     for t, task in enumerate(tasks):
-        rows = np.vstack([parts["Traindata"][16 * t : 16 * t + 16], parts["Testdata"][4 * t : 4 * t + 4]])
+        rows = np.vstack(
+            [parts["Traindata"][16 * t : 16 * t + 16], parts["Testdata"][4 * t : 4 * t + 4]]
+        )
         np.testing.assert_array_equal(task.X, rows[:, 1:14])
         np.testing.assert_array_equal(task.y, rows[:, 14])
 
 
 # Movies 30 and 10 have three ratings, 20 two and 40 one; users 5 and 9 gave one rating each.
-RATINGS = [(7, 30, 4), (2, 40, 1), (2, 10, 5), (7, 10, 3), (2, 30, 2), (5, 30, 1), (2, 20, 4), (7, 20, 5)]
+RATINGS = [
+    (7, 30, 4),
+    (2, 40, 1),
+    (2, 10, 5),
+    (7, 10, 3),
+    (2, 30, 2),
+    (5, 30, 1),
+    (2, 20, 4),
+    (7, 20, 5),
+]
 RATINGS += [(9, 10, 2)]
 USERS = {2: "53|F|other", 5: "33|F|writer", 7: "57|M|administrator", 9: "29|M|student"}
-TITLES = {10: "Misérables, Les (1995)", 20: "Kolya (1996)", 30: "Chasing Amy (1997)", 40: "Other (1990)"}
+TITLES = {
+    10: "Misérables, Les (1995)",
+    20: "Kolya (1996)",
+    30: "Chasing Amy (1997)",
+    40: "Other (1990)",
+}
 
 
 def movielens_files(ratings=RATINGS):
@@ -140,10 +164,14 @@ def test_movielens(tmp_path):
     everything = load_movielens(str(tmp_path), n_items=None, min_ratings=1).tasks
     assert sparse.issparse(everything.X)
     assert everything.X.shape == (9, 4)
-    with pytest.raises(ValueError, match="min_ratings=4: no user rated as many of the 3 most rated"):
+    with pytest.raises(
+        ValueError, match="min_ratings=4: no user rated as many of the 3 most rated"
+    ):
         load_movielens(str(tmp_path), n_items=3, min_ratings=4)
     with zipfile.ZipFile(tmp_path / "ml-100k.zip", "w") as archive:
-        for name, content in movielens_files(random.Random(1).sample(RATINGS, len(RATINGS))).items():
+        for name, content in movielens_files(
+            random.Random(1).sample(RATINGS, len(RATINGS))
+        ).items():
             archive.writestr(f"ml-100k/{name}", content)
     again = load_movielens(str(tmp_path), n_items=3, min_ratings=2).tasks
     np.testing.assert_array_equal(again.X, tasks.X)
@@ -154,7 +182,13 @@ def jester_table(n_users=6):
     """Joke j (from 1) is rated by the users whose number from 0 is at least (j * 7) % n_users."""
     draw = random.Random(0)
     return [
-        [7, *(round(draw.uniform(-10, 10), 2) if user >= (j * 7) % n_users else 99.0 for j in range(1, 101))]
+        [
+            7,
+            *(
+                round(draw.uniform(-10, 10), 2) if user >= (j * 7) % n_users else 99.0
+                for j in range(1, 101)
+            ),
+        ]
         for user in range(n_users)
     ]
 
@@ -204,7 +238,9 @@ def test_jester(file, tmp_path):
     assert target_range == (1.0, 21.0)
     assert tasks.labels.tolist() == list(expected)
     for task in tasks:
-        assert [jokes[column] for column in task.X.argmax(axis=1)] == [j for j, _ in expected[task.label]]
+        assert [jokes[column] for column in task.X.argmax(axis=1)] == [
+            j for j, _ in expected[task.label]
+        ]
         assert task.y.tolist() == pytest.approx([y for _, y in expected[task.label]])
 
 
@@ -269,7 +305,8 @@ def test_the_first_category_is_dropped_in_place(tmp_path):
 
 def test_names_and_folders(tmp_path):
     with pytest.raises(
-        FileNotFoundError, match=r"Hsb82\.csv.*TAILORED_DATA, which is not set.*export_multilevel\.R"
+        FileNotFoundError,
+        match=r"Hsb82\.csv.*TAILORED_DATA, which is not set.*export_multilevel\.R",
     ):
         load_multilevel("hsb82")
     with pytest.raises(ValueError, match="sleepstudy"):
@@ -278,7 +315,9 @@ def test_names_and_folders(tmp_path):
 
 def write_sleep(folder, n_people, n_days=6):
     lines = [f'{100 * s + t},{t},"{s}"' for s in range(n_people) for t in range(n_days)]
-    (folder / "sleepstudy.csv").write_text("\n".join(['"Reaction","Days","Subject"', *lines]) + "\n")
+    (folder / "sleepstudy.csv").write_text(
+        "\n".join(['"Reaction","Days","Subject"', *lines]) + "\n"
+    )
 
 
 def test_splits(tmp_path):
@@ -294,7 +333,9 @@ def test_splits(tmp_path):
         for given, asked in zip(split.support, split.query, strict=True):
             assert given.label == asked.label
             assert sorted([*given.y, *asked.y]) == [100 * int(given.label) + t for t in range(6)]
-    assert (split.support.X[:4, 0] != [0, 1, 2, 3]).any() or (split.support.X[4:8, 0] != [0, 1, 2, 3]).any()
+    assert (split.support.X[:4, 0] != [0, 1, 2, 3]).any() or (
+        split.support.X[4:8, 0] != [0, 1, 2, 3]
+    ).any()
     later = SUITES["sleepstudy-time"].load(3, str(tmp_path))
     np.testing.assert_array_equal(later.support.X.reshape(-1, 4), [[0, 1, 2, 3]] * 10)
     np.testing.assert_array_equal(later.query.X.reshape(-1, 2), [[4, 5]] * 10)
@@ -311,7 +352,9 @@ def test_seeds_of_a_report():
 @pytest.mark.parametrize("name", MULTILEVEL)
 def test_real_multilevel_tables(name):
     if not (REAL / "multilevel" / MULTILEVEL[name].file).is_file():
-        pytest.skip(f"no {MULTILEVEL[name].file} in TAILORED_DATA or in ../shared/data beside the project")
+        pytest.skip(
+            f"no {MULTILEVEL[name].file} in TAILORED_DATA or in ../shared/data beside the project"
+        )
     suite = SUITES[name]
     assert suite.missing(str(REAL)) is None
     assert len(suite.load(0, str(REAL)).train) == suite.n_train

@@ -12,18 +12,30 @@ from tailored import TaskSet
 
 
 def test_demo_writes_a_table_and_a_figure(tmp_path, monkeypatch):
-    errors = {OURS: np.array([0.1, 0.1]), INDEPENDENT: np.array([0.1, 0.3]), BAYES: np.array([0.08, 0.1])}
+    errors = {
+        OURS: np.array([0.1, 0.1]),
+        INDEPENDENT: np.array([0.1, 0.3]),
+        BAYES: np.array([0.08, 0.1]),
+    }
     tasks = TaskSet(np.arange(36.0).reshape(18, 2), np.arange(18.0), np.repeat(np.arange(3), 6))
     pairs = [tasks[[i]].support_query(2) for i in range(3)]
     tau = dict.fromkeys(["learned", "oracle"], np.ones((3, 3, 3)))
     result = DemoResult(errors, pairs, dict.fromkeys(CURVES, np.ones((3, 3))), tau)
     monkeypatch.setattr(demo, "run_demo", lambda **options: result)
     folder = tmp_path / "[new]"
-    text = CliRunner().invoke(app, ["demo", "--tasks", "20", "--seed", "4", "--out", str(folder)]).stdout
+    text = (
+        CliRunner()
+        .invoke(app, ["demo", "--tasks", "20", "--seed", "4", "--out", str(folder)])
+        .stdout
+    )
     assert "20 training and 200 new tasks of 10 rows, seed 4" in text
     assert str(folder / "demo.png") in text  # brackets in a path are not markup
     lines = (folder / "demo.csv").read_text("utf-8").splitlines()
-    rows = [f"{INDEPENDENT},0.200000,0.100000", f"{OURS},0.100000,0.000000", f"{BAYES},0.090000,0.010000"]
+    rows = [
+        f"{INDEPENDENT},0.200000,0.100000",
+        f"{OURS},0.100000,0.000000",
+        f"{BAYES},0.090000,0.010000",
+    ]
     assert lines[1:] == rows
     assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
 

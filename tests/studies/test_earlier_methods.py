@@ -118,9 +118,9 @@ def test_trace_constrained_follows_its_equations(tasks):
         inverse = np.linalg.pinv(theta, rcond=1e-12, hermitian=True)
         gradient = -lam / 2 * np.outer(inverse @ w, inverse @ w)
         theta = project_trace_ball(theta - step * gradient, 1.0)
-    learner = TraceConstrainedLearner(step_size=step, regularization=lam, tol=1e-12, fit_intercept=False).fit(
-        few
-    )
+    learner = TraceConstrainedLearner(
+        step_size=step, regularization=lam, tol=1e-12, fit_intercept=False
+    ).fit(few)
     np.testing.assert_allclose(lam * learner.conditioning_.C, total, atol=1e-5)
     assert np.linalg.norm(total - np.eye(d) / d) > 0.05
     assert lam * np.trace(learner.conditioning_.C) <= 1 + 1e-9
@@ -132,7 +132,9 @@ def test_trace_constrained_follows_its_equations(tasks):
 def test_unconditional_bias_finds_a_shared_mean():
     tasks, means = around_a_mean(150, seed=1)
     first = tasks[np.flatnonzero(tasks.side_info[:, 0] < 0)]
-    learner = UnconditionalBiasLearner(step_size=1.0, regularization=0.3, fit_intercept=False).fit(first)
+    learner = UnconditionalBiasLearner(step_size=1.0, regularization=0.3, fit_intercept=False).fit(
+        first
+    )
     np.testing.assert_allclose(learner.conditioning_.C, np.eye(4) / 0.3)
     assert np.linalg.norm(learner.bias_.constant - means[0]) < 0.35 * np.linalg.norm(means[0])
 
@@ -153,9 +155,9 @@ def test_conditional_bias_beats_the_unconditional_one_on_two_means():
 
 
 def test_multi_task_objective_never_increases(tasks):
-    learner = MultiTaskFeatureLearner(regularization=0.05, n_rounds=30, tol=1e-10, fit_intercept=False).fit(
-        tasks
-    )
+    learner = MultiTaskFeatureLearner(
+        regularization=0.05, n_rounds=30, tol=1e-10, fit_intercept=False
+    ).fit(tasks)
     assert len(learner.objective_) > 3
     assert (np.diff(learner.objective_) <= 1e-7).all()
     assert 0.05 * np.trace(learner.conditioning_.C) == pytest.approx(1.0)

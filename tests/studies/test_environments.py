@@ -13,7 +13,14 @@ from typer.testing import CliRunner
 from studies.__main__ import app
 from studies.selection import cells
 from studies.selection.cells import FILE, Measured, append, compare, read, run_cell, run_cells
-from studies.selection.environments import ENVIRONMENTS, Environment, category, counts, mixed_model, outliers
+from studies.selection.environments import (
+    ENVIRONMENTS,
+    Environment,
+    category,
+    counts,
+    mixed_model,
+    outliers,
+)
 from tailored import EmpiricalBayesLearner
 
 TINY = Environment("a test", mixed_model(12, 4, 1, full=True), (0, 4))
@@ -65,8 +72,13 @@ def made_up(tmp_path: Path, name: str, old: list[float], new: list[float]) -> No
     for seed, (before, after) in enumerate(zip(old, new, strict=True)):
         common = {"environment": name, "seed": seed, "rows": "3"}
         first = Measured("old", **common, error=before, coverage=0.8, seconds=2.0, structure="full")
-        second = Measured("new", **common, error=after, coverage=0.9, seconds=1.0, structure="intercept")
-        append(tmp_path / FILE, [first, second._replace(failure="ValueError: x" if np.isnan(after) else "")])
+        second = Measured(
+            "new", **common, error=after, coverage=0.9, seconds=1.0, structure="intercept"
+        )
+        append(
+            tmp_path / FILE,
+            [first, second._replace(failure="ValueError: x" if np.isnan(after) else "")],
+        )
 
 
 def test_comparison_of_known_errors(tmp_path: Path):

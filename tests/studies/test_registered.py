@@ -30,7 +30,9 @@ def test_names_are_unique():
 
 
 def test_no_table_was_used_before_or_passed_over():
-    assert not {table.item.lower() for table in TABLES.values()} & {name.lower() for name in draw.KNOWN}
+    assert not {table.item.lower() for table in TABLES.values()} & {
+        name.lower() for name in draw.KNOWN
+    }
     assert not set(TABLES) & set(draw.PASSED)
 
 
@@ -67,7 +69,9 @@ def test_names_are_in_the_drawn_order():
 def small(monkeypatch):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"g": np.repeat(np.arange(40), 6), "t": np.tile([5, 4, 3, 2, 1, 0], 40)})
-    frame = frame.assign(x=rng.normal(size=240), y=rng.normal(size=240), rownames=1, s=frame["g"] % 3)
+    frame = frame.assign(
+        x=rng.normal(size=240), y=rng.normal(size=240), rownames=1, s=frame["g"] % 3
+    )
     frame.loc[3, "y"] = np.nan
     monkeypatch.setattr(tables, "read", lambda package, item: frame)
     return Table("package", "item", "g", "y", ("x",), ("s",), time="t", n=30, most=5)

@@ -45,12 +45,21 @@ def literal_cell(config, seed, step_size, method):
     loss = reference.absolute()
     gamma_H = 0.0 if method == "unconditional" else step_size
     run = reference.algorithm_1(
-        train, list(prepared.train.phis), step_size, gamma_H, np.eye(d), config.learning.inner, loss, 1.0
+        train,
+        list(prepared.train.phis),
+        step_size,
+        gamma_H,
+        np.eye(d),
+        config.learning.inner,
+        loss,
+        1.0,
     )
 
     def error(H, C, part):
         assert H.shape == (d * k, d * k)
-        return reference.evaluate(H, C, as_tasks(part), part.phis, config.learning.inner, loss).mean()
+        return reference.evaluate(
+            H, C, as_tasks(part), part.phis, config.learning.inner, loss
+        ).mean()
 
     numbers = range(1, len(train) + 1)
     test = [error(sum(run.H[:t]) / t, sum(run.C[:t]) / t, prepared.test) for t in numbers]
@@ -72,7 +81,9 @@ def test_cell_is_the_paper_s_algorithm(tiny, method, inner, step):
     assert np.abs(np.diff(result.test)).max() > 1e-6
 
 
-@pytest.mark.parametrize(("method", "kind"), [("unconditional", Constant), ("conditional", Factored)])
+@pytest.mark.parametrize(
+    ("method", "kind"), [("unconditional", Constant), ("conditional", Factored)]
+)
 def test_overflow_is_an_infinite_error_and_no_crash(tiny, monkeypatch, method, kind):
     real, seen = kind.step, []
 
@@ -104,9 +115,14 @@ def test_the_learner_s_paper_configuration_is_a_cell(name, method, tiny):
     solver = ProjectedSGD(step=config.grid.step_sizes[step])
     learner = ConditionalLearner.paper(solver=solver, scale_features=method == "conditional-scaled")
     if method == "unconditional":
-        learner = UnconditionalLearner(inner="online", tune_scale=False, solver=solver, fit_intercept=False)
+        learner = UnconditionalLearner(
+            inner="online", tune_scale=False, solver=solver, fit_intercept=False
+        )
     learner.fit(task_sets(prepared.train.support))
-    for part, expected in ((prepared.test, result.test[-1]), (prepared.validation, result.validation)):
+    for part, expected in (
+        (prepared.test, result.test[-1]),
+        (prepared.validation, result.validation),
+    ):
         errors = learner.task_errors(task_sets(part.support), task_sets(part.query))
         np.testing.assert_allclose(errors.mean(), expected, rtol=1e-9)
 
@@ -117,7 +133,11 @@ def test_paper_searches_the_grid_of_the_reproduction():
     np.testing.assert_allclose(learner.solver.step_sizes, config.grid.step_sizes, rtol=1e-9)
     assert learner.solver.step_sizes == PAPER_STEP_SIZES
     assert learner.solver.step_ratios == (1.0,)
-    assert (learner.rank, learner.inner, learner.loss) == (None, config.learning.inner, config.learning.loss)
+    assert (learner.rank, learner.inner, learner.loss) == (
+        None,
+        config.learning.inner,
+        config.learning.loss,
+    )
     assert learner.feature_map == config.features.map
     assert not learner.scale_features
     assert not learner.tune_scale
@@ -137,7 +157,9 @@ def test_empirical_bayes_has_the_rows_of_algorithm_1(tiny, constant):
             y.append(np.concatenate([y_support, y_query[:keep]]))
             labels += [f"{name} {t}"] * len(y[-1])
     assert (len(labels), len(set(labels))) == (7 * 8 + 5 * 14, 12)
-    learner = EmpiricalBayesLearner(loss="absolute").fit(np.vstack(X), np.concatenate(y), groups=labels)
+    learner = EmpiricalBayesLearner(loss="absolute").fit(
+        np.vstack(X), np.concatenate(y), groups=labels
+    )
     errors = [
         np.abs(learner.adapt(X[:, :4], y).predict(X_test[:, :4]) - y_test).mean()
         for X, y, X_test, y_test in as_tasks(prepared.test)

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from studies.reproduction.config import EXPERIMENTS, ConfigError, load_config, parse_config, select_configs
+from studies.reproduction.config import (
+    EXPERIMENTS,
+    ConfigError,
+    load_config,
+    parse_config,
+    select_configs,
+)
 from tiny import TINY
 
 #: The paper: tasks train/validation/test, support, feature map.
@@ -27,7 +33,13 @@ def test_the_paper_s_protocol(name):
     found = (tasks.train, tasks.validation, tasks.test), config.rows.support, config.features.map
     assert found == PROTOCOL[name]
     known = () if name in ("lenk", "movielens", "jester") else ("bayes",)
-    learned = ("independent", "unconditional", "conditional", "conditional-scaled", "empirical-bayes")
+    learned = (
+        "independent",
+        "unconditional",
+        "conditional",
+        "conditional-scaled",
+        "empirical-bayes",
+    )
     assert config.learning.methods == learned + known
     assert (config.learning.loss, config.learning.inner) == ("absolute", "online")
     assert config.grid.seeds == 5
@@ -55,20 +67,41 @@ LENK = re.sub(rb'source = "clusters".*noise = 0.1', b'source = "lenk"', TINY, fl
         (edit("train = 7", ""), "my.toml: .*missing 1 required positional argument: 'train'"),
         (edit("train = 7", "train = 7.5"), "my.toml: tasks.train must be an integer"),
         (edit("train = 7", "train = 0"), "my.toml: tasks.train must be an integer >= 1; got 0"),
-        (edit("support = 8", "support = 1.5"), r"my.toml: rows.support must be a finite number in \(0, 1\)"),
+        (
+            edit("support = 8", "support = 1.5"),
+            r"my.toml: rows.support must be a finite number in \(0, 1\)",
+        ),
         (edit('"shuffled"', '"sorted"'), "my.toml: rows.order must be one of 'kept', 'shuffled'"),
-        (edit('map = "mean"', 'map = "meen"'), "my.toml: features.map must be one of .* Did you mean 'mean'"),
+        (
+            edit('map = "mean"', 'map = "meen"'),
+            "my.toml: features.map must be one of .* Did you mean 'mean'",
+        ),
         (edit('"clusters"', '"cluster"'), "my.toml: data.source must be one of 'clusters', 'lenk'"),
-        (edit('rank = "exact"', "rank = 0"), "learning.rank must be an integer >= 1 or 'exact'; got 0"),
+        (
+            edit('rank = "exact"', "rank = 0"),
+            "learning.rank must be an integer >= 1 or 'exact'; got 0",
+        ),
         (edit('rank = "exact"', 'rank = "full"'), "must be an integer >= 1 or 'exact'; got 'full'"),
-        (edit('"conditional"]', '"condicional"]'), "my.toml: learning.methods must be one of 'independent'"),
-        (edit('"conditional"]', '"independent"]'), "my.toml: learning.methods must name each method once"),
+        (
+            edit('"conditional"]', '"condicional"]'),
+            "my.toml: learning.methods must be one of 'independent'",
+        ),
+        (
+            edit('"conditional"]', '"independent"]'),
+            "my.toml: learning.methods must name each method once",
+        ),
         (
             LENK.replace(b'"conditional"]', b'"bayes"]'),
             "my.toml: learning.methods: 'bayes' needs data.source",
         ),
-        (edit("step_high = 30", "step_high = 0.1"), "grid.step_high must not be below grid.step_low"),
-        (edit("step_low = 0.3", "step_low = nan"), "grid.step_low must be a finite number > 0; got nan"),
+        (
+            edit("step_high = 30", "step_high = 0.1"),
+            "grid.step_high must not be below grid.step_low",
+        ),
+        (
+            edit("step_low = 0.3", "step_low = nan"),
+            "grid.step_low must be a finite number > 0; got nan",
+        ),
         (edit('source = "clusters"', ""), "my.toml: the key 'source' is missing"),
         (b"title = ", "my.toml: "),
         (b"\xff\xfe", "my.toml: "),
@@ -80,7 +113,9 @@ def test_mistakes_are_named(content, message):
 
 
 def test_unknown_names():
-    with pytest.raises(ConfigError, match=r"experiment must be one of 'clusters-2'.*Did you mean 'lenk'"):
+    with pytest.raises(
+        ConfigError, match=r"experiment must be one of 'clusters-2'.*Did you mean 'lenk'"
+    ):
         load_config("lenc")
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load_config("nowhere.toml")
@@ -95,7 +130,9 @@ def test_selection(tmp_path: Path):
         "lenk",
         *(n for n in EXPERIMENTS if n != "lenk"),
     ]
-    quick = select_configs(["clusters-2"], quick=True, seeds=3, methods=["conditional"], rank="8")[0]
+    quick = select_configs(["clusters-2"], quick=True, seeds=3, methods=["conditional"], rank="8")[
+        0
+    ]
     assert (quick.tasks.train, quick.grid.seeds, quick.grid.step_count) == (50, 3, 5)
     assert quick.learning.methods == ("conditional",)
     assert quick.learning.rank == 8
@@ -107,4 +144,7 @@ def test_selection(tmp_path: Path):
 def test_words_for_people_are_no_part_of_the_identity():
     renamed = re.sub(rb'title = "tiny"', b'title = "another"', TINY)
     assert parse_config(renamed, "t", "t").identity() == parse_config(TINY, "t", "t").identity()
-    assert parse_config(edit("noise = 0.1", "noise = 0.2"), "t", "t").identity()["data"]["noise"] == 0.2
+    assert (
+        parse_config(edit("noise = 0.1", "noise = 0.2"), "t", "t").identity()["data"]["noise"]
+        == 0.2
+    )

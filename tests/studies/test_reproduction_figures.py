@@ -33,7 +33,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("results")
     config = parse_config(TINY, "tiny", "tiny.toml")
-    plans = runner.plan([replace(config, learning=replace(config.learning, methods=tuple(METHODS)))], out)
+    plans = runner.plan(
+        [replace(config, learning=replace(config.learning, methods=tuple(METHODS)))], out
+    )
     runner.execute(plans, out, n_jobs=1)
     return out
 
@@ -41,7 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def digests(paths: list[Path]) -> dict[str, str]:
     """Checksums of the files; matplotlib draws the names of an SVG's clip paths at random."""
     named = re.compile(rb"p[0-9a-f]{10}")
-    return {path.name: hashlib.sha256(named.sub(b"p", path.read_bytes())).hexdigest() for path in paths}
+    return {
+        path.name: hashlib.sha256(named.sub(b"p", path.read_bytes())).hexdigest() for path in paths
+    }
 
 
 def test_redrawn_from_table_and_arrays_alone(folder, tmp_path):
@@ -113,7 +117,9 @@ def test_report_writes_the_ends_of_the_curves(folder, tmp_path):
     write_report(folder, tmp_path / "page.md", figures=tmp_path)
     results, ends = Results.read(folder), Results.read(tmp_path / ENDS_FILE)
     for method in METHODS:
-        np.testing.assert_array_equal(results.curves("tiny", method).final, ends.curves("tiny", method).final)
+        np.testing.assert_array_equal(
+            results.curves("tiny", method).final, ends.curves("tiny", method).final
+        )
     assert first_screen(results, {}) == first_screen(ends, {})
 
 
@@ -150,7 +156,9 @@ def test_numbers_of_the_report():
     published = read_published()
     numbers = Numbers(np.array([0.12, 0.14]), published["clusters-2"]["conditional"])
     assert (numbers.measured, numbers.deviation) == ("0.13", "0.014")
-    assert numbers.excess == f"{100 * (0.13 / published['clusters-2']['conditional'].mean - 1):+.1f} %"
+    assert (
+        numbers.excess == f"{100 * (0.13 / published['clusters-2']['conditional'].mean - 1):+.1f} %"
+    )
     difference = Difference(np.array([-0.2, -0.1, 0.1]))
     assert (difference.wins, difference.mean) == ("2 of 3", "-0.0667")
 

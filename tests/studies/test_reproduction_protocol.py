@@ -16,7 +16,9 @@ from studies.reproduction.config import ConfigError, load_config, parse_config
 from studies.reproduction.protocol import data_digest, load_real, prepare
 from tiny import TINY
 
-REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+REAL = Path(
+    os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
+)
 
 
 def lenk_folder(folder: Path, people: int = 12) -> Path:
@@ -83,9 +85,13 @@ def test_seeds_differ_and_repeat():
     prepare.cache_clear()
     again = prepare(config, 0)
     for part, repeated in zip(
-        (first.train, first.validation, first.test), (again.train, again.validation, again.test), strict=True
+        (first.train, first.validation, first.test),
+        (again.train, again.validation, again.test),
+        strict=True,
     ):
-        for a, b in zip((*part.support, *part.query), (*repeated.support, *repeated.query), strict=True):
+        for a, b in zip(
+            (*part.support, *part.query), (*repeated.support, *repeated.query), strict=True
+        ):
             np.testing.assert_array_equal(a, b)
 
 
@@ -124,7 +130,9 @@ def test_ratings(name, k, total):
     assert prepared.train.phis.shape == (config.tasks.train, k)
     train_sizes = np.diff(prepared.train.support.offsets)
     assert train_sizes.min() >= 10
-    support, query = (np.diff(rows.offsets) for rows in (prepared.test.support, prepared.test.query))
+    support, query = (
+        np.diff(rows.offsets) for rows in (prepared.test.support, prepared.test.query)
+    )
     np.testing.assert_allclose(support / (support + query), 0.75, atol=0.05)
     low = 1.0
     high = {"movielens": 5.0, "jester": 21.0}[name]
@@ -132,7 +140,9 @@ def test_ratings(name, k, total):
     assert low <= y.min()
     assert y.max() <= high
     for t in range(len(prepared.test)):
-        s, q = (slice(*rows.offsets[t : t + 2]) for rows in (prepared.test.support, prepared.test.query))
+        s, q = (
+            slice(*rows.offsets[t : t + 2]) for rows in (prepared.test.support, prepared.test.query)
+        )
         shown, hidden = prepared.test.support.X[s].sum(axis=0), prepared.test.query.X[q].sum(axis=0)
         assert ((shown + hidden) <= 1).all()
     if name == "jester":

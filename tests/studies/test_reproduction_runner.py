@@ -49,7 +49,16 @@ def run(config: Path, out: Path, **options) -> runner.Summary:
 
 
 def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "studies", "reproduce", str(config), "--out", str(out), "--no-figures"]
+    command = [
+        sys.executable,
+        "-m",
+        "studies",
+        "reproduce",
+        str(config),
+        "--out",
+        str(out),
+        "--no-figures",
+    ]
     return subprocess.Popen(
         [*command, *extra],
         stdout=subprocess.PIPE,
@@ -83,7 +92,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes
     return config, (folder / "out" / "results.csv.gz").read_bytes()
 
 
-@pytest.mark.parametrize(("sign", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sign", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
+)
 def test_a_stopped_run_continues_to_the_same_bits(uninterrupted, tmp_path, sign, code):
     config, expected = uninterrupted
     out = tmp_path / "out"
@@ -99,11 +110,15 @@ def test_a_stopped_run_continues_to_the_same_bits(uninterrupted, tmp_path, sign,
     assert not (out / "results.csv.gz").exists()
     if sign == signal.SIGINT:
         assert "interrupted" in errors
-        assert f"python -m studies reproduce {config} --out {out} --no-figures --jobs 2 --resume" in errors
+        assert (
+            f"python -m studies reproduce {config} --out {out} --no-figures --jobs 2 --resume"
+            in errors
+        )
         assert "Traceback" not in errors
 
     again = CliRunner().invoke(
-        app, ["reproduce", str(config), "--jobs", "1", "--out", str(out), "--no-figures", "--resume"]
+        app,
+        ["reproduce", str(config), "--jobs", "1", "--out", str(out), "--no-figures", "--resume"],
     )
     assert again.exit_code == 0, again.output
     assert f"{total - len(kept)} cells to compute, {len(kept)} kept" in again.stderr
@@ -159,7 +174,9 @@ def test_a_run_continues_with_more_seeds(tiny, tmp_path):
     assert (summary.computed, summary.kept) == (5, 10)
     assert Results.read(out).curves("tiny", "conditional").seeds == [0, 1, 2]
     run(tiny, tmp_path / "whole")
-    assert (out / "results.csv.gz").read_bytes() == (tmp_path / "whole" / "results.csv.gz").read_bytes()
+    assert (out / "results.csv.gz").read_bytes() == (
+        tmp_path / "whole" / "results.csv.gz"
+    ).read_bytes()
     assert read_manifest(out)["experiments"]["tiny"]["seeds"] == 3
 
 
@@ -200,7 +217,9 @@ def test_full_disk_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
 def test_a_file_in_the_way(tiny, tmp_path):
     """The same refusal for everybody, the superuser included."""
     (tmp_path / "out").write_text("a file")
-    result = CliRunner().invoke(app, ["reproduce", str(tiny), "--jobs", "1", "--out", str(tmp_path / "out")])
+    result = CliRunner().invoke(
+        app, ["reproduce", str(tiny), "--jobs", "1", "--out", str(tmp_path / "out")]
+    )
     assert result.exit_code == 1
     assert "error: cannot make the folder" in result.stderr
 
@@ -246,7 +265,9 @@ def test_table(tiny, tmp_path):
     curves = results.curves("tiny", "conditional")
     assert curves.test.shape == (2, 7)
     assert curves.validation.shape == (2, 2)
-    stored = store.ExperimentStore(out / "tiny", load_config(tiny).identity() | {"data_sha256": "seeded"})
+    stored = store.ExperimentStore(
+        out / "tiny", load_config(tiny).identity() | {"data_sha256": "seeded"}
+    )
     best = int(curves.chosen[1])
     kept, _ = stored.load(Cell("tiny", 1, "conditional", best))
     # Seventeen digits: what is read is what was computed.
@@ -273,7 +294,9 @@ def test_ties_go_to_the_smaller_step():
     for step in ("10.0", "2.0", "0.5"):
         rows.append(runner.Row("e", "conditional", "0", step, "1", "test", step))
         rows.append(
-            runner.Row("e", "conditional", "0", step, "1", "validation", "inf" if step == "0.5" else "3")
+            runner.Row(
+                "e", "conditional", "0", step, "1", "validation", "inf" if step == "0.5" else "3"
+            )
         )
     curves = Results(rows).curves("e", "conditional")
     assert curves.step_sizes.tolist() == [0.5, 2.0, 10.0]

@@ -81,7 +81,9 @@ class LeastSquares(DescribedMixedModel):
     def _estimate(self, rows):
         d = rows.X.shape[1]
         np.testing.assert_allclose(rows.X.std(axis=0), 1.0)
-        return Estimates("none", np.linalg.lstsq(rows.fixed, rows.y)[0], self.spread * np.eye(d + 1), 1.0)
+        return Estimates(
+            "none", np.linalg.lstsq(rows.fixed, rows.y)[0], self.spread * np.eye(d + 1), 1.0
+        )
 
     spread = 0.0
 
@@ -150,7 +152,9 @@ def test_agrees_with_our_mixed_model():
 def test_restricted_likelihood_has_the_larger_variance():
     """Of a random intercept and few tasks: the usual correction for estimated means."""
     tasks = simulate(8, 6)
-    spread = [Lme4(reml=reml, forms=(INTERCEPT,)).fit(tasks).covariance_[-1, -1] for reml in (True, False)]
+    spread = [
+        Lme4(reml=reml, forms=(INTERCEPT,)).fit(tasks).covariance_[-1, -1] for reml in (True, False)
+    ]
     assert spread[0] > 1.05 * spread[1]
 
 
@@ -181,7 +185,10 @@ def test_training_rows_of_boosting_do_not_contain_their_own_target():
         assert np.isnan(mean) == (number == 0)
         # Distinct powers of ten: the sum of the support rows tells which rows they are.
         own = next(rows for rows in totals.values() if y in rows)
-        assert number == 0 or not (round(mean * number - number * len(own)) // round(y - len(own))) % 10
+        assert (
+            number == 0
+            or not (round(mean * number - number * len(own)) // round(y - len(own))) % 10
+        )
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +198,9 @@ def boosted():
     entries = []
     for _ in range(60):
         X, s = rng.normal(size=(8, 1)), rng.normal(size=1)
-        entries.append((X, 10.0 + X[:, 0] + 2.0 * s[0] + 3.0 * rng.normal() + 0.5 * rng.normal(size=8), s))
+        entries.append(
+            (X, 10.0 + X[:, 0] + 2.0 * s[0] + 3.0 * rng.normal() + 0.5 * rng.normal(size=8), s)
+        )
     tasks = TaskSet.from_tasks(entries)
     support, query = tasks[45:].support_query(4, random_state=0)
     return PooledBoosting(max_iter=100).fit(tasks[:45]), support, query
@@ -211,10 +220,14 @@ def test_query_targets_never_enter(boosted):
 
 def test_boosting_reads_rows_and_side_information(boosted):
     model, support, query = boosted
-    none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
+    none = support.with_rows(
+        np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int)
+    )
     with_rows, cold = (model.task_errors(given, query).mean() for given in (support, none))
     assert with_rows < 0.6 * cold
-    moved = TaskSet.from_arrays(query.X, query.y, query.offsets, query.labels, query.side_info + 1.0)
+    moved = TaskSet.from_arrays(
+        query.X, query.y, query.offsets, query.labels, query.side_info + 1.0
+    )
     assert model.predict_rows(none, moved).mean() > model.predict_rows(none, query).mean() + 0.5
     assert 1 <= model.n_iter_ <= 100
 
@@ -233,7 +246,9 @@ def test_trees_adapt_their_intercept(rival, options):
     handlers = logging.getLogger().handlers[:]
     model = rival(**options).fit(tasks[:30])
     assert logging.getLogger().handlers == handlers
-    none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
+    none = support.with_rows(
+        np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int)
+    )
     shift = model.predict_rows(support, query) - model.predict_rows(none, query)
     trees = model.predict_rows(none, support)
     for t in range(len(support)):

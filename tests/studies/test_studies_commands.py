@@ -49,8 +49,14 @@ def test_help_of_each_command(command, words):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "lenc"], "experiment must be one of 'clusters-2', 'clusters-6', 'lenk', 'movielens'"),
-        (["reproduce", "lenk", "--method", "bayes"], "method must be one of 'independent', 'unconditional'"),
+        (
+            ["reproduce", "lenc"],
+            "experiment must be one of 'clusters-2', 'clusters-6', 'lenk', 'movielens'",
+        ),
+        (
+            ["reproduce", "lenk", "--method", "bayes"],
+            "method must be one of 'independent', 'unconditional'",
+        ),
         (["reproduce", "lenk", "--rank", "some"], "rank must be an integer >= 1 or 'exact'"),
         (["reproduce", "nowhere.toml"], "nowhere.toml: No such file"),
         (["reproduce", "lenk", "--data", "nowhere"], "lenk_data.mat was not found in nowhere"),
@@ -88,7 +94,9 @@ def test_usage_errors(arguments):
 def test_reproduce_then_plot_then_report(tmp_path: Path):
     config, out = tmp_path / "tiny.toml", tmp_path / "out"
     config.write_bytes(TINY)
-    first = invoke("reproduce", str(config), "--jobs", "1", "--out", str(out), "--seeds", "1", "--no-figures")
+    first = invoke(
+        "reproduce", str(config), "--jobs", "1", "--out", str(out), "--seeds", "1", "--no-figures"
+    )
     assert first.exit_code == 0, first.output
     assert "5 cells to compute" in first.stderr
     assert "conditional" in first.stdout
@@ -112,5 +120,7 @@ def test_interrupt_before_anything_is_computed(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["studies", *arguments])
     result = invoke(*arguments)
     assert result.exit_code == 130
-    wanted = f"python -m studies reproduce clusters-2 --quick --out '{tmp_path / 'my out'}' --resume"
+    wanted = (
+        f"python -m studies reproduce clusters-2 --quick --out '{tmp_path / 'my out'}' --resume"
+    )
     assert wanted in result.stderr

@@ -50,7 +50,11 @@ def test_quadrature_on_the_sphere_is_exact(q):
     nodes, masses = sphere_coordinate(q)
     assert masses.sum() == pytest.approx(1.0, abs=1e-13)
     assert masses @ nodes**2 == pytest.approx(1.0 / q, abs=1e-13)
-    mean = 1.0 if q == 1 else np.exp(special.gammaln(q / 2) - special.gammaln((q + 1) / 2)) / np.sqrt(np.pi)
+    mean = (
+        1.0
+        if q == 1
+        else np.exp(special.gammaln(q / 2) - special.gammaln((q + 1) / 2)) / np.sqrt(np.pi)
+    )
     assert masses @ np.abs(nodes) == pytest.approx(mean, abs=1e-12)
 
 
@@ -81,7 +85,9 @@ def test_excess_risk_takes_learners_matrices_stacks_and_functions():
     environment = Environment.example(2, d=4, rank=1, norm=3.0)
     options = {"n": 10, "n_tasks": 40, "random_state": 0}
     train = environment.sample(3, 10, 1).tasks
-    independent = excess_risk(environment, IndependentLearner(fit_intercept=False).fit(train), **options)
+    independent = excess_risk(
+        environment, IndependentLearner(fit_intercept=False).fit(train), **options
+    )
     identity = excess_risk(environment, np.eye(4), **options)
     np.testing.assert_allclose(independent.values, identity.values, atol=1e-6)
     oracle = excess_risk(environment, environment.oracle(10), **options)
@@ -95,12 +101,24 @@ def test_excess_risk_takes_learners_matrices_stacks_and_functions():
     ("make", "words"),
     [
         (lambda: Environment.clusters(6, d=5, rank=1), "orthogonal subspaces"),
-        (lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, -1.0])), "C must be positive semidef"),
-        (lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, 0.0])), "C must be invertible"),
-        (lambda: Environment(np.ones((2, 3, 1)), np.ones((2, 4, 4))), "weight_factors must have shape"),
+        (
+            lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, -1.0])),
+            "C must be positive semidef",
+        ),
+        (
+            lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, 0.0])),
+            "C must be invertible",
+        ),
+        (
+            lambda: Environment(np.ones((2, 3, 1)), np.ones((2, 4, 4))),
+            "weight_factors must have shape",
+        ),
         (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], noise=-1.0), "noise"),
         (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], side_info="colour"), "side_info"),
-        (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], 0.1, [0.5, 0.6]), "probabilities"),
+        (
+            lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], 0.1, [0.5, 0.6]),
+            "probabilities",
+        ),
         (lambda: Environment.clusters(2).sample(3, 0), "n must be"),
     ],
 )

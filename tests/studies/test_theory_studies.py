@@ -56,7 +56,13 @@ def test_studies_repeat_themselves(studies):
 DRAWN = {
     "advantage": (0, "unconditional, learned", "clusters", "unconditional", {"what": "learned"}),
     "rates": (1, "ours: slope -", "T", "bound", {"method": "ours"}),
-    "bounds": (0, "conditional, measured", "value", "excess", {"against": "n", "function": "conditional"}),
+    "bounds": (
+        0,
+        "conditional, measured",
+        "value",
+        "excess",
+        {"against": "n", "function": "conditional"},
+    ),
 }
 
 
@@ -97,7 +103,9 @@ def test_surrogate_minimum_is_certified():
     size = np.trace(best.representation)
     for _ in range(50):
         F = rng.standard_normal((3, 3))
-        theta = best.representation + 0.3 * (size / np.trace(F @ F.T) * F @ F.T - best.representation)
+        theta = best.representation + 0.3 * (
+            size / np.trace(F @ F.T) * F @ F.T - best.representation
+        )
         assert surrogate(theta) >= best.value - best.gap
 
 

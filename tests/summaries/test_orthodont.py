@@ -50,7 +50,8 @@ def test_effects_of_a_category_next_to_lmer(learner):
     # Differences of predictions are those of the table.
     ages = np.array([8.0, 14.0])
     girl, boy = (
-        learner.adapt(side_info={"sex": sex}).predict(pd.DataFrame({"age": ages})) for sex in ("girl", "boy")
+        learner.adapt(side_info={"sex": sex}).predict(pd.DataFrame({"age": ages}))
+        for sex in ("girl", "boy")
     )
     np.testing.assert_allclose(
         girl - boy, found.loc["(intercept)", "effect"] + ages * found.loc["age", "effect"]
@@ -76,7 +77,10 @@ def test_units_of_numbers_next_to_categories():
         one.adapt(side_info={"sex": "boy", "size": s}).predict(pd.DataFrame({"age": [8.0, 9.0]}))
         for s in (120.0, 130.0)
     )
-    found = [effects.loc[("size", "(intercept)"), "effect"], effects["effect"].get(("size", "age"), 0.0)]
+    found = [
+        effects.loc[("size", "(intercept)"), "effect"],
+        effects["effect"].get(("size", "age"), 0.0),
+    ]
     np.testing.assert_allclose((high - low) / 10.0, found[0] + found[1] * np.array([8.0, 9.0]))
     assert found[0] + 11 * found[1] == pytest.approx(0.2, abs=0.04)
     assert set(effects.index.get_level_values(0)) <= {"sex=girl", "size"}
@@ -91,7 +95,9 @@ def test_sentences(learner):
     assert sentences[learner.structure_.get("structure", "full")] in text
     plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
     intercept = EmpiricalBayesLearner(varying=[], covariance="full").fit(plain).summary()
-    assert "mixed model" not in intercept.to_frame("errors")["method"].tolist()  # it is this learner
+    assert (
+        "mixed model" not in intercept.to_frame("errors")["method"].tolist()
+    )  # it is this learner
     assert intercept.text[0] == "Linear mixed model with a random intercept."
     assert "selected" not in intercept.tables["errors"].caption  # there was one candidate
     assert "The model was selected on the same tasks" in learner.summary().tables["errors"].caption
@@ -102,10 +108,15 @@ def test_sentences(learner):
     assert slope.startswith("Linear mixed model with a random effect on age")
     tasks = TaskSet.from_frame(FRAME, side_columns=["sex"], **ROLES)
     with_side = EmpiricalBayesLearner(varying=[], covariance="full").fit(tasks).summary()
-    assert with_side.text[1].endswith("~ age + (1 | child), with shrunk effects of the side information.")
+    assert with_side.text[1].endswith(
+        "~ age + (1 | child), with shrunk effects of the side information."
+    )
     table = with_side.tables["effects"]
     if "R² of side info" in table.columns and table.columns["R² of side info"][0] == 1.0:
-        assert "100 % where tasks with equal side information have the same coefficient" in table.caption
+        assert (
+            "100 % where tasks with equal side information have the same coefficient"
+            in table.caption
+        )
     assert len(repr(learner.prior_)) < 80
 
 
@@ -118,7 +129,12 @@ def test_side_information_of_new_tasks(learner):
     assert expected[1] - expected[0] > 1.0
     np.testing.assert_allclose(learner.predict(NEW, groups=NEW["child"]), expected)
     table = NEW[["child", "sex"]]
-    for side in (table, table.set_index("child"), NEW[["sex", "child"]][::-1], pl.from_pandas(table)):
+    for side in (
+        table,
+        table.set_index("child"),
+        NEW[["sex", "child"]][::-1],
+        pl.from_pandas(table),
+    ):
         found = learner.predict(NEW[["age"]], groups=NEW["child"], side_info=side)
         np.testing.assert_allclose(found, expected)
     with pytest.raises(
@@ -129,9 +145,13 @@ def test_side_information_of_new_tasks(learner):
 
 def test_messages_of_fit_and_tables():
     for learner in (EmpiricalBayesLearner, EmpiricalBayesClassifier):
-        with pytest.raises(ValueError, match=r"requires y .*TaskSet\.from_frame\(X, task=\.\.\., target="):
+        with pytest.raises(
+            ValueError, match=r"requires y .*TaskSet\.from_frame\(X, task=\.\.\., target="
+        ):
             learner().fit(FRAME)
-    with pytest.raises(ValueError, match=r"for proportions, pass two rows each, .* frequency_weight"):
+    with pytest.raises(
+        ValueError, match=r"for proportions, pass two rows each, .* frequency_weight"
+    ):
         EmpiricalBayesClassifier().fit(FRAME[["age"]], FRAME["distance"] / 40, groups=CHILD)
     holes = FRAME.assign(age=FRAME["age"].where(FRAME.index != 3))
     message = "'c00', row 3, column 'age'. Drop those rows, .*missing='drop'.. To impute .*missing='impute'"
@@ -141,7 +161,10 @@ def test_messages_of_fit_and_tables():
         with pytest.raises(ValueError, match=message.replace("'c00', ", "")):
             EmpiricalBayesLearner().fit(holes[columns], FRAME["distance"], groups=CHILD)
     distance = FRAME["distance"]
-    for learner, y in ((EmpiricalBayesLearner, distance), (EmpiricalBayesClassifier, distance > 24.0)):
+    for learner, y in (
+        (EmpiricalBayesLearner, distance),
+        (EmpiricalBayesClassifier, distance > 24.0),
+    ):
         with pytest.warns(SingleTaskWarning, match="groups is None, so all 108 rows are one task"):
             learner().fit(FRAME[["age", "sex"]], y)
 
@@ -150,14 +173,20 @@ def test_the_variance_between_tasks_does_not_depend_on_the_unit_of_the_weights()
     formula, found = "distance ~ age + (age | child)", []
     for weight in (1.0, 4.0):
         tasks = TaskSet.from_formula(formula, FRAME.assign(w=weight), sample_weight="w")
-        found.append(EmpiricalBayesLearner().fit(tasks).summary().to_frame("noise")["standard deviation"])
+        found.append(
+            EmpiricalBayesLearner().fit(tasks).summary().to_frame("noise")["standard deviation"]
+        )
     np.testing.assert_allclose(found[1], found[0] * [2.0, 1.0], rtol=1e-4)
 
 
 def test_rows_that_were_not_observed_are_dropped():
     n = np.arange(len(FRAME)) % 3
-    tasks = TaskSet.from_frame(FRAME.assign(n=n), frequency_weight="n", side_columns=["sex"], **ROLES)
-    kept = TaskSet.from_frame(FRAME.assign(n=n)[n > 0], frequency_weight="n", side_columns=["sex"], **ROLES)
+    tasks = TaskSet.from_frame(
+        FRAME.assign(n=n), frequency_weight="n", side_columns=["sex"], **ROLES
+    )
+    kept = TaskSet.from_frame(
+        FRAME.assign(n=n)[n > 0], frequency_weight="n", side_columns=["sex"], **ROLES
+    )
     for name in ("X", "y", "offsets", "frequency_weight"):
         np.testing.assert_array_equal(getattr(tasks, name), getattr(kept, name))
     assert f"dropped: {(n == 0).sum()} rows with frequency_weight 0" in str(tasks.describe())

@@ -12,7 +12,12 @@ from tailored.feature_maps.maps import SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.serial import SerialGaussian
 from tailored.summaries.model import FittedModel
-from tailored.summaries.sentences import _describe_side, describe_selection, describe_structure, lme4_formula
+from tailored.summaries.sentences import (
+    _describe_side,
+    describe_selection,
+    describe_structure,
+    lme4_formula,
+)
 from tailored.summaries.tables import errors_table
 from tailored.tasks.episodes import SupportSampling
 
@@ -47,12 +52,16 @@ def test_differences_of_densities_are_those_of_the_search(learner):
         for each in learner.search_results_
         if each["kind"] == "mixed model" and each.get("structure") != "none"
     ]
-    best = {kind: max(value for other, value in densities if other == kind) for kind, _ in densities}
+    best = {
+        kind: max(value for other, value in densities if other == kind) for kind, _ in densities
+    }
     names = {"intercept": "random intercept", "diagonal": "uncorrelated", "full": "correlated"}
     assert table["density difference"][0] == 0.0
     for kind, value in best.items():
         [row] = [i for i, name in enumerate(table["structure"]) if name.startswith(names[kind])]
-        assert table["density difference"][row] == pytest.approx(value - max(best.values()), abs=1e-9)
+        assert table["density difference"][row] == pytest.approx(
+            value - max(best.values()), abs=1e-9
+        )
     # Random slopes with a standard deviation of 1 are found.
     [row] = np.flatnonzero(table["structure"] == "random intercept")
     assert table["density difference"][row] < -2.0 * table["std. error"][row]
@@ -80,11 +89,12 @@ def test_summary_names_the_runner_up_and_its_error(learner):
     ],
 )
 def test_a_rejected_structure_with_a_higher_density_is_explained(name, std_error, reason):
-    rows = {"correlated": ComparedStructure(0.0, 0.0, 1.0), name: ComparedStructure(0.3, std_error, 1.1)}
+    rows = {
+        "correlated": ComparedStructure(0.0, 0.0, 1.0),
+        name: ComparedStructure(0.3, std_error, 1.1),
+    }
     text = describe_selection(rows)
-    gain = (
-        f"The log predictive density of the runner-up ({name}; error 1.1) is higher by 0.3 ± {std_error:.1g}"
-    )
+    gain = f"The log predictive density of the runner-up ({name}; error 1.1) is higher by 0.3 ± {std_error:.1g}"
     assert gain in text
     assert text.endswith(f"It is not selected because {reason}.")
 
@@ -105,7 +115,10 @@ def with_category():
         ({}, f"{MODEL}`hours spent` + track + (`hours spent` + track | school)."),
         ({"varying": [1, 2, 3]}, f"{MODEL}`hours spent` + track + (track | school)."),
         # In lme4, || does not separate the indicators of a category.
-        ({"structure": "diagonal"}, f"{MODEL}{COLUMNS} + ({COLUMNS} || school), with centred columns."),
+        (
+            {"structure": "diagonal"},
+            f"{MODEL}{COLUMNS} + ({COLUMNS} || school), with centred columns.",
+        ),
         (
             {"pseudo_tasks": 10.0},
             "As (`hours spent` + track | school) of lme4, with the correlations shrunk.",
@@ -136,10 +149,16 @@ def test_a_constant_column_is_left_out():
     with pytest.warns(
         UserWarning, match="constant in all rows, so without effect if there is an intercept: year"
     ):
-        learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(wide, task="school", target="score"))
+        learner = EmpiricalBayesLearner().fit(
+            TaskSet.from_frame(wide, task="school", target="score")
+        )
     want, found = plain.summary(), learner.summary()
-    assert "Columns left out of the model (constant, or below 1e-70, in all rows): year." in found.text
-    assert lme4_formula(FittedModel.of(learner), learner) == lme4_formula(FittedModel.of(plain), plain)
+    assert (
+        "Columns left out of the model (constant, or below 1e-70, in all rows): year." in found.text
+    )
+    assert lme4_formula(FittedModel.of(learner), learner) == lme4_formula(
+        FittedModel.of(plain), plain
+    )
     pd.testing.assert_frame_equal(found.to_frame("effects"), want.to_frame("effects"), rtol=1e-6)
     likelihoods = (each.training_summary_.log_likelihood for each in (learner, plain))
     np.testing.assert_allclose(*likelihoods, rtol=1e-9)
@@ -155,9 +174,13 @@ def test_pooled_regression_of_classes_is_compared():
     """It is a candidate for classes and counts, and a baseline otherwise."""
     table = frame()
     table["score"] = np.where(table["score"] > 0, "yes", "no")
-    classes = EmpiricalBayesClassifier().fit(TaskSet.from_frame(table, task="school", target="score"))
+    classes = EmpiricalBayesClassifier().fit(
+        TaskSet.from_frame(table, task="school", target="score")
+    )
     assert "pooled regression" in list(classes.summary().to_frame("selection")["structure"])
-    assert "pooled regression" not in list(fit(frame()).summary().to_frame("selection")["structure"])
+    assert "pooled regression" not in list(
+        fit(frame()).summary().to_frame("selection")["structure"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +212,9 @@ def test_pooled_regression_of_classes_is_compared():
 def test_structures_are_described_in_one_sentence(structure, text):
     """A column may have the name of the model."""
     names = ["linear", "x", "(intercept)"]
-    assert describe_structure({"kind": "mixed model", **structure}, names, "logistic", "means") == text
+    assert (
+        describe_structure({"kind": "mixed model", **structure}, names, "logistic", "means") == text
+    )
 
 
 def test_side_information_that_shifts_some_coefficients_is_not_said_to_shift_all():
@@ -212,11 +237,18 @@ def test_variances_that_are_rounding_errors_are_zero(learner):
 
 
 def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_uses(learner):
-    model, same = replace(FittedModel.of(learner), side_columns=["z"]), ", with the same correlation in time"
-    assert "the same side information" not in errors_table(model, learner, SupportSampling()).caption
+    model, same = (
+        replace(FittedModel.of(learner), side_columns=["z"]),
+        ", with the same correlation in time",
+    )
+    assert (
+        "the same side information" not in errors_table(model, learner, SupportSampling()).caption
+    )
     rejected = SideFeatures(SideVector(), np.zeros(0), np.ones(0))  # read, but without effects
     model = replace(model, prior=replace(learner.prior_, side=rejected))
-    assert "the same side information" not in errors_table(model, learner, SupportSampling()).caption
+    assert (
+        "the same side information" not in errors_table(model, learner, SupportSampling()).caption
+    )
     model = replace(model, prior=replace(learner.prior_, response=SerialGaussian()))
     caption = errors_table(model, learner, SupportSampling()).caption
     assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
@@ -229,7 +261,8 @@ def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "formula", "is_reported"), [(1, "1", True), (2, "1", False), (2, "t", True), (3, "t", False)]
+    ("n_rows", "formula", "is_reported"),
+    [(1, "1", True), (2, "1", False), (2, "t", True), (3, "t", False)],
 )
 def test_random_effects_without_replicates_are_reported(n_rows, formula, is_reported):
     """lme4 raises an error if there are as many random effects as rows: the noise variance is then not identified."""

@@ -49,7 +49,9 @@ def fitted():
 def test_effects_are_those_of_lme4(tmp_path):
     """With many tasks, the selected shrinkage hardly matters."""
     tasks, _ = draw(300, seed=3)
-    frame = pd.DataFrame({"g": np.repeat(tasks.labels, tasks.sizes), "x": tasks.X[:, 0], "y": tasks.y})
+    frame = pd.DataFrame(
+        {"g": np.repeat(tasks.labels, tasks.sizes), "x": tasks.X[:, 0], "y": tasks.y}
+    )
     frame.to_csv(tmp_path / "rows.csv", index=False)
     script = """
         suppressMessages(library(lme4)); d <- read.csv("rows.csv"); f <- lmer(y ~ x + (x | g), d)
@@ -58,7 +60,9 @@ def test_effects_are_those_of_lme4(tmp_path):
         write.csv(coef(f)$g[c("x", i)], "tasks.csv")
     """
     command = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
-    numbers = np.array(subprocess.run(["Rscript", "-e", script], **command).stdout.split(), dtype=float)
+    numbers = np.array(
+        subprocess.run(["Rscript", "-e", script], **command).stdout.split(), dtype=float
+    )
     learner = EmpiricalBayesLearner().fit(tasks)
     tables = learner.summary().tables
     effects = tables["effects"].columns
@@ -80,7 +84,9 @@ def test_coverage_of_the_intervals_of_effects(fitted):
     inside = (frame["lower"] <= truth.ravel()) & (truth.ravel() <= frame["upper"])
     # 280 intervals, two of them of one task
     assert 0.8 - 0.09 < inside.mean() < 0.8 + 0.09
-    np.testing.assert_allclose((frame["upper"] - frame["lower"]) / frame["std"], 2 * 1.2815516, rtol=1e-6)
+    np.testing.assert_allclose(
+        (frame["upper"] - frame["lower"]) / frame["std"], 2 * 1.2815516, rtol=1e-6
+    )
 
 
 def test_prior_means_of_effects_are_those_without_rows(fitted):
@@ -102,9 +108,13 @@ def test_effects_in_other_units(fitted):
     )
     np.testing.assert_allclose(b[:, 0, 0], 500.0 * a[:, 0, 0], rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(b[:, 0, 1], 500.0 * a[:, 0, 1], rtol=1e-4)
-    np.testing.assert_allclose(b[:, 1, 0], 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0], rtol=1e-4, atol=0.05)
+    np.testing.assert_allclose(
+        b[:, 1, 0], 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0], rtol=1e-4, atol=0.05
+    )
     # R² of the intercept is at the mean 3 of x, where the tasks' variance is (3, 1) W (3, 1)ᵀ = 6.73.
-    r2 = [each.summary().tables["effects"].columns["R² of side info"][1] for each in (learner, again)]
+    r2 = [
+        each.summary().tables["effects"].columns["R² of side info"][1] for each in (learner, again)
+    ]
     assert r2[0] == pytest.approx(1.5**2 / (1.5**2 + 6.73), abs=0.1)
     assert r2[1] == pytest.approx(r2[0], rel=1e-3)
 
@@ -124,7 +134,9 @@ def test_r2_of_relevant_and_irrelevant_side_information(fitted):
     assert evidence["s0"] > 10.0
     assert not evidence["s1"] > 3.0
     effects = summary.to_frame("side_effects")
-    mine = effects[(effects["side information"] == "s0") & (effects["coefficient"] == "(intercept)")].iloc[0]
+    mine = effects[
+        (effects["side information"] == "s0") & (effects["coefficient"] == "(intercept)")
+    ].iloc[0]
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
 
 
@@ -160,7 +172,8 @@ def test_prints_in_80_columns(fitted):
     html = summary._repr_html_()
     assert html.count("<table>") == len(summary.tables)
     assert all(
-        name in summary.frames for name in ("effects", "correlations", "noise", "side_information", "errors")
+        name in summary.frames
+        for name in ("effects", "correlations", "noise", "side_information", "errors")
     )
     with pytest.raises(ValueError, match="table must be one of"):
         summary.to_frame("effect")
@@ -175,7 +188,9 @@ def test_summary_after_save_and_load(fitted, tmp_path):
 
 
 def test_components_and_gates():
-    tasks = make_clusters(120, n_clusters=2, n_rows=15, n_features=4, rank=1, hint=0.8, random_state=0)
+    tasks = make_clusters(
+        120, n_clusters=2, n_rows=15, n_features=4, rank=1, hint=0.8, random_state=0
+    )
     learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
     assert learner.structure_["kind"] == "mixture"
     summary = learner.summary()
@@ -197,7 +212,9 @@ def test_summary_of_other_learners(learner):
     learner.fit(tasks)
     check_text(learner.summary())
     frame = learner.effects(tasks)
-    np.testing.assert_allclose(frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks).weights_)
+    np.testing.assert_allclose(
+        frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks).weights_
+    )
     assert frame["std"].isna().all()
 
 

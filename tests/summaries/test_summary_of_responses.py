@@ -88,19 +88,29 @@ def test_sentences_name_the_model_and_the_scale(fitted):
     name, _, learner = fitted
     text, scale = str(learner.summary()), "log odds" if name == "bernoulli" else "log rates"
     assert text.startswith(type(learner).__name__)
-    kind = {"bernoulli": "Logistic", "poisson": "Poisson", "negative_binomial": "Negative binomial"}[name]
+    kind = {
+        "bernoulli": "Logistic",
+        "poisson": "Poisson",
+        "negative_binomial": "Negative binomial",
+    }[name]
     assert f"{kind} mixed model" in text
     assert f"All coefficients are {scale}." in text
     assert ("Predictions are probabilities of 'yes'." in text) == (name == "bernoulli")
     assert "noise" not in text
     # The standard errors agree with glmer and glmmTMB because the variances are estimated, too.
-    assert "std. error: observed information of all parameters (generalised" in " ".join(text.split())
+    assert "std. error: observed information of all parameters (generalised" in " ".join(
+        text.split()
+    )
 
 
 def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
     name, tasks, learner = fitted
     table = learner.summary().tables["effects"].columns
-    (slope, b), (_, error), std = table["fixed effect"], table["std. error"], table["random-effect std"][1]
+    (slope, b), (_, error), std = (
+        table["fixed effect"],
+        table["std. error"],
+        table["random-effect std"][1],
+    )
     found = learner.effects(tasks[:5])
     found = found[found["column"] == "(intercept)"]
     u = np.linspace(-6.0, 6.0, 4001) * std
@@ -122,7 +132,9 @@ def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
         variance = density @ u**2 - mean**2
         np.testing.assert_allclose(effect, b + mean, atol=2e-3)
         # The error of the prior mean counts as far as the rows do not determine the coefficient.
-        np.testing.assert_allclose(deviation, np.sqrt(variance + (variance / std**2 * error) ** 2), rtol=0.02)
+        np.testing.assert_allclose(
+            deviation, np.sqrt(variance + (variance / std**2 * error) ** 2), rtol=0.02
+        )
 
 
 def test_standard_errors_with_side_information_are_those_with_a_column():
@@ -165,7 +177,9 @@ def test_ratios_that_overflow_are_empty(frame):
 
 def test_integer_classes_of_a_table_are_integers(frame, few_steps):
     table = frame[["g", "x"]].assign(y=(frame["bernoulli"] == "yes").astype(int))
-    learner = EmpiricalBayesClassifier(varying=[]).fit(TaskSet.from_frame(table, task="g", target="y"))
+    learner = EmpiricalBayesClassifier(varying=[]).fit(
+        TaskSet.from_frame(table, task="g", target="y")
+    )
     assert learner.summary().text[-1] == "Predictions are probabilities of 1."
     assert learner.classes_.tolist() == [0, 1]
     assert learner.classes_.dtype.kind == "i"

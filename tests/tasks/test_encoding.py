@@ -155,7 +155,9 @@ def test_dates_as_words_times_and_zones():
     zoned = TaskSet.from_frame(frame.assign(day=frame["day"].dt.tz_localize("UTC")), **ROLES)
     read = TaskSet.from_frame(noon, encoding=zoned.encoding, **ROLES)
     np.testing.assert_allclose(read.X[:, 5], expected.X[:, 5] + 0.5)
-    with pytest.raises(ValueError, match="Feature column 'day' held dates in the training table and is"):
+    with pytest.raises(
+        ValueError, match="Feature column 'day' held dates in the training table and is"
+    ):
         TaskSet.from_frame(frame.assign(day="soon"), encoding=expected.encoding, **ROLES)
 
 
@@ -167,10 +169,13 @@ def test_columns_that_changed_their_kind():
     ):
         TaskSet.from_frame(frame.assign(ses="high"), encoding=tasks.encoding, **ROLES)
     with pytest.raises(
-        ValueError, match=r"Feature column 'sex' held categories \('female', 'male'\) .* has none of them now"
+        ValueError,
+        match=r"Feature column 'sex' held categories \('female', 'male'\) .* has none of them now",
     ):
         TaskSet.from_frame(frame.assign(sex=1.5), encoding=tasks.encoding, **ROLES)
-    with pytest.raises(ValueError, match="frame: the frame has no column 'sex', 'free'; it has 'school'"):
+    with pytest.raises(
+        ValueError, match="frame: the frame has no column 'sex', 'free'; it has 'school'"
+    ):
         TaskSet.from_frame(frame.drop(columns=["sex", "free"]), encoding=tasks.encoding, **ROLES)
 
 
@@ -181,7 +186,9 @@ def test_mistakes_are_answered_in_our_own_words(library):
     frame = pa.table(rows, names=columns)
     if library == "pandas":
         frame = pd.DataFrame(dict(enumerate(rows))).set_axis(columns, axis=1)
-    with pytest.raises(ValueError, match=r"frame has several columns with the name 'ses'\. Rename them"):
+    with pytest.raises(
+        ValueError, match=r"frame has several columns with the name 'ses'\. Rename them"
+    ):
         TaskSet.from_frame(frame, **ROLES)
 
 
@@ -206,7 +213,11 @@ def test_a_missing_class_is_a_missing_target(library):
         match=r"Input y contains NaN: task 'b', row 2, column 'y'\. [^.]*\.from_frame\(\.\.\., missing='drop'\)\.$",
     ):
         TaskSet.from_frame(frame, task="g", target="y")
-    assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [0.0, 1.0, 0.0]
+    assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [
+        0.0,
+        1.0,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -216,7 +227,8 @@ def test_missing_values_are_named_or_left_out(library):
     make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
     whole = {name: [values[i] for i in (0, 2, 4, 5)] for name, values in plain.items()}
     with pytest.raises(
-        ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w'\. .*missing='impute'\)\.$"
+        ValueError,
+        match=r"Input X contains NaN: task 'a', row 1, column 'w'\. .*missing='impute'\)\.$",
     ):
         TaskSet.from_frame(make(whole), task="g", target="y")
     more = {"g": list("aabab"), "y": [1.0, 2.0, 3.0, 4.0, 5.0], "x": [1.0, None, 3.0, 4.0, 5.0]}
@@ -226,7 +238,11 @@ def test_missing_values_are_named_or_left_out(library):
     tasks = TaskSet.from_frame(make(plain), task="g", target="y", missing="drop")
     assert tasks.labels.tolist() == ["a", "b"]
     np.testing.assert_array_equal(tasks.y, [1.0, 5.0, 4.0])
-    assert dict(tasks.encoding.dropped) == {"no 'g', the task": 1, "no 'y', the target": 1, "no 'w'": 1}
+    assert dict(tasks.encoding.dropped) == {
+        "no 'g', the task": 1,
+        "no 'y', the target": 1,
+        "no 'w'": 1,
+    }
     assert "dropped: 1 row with no 'g', the task, 1 row with no" in str(tasks.describe())
 
 
@@ -254,22 +270,29 @@ def test_descriptions():
         "number",
     ]
     # columns of the table itself, in another library
-    joined = pl.from_pandas(frame.merge(schools.assign(founded=schools["founded"].astype(str)), on="school"))
+    joined = pl.from_pandas(
+        frame.merge(schools.assign(founded=schools["founded"].astype(str)), on="school")
+    )
     joined = joined.rename({"size_x": "size"}).with_columns(
         pl.col("size_y").cast(pl.String).cast(pl.Enum(SIZES))
     )
-    again = TaskSet.from_frame(joined, side_columns=["kind", "size_y", "founded", "mixed", "n"], **ROLES)
+    again = TaskSet.from_frame(
+        joined, side_columns=["kind", "size_y", "founded", "mixed", "n"], **ROLES
+    )
     assert again.side_info[again.index_of("s1")[0]].tolist() == first.tolist()
     # by the mapping of one task, in any order, and as numbers already
     values, names = tasks.encoding.encode_side_info(
         np.array([[2.0, "Public"]], dtype=object), ["size", "kind"]
     )
     assert (values.tolist(), names) == ([[2.0, "Public"]], ["size", "kind"])
-    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"):
+    with pytest.warns(
+        UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"
+    ):
         values, _ = tasks.encoding.encode_side_info(np.array([["vast"]], dtype=object), ["size"])
     assert values[0, 0] == tasks.encoding.side_info[1].means[0] == 1.0
     with pytest.raises(
-        ValueError, match="side_info: column 'founded' held dates in training and has 'long ago' now"
+        ValueError,
+        match="side_info: column 'founded' held dates in training and has 'long ago' now",
     ):
         tasks.encoding.encode_side_info(np.array([["long ago"]], dtype=object), ["founded"])
 
@@ -281,7 +304,11 @@ def test_several_columns_of_labels():
     assert tasks.labels[0] == (frame["school"][0], frame["track"][0])
     own = frame[(frame["school"] == tasks.labels[3][0]) & (frame["track"] == tasks.labels[3][1])]
     np.testing.assert_array_equal(tasks[3].y, own["score"])
-    side = frame.groupby(["school", "track"], as_index=False)["ses"].mean().rename(columns={"ses": "mean"})
+    side = (
+        frame.groupby(["school", "track"], as_index=False)["ses"]
+        .mean()
+        .rename(columns={"ses": "mean"})
+    )
     described = TaskSet.from_frame(
         frame, task=["school", "track"], target="score", features=["ses"], side_info=side
     )
@@ -318,9 +345,13 @@ def test_second_groupings_are_answered():
     assert (len(seen), seen[0].filename) == (1, __file__)
     # Each home has one or two rows.
     home = frame["class"] * 3 + np.minimum(np.arange(720) % 3, 1 + frame["class"] % 2)
-    with pytest.warns(SecondGroupingWarning, match="'home' looks like .* nested in 'school': each of its 6"):
+    with pytest.warns(
+        SecondGroupingWarning, match="'home' looks like .* nested in 'school': each of its 6"
+    ):
         TaskSet.from_frame(frame.assign(home=home), features=["x", "home"], **roles)
-    with pytest.warns(SecondGroupingWarning, match="column 'row' holds 720 different integers in 720 rows"):
+    with pytest.warns(
+        SecondGroupingWarning, match="column 'row' holds 720 different integers in 720 rows"
+    ):
         TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
     # Integers that cross the tasks are identifiers only by their names.
     number = np.random.default_rng(1).integers(0, 60, len(frame))
@@ -349,7 +380,9 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     scanned = scan(parts, **ROLES)
     pieces = [batch.tasks for batch in scanned.batches()]
     assert scanned.encoding == expected.encoding
-    np.testing.assert_allclose(scanned.encoding.features[2].means, expected.encoding.features[2].means)
+    np.testing.assert_allclose(
+        scanned.encoding.features[2].means, expected.encoding.features[2].means
+    )
     assert {tuple(piece.feature_names) for piece in pieces} == {tuple(expected.feature_names)}
     np.testing.assert_allclose(sum(p.X.sum(axis=0) for p in pieces), expected.X.sum(axis=0))
     for i, part in enumerate(parts):
@@ -357,7 +390,8 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     words = scan(tmp_path, **ROLES).encoding
     assert words.features[3] == ColumnEncoding("size", "categorical", ("large", "middle", "small"))
     with pytest.raises(
-        ValueError, match=r"column 'sex', 'track', 'size', 'day' holds categories.* only once; pass enc"
+        ValueError,
+        match=r"column 'sex', 'track', 'size', 'day' holds categories.* only once; pass enc",
     ):
         list(scan(iter(parts), **ROLES).batches())
     once = scan(iter(parts), encoding=expected.encoding, **ROLES)
@@ -372,7 +406,9 @@ def test_what_was_read_is_said():
         {"school": [f"s{i}" for i in range(8)], "kind": ["Catholic", "Public"] * 4, "n": 3.5}
     )
     schools.loc[0, "kind"] = None
-    frame = table("pandas").assign(always=1.0, one="x", mean=lambda f: f["school"].str[1:].astype(float))
+    frame = table("pandas").assign(
+        always=1.0, one="x", mean=lambda f: f["school"].str[1:].astype(float)
+    )
     tasks = TaskSet.from_frame(frame, side_info=schools, **ROLES)
     found = tasks.describe()
     text = str(found)
@@ -408,7 +444,9 @@ def test_tasks_of_arrays_are_described_too():
     assert "1       side info  categorical  2 categories: a, b" in text
     import scipy.sparse as sp
 
-    assert "0       feature  number  0 to 10" in str(TaskSet(sp.csr_array(X), np.zeros(6)).describe())
+    assert "0       feature  number  0 to 10" in str(
+        TaskSet(sp.csr_array(X), np.zeros(6)).describe()
+    )
 
 
 def test_ordered_numbers_are_these_numbers():
@@ -442,7 +480,9 @@ def test_text_among_numbers_is_an_error(change, found):
             ValueError, match=rf"{role}'.* but ({found} is not read as one|they .* {found})\."
         ):
             TaskSet.from_frame(columns, **ROLES)
-    side = frame.rename(columns={"school": "x"}).assign(school=list("abcdefghij"))[["school", "hours"]]
+    side = frame.rename(columns={"school": "x"}).assign(school=list("abcdefghij"))[
+        ["school", "hours"]
+    ]
     rows = pd.DataFrame({"school": list("abcdefghij"), "score": 1.0})
     with pytest.raises(ValueError, match=rf"side_info: column 'hours'.* but (they .* )?{found}"):
         TaskSet.from_frame(rows, **ROLES, side_info=side)
@@ -478,16 +518,25 @@ def test_text_among_numbers_is_an_error(change, found):
     ],
 )
 def test_columns_that_would_be_misread(change, message):
-    frame = pd.DataFrame({"g": list("aabb"), "hours": [1.0, 2, 3, 4], "size": 1.0, "score": [1.0, 2, 3, 4]})
+    frame = pd.DataFrame(
+        {"g": list("aabb"), "hours": [1.0, 2, 3, 4], "size": 1.0, "score": [1.0, 2, 3, 4]}
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         TaskSet.from_frame(frame.assign(**change), task="g", target="score", side_columns=["size"])
 
 
 def test_a_column_of_booleans_stays_one():
-    frame = pd.DataFrame({"g": list("aabb"), "late": [True, False, True, True], "y": np.arange(4.0)})
+    frame = pd.DataFrame(
+        {"g": list("aabb"), "late": [True, False, True, True], "y": np.arange(4.0)}
+    )
     encoding = TaskSet.from_frame(frame, task="g", target="y").encoding
     read = {"task": "g", "target": "y", "encoding": encoding}
-    assert TaskSet.from_frame(frame.assign(late=[1, 0, 1, 0]), **read).X.ravel().tolist() == [1, 0, 1, 0]
+    assert TaskSet.from_frame(frame.assign(late=[1, 0, 1, 0]), **read).X.ravel().tolist() == [
+        1,
+        0,
+        1,
+        0,
+    ]
     with pytest.raises(
         ValueError, match="Feature column 'late' held booleans in training: use 0 and 1, not 2"
     ):
@@ -532,17 +581,23 @@ def test_categories_that_are_floats(ordered, missing):
         words = [None if np.isnan(number) else f"{number:g}" for number in numbers]
         assert side.side_info[:, 0].tolist() == words
         assert side.encoding.side_info[0].categories == ("1", "2.5", "3")
-    assert side.encoding.encode_side_info(np.empty((0, 1), dtype=object), ["size"]).values.shape == (0, 1)
+    assert side.encoding.encode_side_info(
+        np.empty((0, 1), dtype=object), ["size"]
+    ).values.shape == (0, 1)
 
 
 def test_one_category_or_missing_is_an_indicator():
-    frame = pd.DataFrame({"g": np.repeat(np.arange(10), 4), "x": np.arange(40.0), "y": np.arange(40.0)})
+    frame = pd.DataFrame(
+        {"g": np.repeat(np.arange(10), 4), "x": np.arange(40.0), "y": np.arange(40.0)}
+    )
     frame["paid"] = np.where(np.arange(40) % 4 == 0, None, "yes")
     tasks = TaskSet.from_frame(frame, task="g", target="y", missing="impute")
     assert tasks.encoding.feature_names.tolist() == ["x", "paid=missing"]
     np.testing.assert_array_equal(tasks.X[:, 1], frame["paid"].isna())
     assert tasks.encoding.features[1].text() == "paid=missing (reference: yes)"
-    with pytest.raises(ValueError, match=r"Input X, column 'paid', contains NaN: row \d+ .* Drop those rows"):
+    with pytest.raises(
+        ValueError, match=r"Input X, column 'paid', contains NaN: row \d+ .* Drop those rows"
+    ):
         TaskSet.from_frame(frame, task="g", target="y")
     again = TaskSet.from_frame(frame[1:3], task="g", target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X[:, 1], 0.0)
@@ -557,14 +612,19 @@ def test_few_missing_values_have_no_indicator():
     at = list(tasks.feature_names).index("whole")
     assert np.isclose(tasks.X[:, at], frame["whole"].mean(), rtol=1e-12).sum() == 9
     frame.loc[9, "whole"] = np.nan
-    assert "whole=missing" in TaskSet.from_frame(frame, task="g", target="y", missing="impute").feature_names
+    assert (
+        "whole=missing"
+        in TaskSet.from_frame(frame, task="g", target="y", missing="impute").feature_names
+    )
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_missing_features_are_imputed_by_their_means(library):
     frame = with_holes()
     frame.loc[20, "y"] = np.nan
-    made = {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}[library]
+    made = {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}[
+        library
+    ]
     roles = {"task": "g", "target": "y"}
     tasks = TaskSet.from_frame(made(frame), missing="impute", **roles)
     assert tasks.encoding.dropped == (("no 'y', the target", 1),)
@@ -576,9 +636,16 @@ def test_missing_features_are_imputed_by_their_means(library):
         expected[f"word={word}"] = (used["word"] == word).where(~no_word, (words == word).mean())
     codes = sorted(used["code"].dropna().unique())
     position = used["code"].map(lambda code: codes.index(code) if isinstance(code, str) else -1)
-    expected |= {"word=missing": no_word, "code": position, "code=missing": no_word, "whole": used["whole"]}
+    expected |= {
+        "word=missing": no_word,
+        "code": position,
+        "code=missing": no_word,
+        "whole": used["whole"],
+    }
     assert tasks.feature_names.tolist() == list(expected)
-    np.testing.assert_allclose(tasks.X, np.column_stack(list(expected.values())).astype(float), atol=1e-12)
+    np.testing.assert_allclose(
+        tasks.X, np.column_stack(list(expected.values())).astype(float), atol=1e-12
+    )
     assert tasks.encoding.levels == {5: len(codes)}
     spread = tasks.with_indicators()
     assert spread.X[:, spread.encoding.positions("code")].shape[1] == len(codes)
@@ -599,11 +666,15 @@ def test_missing_features_are_imputed_by_their_means(library):
 def test_imputing_is_stored_with_the_model(tmp_path):
     rng = np.random.default_rng(0)
     frame = with_holes().drop(columns="code").assign(y=rng.normal(size=80))
-    learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="g", target="y", missing="impute"))
+    learner = EmpiricalBayesLearner().fit(
+        TaskSet.from_frame(frame, task="g", target="y", missing="impute")
+    )
     learner.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert loaded.encoding_ == learner.encoding_
-    assert [c.means for c in loaded.encoding_.features] == [c.means for c in learner.encoding_.features]
+    assert [c.means for c in loaded.encoding_.features] == [
+        c.means for c in learner.encoding_.features
+    ]
     query = frame.drop(columns="y").assign(whole=np.nan)
     mean = query.assign(whole=frame["whole"].mean())
     expected = learner.predict_tasks(mean, coverage=None)["prediction"]
@@ -619,5 +690,7 @@ def test_what_cannot_be_imputed_is_an_error():
     with pytest.raises(ValueError, match="column 'age' has no values to impute from"):
         TaskSet.from_frame(frame.assign(age=np.nan), missing="impute", **roles)
     encoding = TaskSet.from_frame(frame, missing="drop", **roles).encoding
-    with pytest.raises(ValueError, match="missing: the encoding has no column means for imputation"):
+    with pytest.raises(
+        ValueError, match="missing: the encoding has no column means for imputation"
+    ):
         TaskSet.from_frame(frame, missing="impute", encoding=encoding, **roles)

@@ -32,7 +32,9 @@ def frame():
     table["Evit"] = table["E.vit"] = rng.choice([1, 2, 10], n)
     intercept, slope = 20.0 * rng.normal(size=N_GROUPS), 4.0 * rng.normal(size=N_GROUPS)
     noise = 5.0 * rng.normal(size=n)
-    table["Reaction"] = 250.0 + 10.0 * table["Days"] + intercept[group] + slope[group] * table["Days"] + noise
+    table["Reaction"] = (
+        250.0 + 10.0 * table["Days"] + intercept[group] + slope[group] * table["Days"] + noise
+    )
     return table.sample(frac=1.0, random_state=0, ignore_index=True)
 
 
@@ -74,7 +76,11 @@ BY_HAND = {
     ),
     # Hsb82 of mlmRev: a cross-level interaction
     "Reaction ~ ses * sector + (ses | Subject)": (
-        lambda t: {"ses": t["ses"], "sector=Public": public(t), "ses:sector=Public": t["ses"] * public(t)},
+        lambda t: {
+            "ses": t["ses"],
+            "sector=Public": public(t),
+            "ses:sector=Public": t["ses"] * public(t),
+        },
         ["ses"],
         {},
     ),
@@ -136,7 +142,10 @@ def test_columns_groups_and_fit_are_those_by_hand(formula, frame, short_fits_in_
     if ":sector)" in formula:
         groups = list(zip(groups, frame["sector"], strict=True))
     values = pd.DataFrame(columns(frame), index=frame.index).astype(float)
-    by_hand, tasks = TaskSet(values, frame["Reaction"], groups), TaskSet.from_formula(formula, frame)
+    by_hand, tasks = (
+        TaskSet(values, frame["Reaction"], groups),
+        TaskSet.from_formula(formula, frame),
+    )
     assert list(tasks.feature_names) == list(values.columns)
     assert tasks.labels.tolist() == by_hand.labels.tolist()
     np.testing.assert_allclose(tasks.X, by_hand.X, rtol=1e-14)
@@ -180,9 +189,13 @@ def test_slopes_without_a_random_intercept(frame):
 
 def test_learners_read_new_tables_with_the_formula(fitted, frame, tmp_path):
     new = frame.head(4)[["Subject", "recipe", "Days"]]
-    expected = fitted.predict(fitted.encoding_.encode_features(nw.from_native(new)), groups=new["Subject"])
+    expected = fitted.predict(
+        fitted.encoding_.encode_features(nw.from_native(new)), groups=new["Subject"]
+    )
     np.testing.assert_allclose(fitted.predict(new, groups=new["Subject"]), expected)
-    np.testing.assert_allclose(fitted.predict_tasks(pl.from_pandas(new))["prediction"].to_numpy(), expected)
+    np.testing.assert_allclose(
+        fitted.predict_tasks(pl.from_pandas(new))["prediction"].to_numpy(), expected
+    )
     support = frame.tail(3).assign(Subject="new")
     np.testing.assert_allclose(
         fitted.predict_tasks(support, support)["prediction"],
@@ -193,7 +206,9 @@ def test_learners_read_new_tables_with_the_formula(fitted, frame, tmp_path):
         tailored.load(tmp_path / "model").predict(new, groups=new["Subject"]), expected
     )
     assert (
-        TaskSet.from_frame(frame, task="Subject", target="Reaction", encoding=fitted.encoding_).n_features
+        TaskSet.from_frame(
+            frame, task="Subject", target="Reaction", encoding=fitted.encoding_
+        ).n_features
         == 5
     )
 
@@ -208,7 +223,9 @@ def test_a_saved_formula_is_read_without_formulaic(fitted, frame, monkeypatch):
 def test_unknown_categories_are_replaced_by_means(fitted, frame):
     share = (frame["recipe"] == "B").mean()
     with pytest.warns(UnknownCategoryWarning, match="'Z' did not appear in training"):
-        rows = fitted.encoding_.encode_features(nw.from_native(frame.head(1).assign(recipe="Z", Days=2)))
+        rows = fitted.encoding_.encode_features(
+            nw.from_native(frame.head(1).assign(recipe="Z", Days=2))
+        )
     np.testing.assert_allclose(rows[0, [0, 1, 3]], [2.0, share, 2.0 * share])
 
 
@@ -220,7 +237,11 @@ def test_roles_of_other_columns(frame):
     ):
         TaskSet.from_formula("Reaction ~ Days + I(Days**2) + (1 | Subject)", some)
     tasks = TaskSet.from_formula(
-        "Reaction ~ Days + (1 | Subject)", some, side_columns=["sector"], sample_weight="w", missing="drop"
+        "Reaction ~ Days + (1 | Subject)",
+        some,
+        side_columns=["sector"],
+        sample_weight="w",
+        missing="drop",
     )
     assert tasks.side_names == ["sector"]
     assert tasks.encoding.dropped == (("no 'Days'", N_GROUPS),)
@@ -243,7 +264,10 @@ def test_many_categories_are_fixed_effects_and_classes_are_targets(short_fits_in
 def test_the_formula_gives_way_to_varying(fitted, frame, short_fits_in_module):
     tasks = TaskSet.from_formula("Reaction ~ Days * recipe + (Days | Subject)", frame)
     assert fitted.structure_["varying"] == (0, 5)
-    assert EmpiricalBayesLearner(varying=["Days:recipe=B"]).fit(tasks).structure_["varying"] == (3, 5)
+    assert EmpiricalBayesLearner(varying=["Days:recipe=B"]).fit(tasks).structure_["varying"] == (
+        3,
+        5,
+    )
     with pytest.raises(
         ValueError, match="fit_intercept: the formula has an intercept; pass fit_intercept=True"
     ):
@@ -288,7 +312,8 @@ def test_refusals_say_what_to_do(formula, message, frame):
 
 
 @pytest.mark.parametrize(
-    "factor", ["__import__('os').getcwd()", "x.__class__", "(lambda: 1)()", "[1][0]", "x if x else 1"]
+    "factor",
+    ["__import__('os').getcwd()", "x.__class__", "(lambda: 1)()", "[1][0]", "x if x else 1"],
 )
 def test_a_factor_of_a_file_executes_no_code(factor):
     with pytest.raises(ValueError, match=r"is not supported. Allowed are numeric columns"):

@@ -83,7 +83,9 @@ def test_pandas_frame_without_string_columns_has_no_names():
 
 
 def test_pandas_extension_and_object_columns():
-    frame = pd.DataFrame({"a": pd.array([1, 2], dtype="Int64"), "b": np.array([1.5, 2], dtype=object)})
+    frame = pd.DataFrame(
+        {"a": pd.array([1, 2], dtype="Int64"), "b": np.array([1.5, 2], dtype=object)}
+    )
     frame["c"] = pd.arrays.SparseArray([0.0, 3.0])
     assert_array_equal(TaskSet(frame, [0, 1]).X, [[1, 1.5, 0], [2, 2, 3]])
 
@@ -95,7 +97,9 @@ def test_missing_value_in_a_frame_names_task_and_column(kind):
         TaskSet.from_frame(frame, task="g", target="y")
     with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'x'"):
         TaskSet.from_frame(frame, task="g", target="x")
-    with pytest.raises(ValueError, match=r"The task column 'x' has a missing label \((None|nan)\) in row 2"):
+    with pytest.raises(
+        ValueError, match=r"The task column 'x' has a missing label \((None|nan)\) in row 2"
+    ):
         TaskSet.from_frame(frame, task="x", target="y")
 
 
@@ -108,9 +112,13 @@ def test_frame_errors(rng, kind):
     def build(**changes):
         TaskSet.from_frame(frame, **{"task": "user", "target": "rating"} | changes)
 
-    with pytest.raises(ValueError, match=r"task must be one of 'user'.*got 'usr'. Did you mean 'user'\?"):
+    with pytest.raises(
+        ValueError, match=r"task must be one of 'user'.*got 'usr'. Did you mean 'user'\?"
+    ):
         build(task="usr")
-    with pytest.raises(ValueError, match="task must be one of the columns, but there are none; got 'user'"):
+    with pytest.raises(
+        ValueError, match="task must be one of the columns, but there are none; got 'user'"
+    ):
         TaskSet.from_frame(pd.DataFrame(), task="user", target="rating")
     with pytest.raises(
         ValueError, match=r"task: 'user' is in the index of the frame. Call frame.reset_index"
@@ -124,9 +132,13 @@ def test_frame_errors(rng, kind):
         build(features="price")
     with pytest.raises(ValueError, match="features names the column 'price' twice"):
         build(features=["price", "price"])
-    with pytest.raises(ValueError, match=r"features names the column 'rating', which is .* the target"):
+    with pytest.raises(
+        ValueError, match=r"features names the column 'rating', which is .* the target"
+    ):
         build(features=["rating"])
-    with pytest.raises(ValueError, match=r"frequency_weight names the column 'price', which is .* a weight"):
+    with pytest.raises(
+        ValueError, match=r"frequency_weight names the column 'price', which is .* a weight"
+    ):
         build(frequency_weight="price", sample_weight="price")
     with pytest.raises(ValueError, match=r"column 'city' of task '\w+' has the values 'X' and 'Y'"):
         build(side_columns=["city"])
@@ -141,11 +153,15 @@ def test_side_frame_errors(rng, kind):
     def build(side):
         TaskSet.from_frame(frame, task="user", target="rating", side_info=side)
 
-    with pytest.raises(ValueError, match=r"side_info has no row for task 'u1' \(it has labels such as 'u2'"):
+    with pytest.raises(
+        ValueError, match=r"side_info has no row for task 'u1' \(it has labels such as 'u2'"
+    ):
         build(FRAMES[kind]({k: v[:3] for k, v in USERS.items()}))
     with pytest.raises(ValueError, match="side_info has several rows for task 'u3'"):
         build(FRAMES[kind](USERS | {"user": ["u2", "u3", "u3", "u1"]}))
-    with pytest.raises(ValueError, match=r"infinite or very large value \(inf\) for task 'u3', column 'age'"):
+    with pytest.raises(
+        ValueError, match=r"infinite or very large value \(inf\) for task 'u3', column 'age'"
+    ):
         build(FRAMES[kind](USERS | {"age": [1.0, 2.0, np.inf, 3.0]}))
     with pytest.raises(ValueError, match="side_info has no columns"):
         build(FRAMES[kind]({"user": USERS["user"]}))
@@ -157,7 +173,9 @@ def test_side_frame_errors(rng, kind):
 
 def test_side_frame_by_pandas_index(rng):
     frame = pl.DataFrame(long_columns(rng))
-    by_column = TaskSet.from_frame(frame, task="user", target="rating", side_info=pd.DataFrame(USERS))
+    by_column = TaskSet.from_frame(
+        frame, task="user", target="rating", side_info=pd.DataFrame(USERS)
+    )
     indexed = pd.DataFrame(USERS).set_index("user")
     by_index = TaskSet.from_frame(frame, task="user", target="rating", side_info=indexed)
     assert_same(by_index, by_column)
@@ -199,7 +217,11 @@ def test_categories_stay_categories(values):
 
 def test_integer_labels_match_across_kinds():
     frame = pl.DataFrame({"g": [3, 1, 3], "y": [0.0, 1, 2], "x": [1.0, 2, 3]})
-    for side in ({1: 10, 3: 30}, {np.int32(3): 30, np.int64(1): 10}, pa.table({"g": [1, 3], "s": [10, 30]})):
+    for side in (
+        {1: 10, 3: 30},
+        {np.int32(3): 30, np.int64(1): 10},
+        pa.table({"g": [1, 3], "s": [10, 30]}),
+    ):
         tasks = TaskSet.from_frame(frame, task="g", target="y", side_info=side)
         assert_array_equal(tasks.side_info, [[30], [10]])
     with pytest.raises(ValueError, match=r"no row for task 3, 1 .*7 is not '7'"):
@@ -214,7 +236,14 @@ def table_of_tasks(n_tasks, n_single=0):
     task = np.append(np.repeat(np.arange(n_tasks), 2), np.arange(n_tasks, n_tasks + n_single))
     x = np.random.default_rng(0).normal(size=len(task))
     kind = np.array(["a", "b", None], dtype=object)[task % 3]
-    return {"task": task, "x": x, "kind": kind, "size": task / 2.0, "same": np.ones(len(task)), "y": x}
+    return {
+        "task": task,
+        "x": x,
+        "kind": kind,
+        "size": task / 2.0,
+        "same": np.ones(len(task)),
+        "y": x,
+    }
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -237,7 +266,11 @@ def test_columns_that_are_constant_within_tasks_are_side_information(kind):
 
 @pytest.mark.parametrize("change", ["nine tasks", "varies once", "tasks of one row"])
 def test_other_columns_stay_features(change):
-    n_tasks, n_single = {"nine tasks": (9, 0), "varies once": (1_000, 0), "tasks of one row": (9, 99)}[change]
+    n_tasks, n_single = {
+        "nine tasks": (9, 0),
+        "varies once": (1_000, 0),
+        "tasks of one row": (9, 99),
+    }[change]
     data = table_of_tasks(n_tasks, n_single)
     del data["kind"]
     if change == "varies once":
@@ -248,12 +281,16 @@ def test_other_columns_stay_features(change):
 
 def test_constant_columns_are_joined_with_the_table_of_side_information():
     frame = pd.DataFrame(table_of_tasks(12))
-    side = pd.DataFrame({"task": np.arange(12), "age": np.arange(12.0), "size": np.arange(12) / 2.0})
+    side = pd.DataFrame(
+        {"task": np.arange(12), "age": np.arange(12.0), "size": np.arange(12) / 2.0}
+    )
     with pytest.warns(UserWarning, match="read as side information: 'kind', 'size'"):
         tasks = TaskSet.from_frame(frame, task="task", target="y", side_info=side)
     assert tasks.side_names == ["age", "size", "kind"]
     assert tasks.side_info[5].tolist() == [5.0, 2.5, None]
-    again = TaskSet.from_frame(frame, task="task", target="y", side_info=side, encoding=tasks.encoding)
+    again = TaskSet.from_frame(
+        frame, task="task", target="y", side_info=side, encoding=tasks.encoding
+    )
     assert_same(again, tasks, FIELDS)
     # Rows without a feature are dropped, rows without side information are not.
     frame.loc[frame["task"] == 3, "size"] = np.nan
@@ -271,7 +308,9 @@ def test_a_part_of_the_label_can_have_a_second_role(role):
     frame = pd.DataFrame({"farm": list("aabbccdd") * 3, "plot": list("uv") * 12})
     frame["x"], frame["y"] = np.arange(24) % 7, np.arange(24) % 5 + 1.0 * (frame["farm"] > "b")
     names = ["x", "farm"] if role == "features" else ["farm"]
-    tasks = TaskSet.from_frame(frame, task=["farm", "plot"], target="y", **{"features": ["x"], role: names})
+    tasks = TaskSet.from_frame(
+        frame, task=["farm", "plot"], target="y", **{"features": ["x"], role: names}
+    )
     copied = [name.replace("farm", "copy") for name in names]
     options = {"task": ["farm", "plot"], "target": "y", "features": ["x"], role: copied}
     other = TaskSet.from_frame(frame.assign(copy=frame["farm"]), **options)
@@ -283,5 +322,7 @@ def test_a_part_of_the_label_can_have_a_second_role(role):
     assert "not modelled" in " ".join(other.describe().notes)
     again = TaskSet.from_frame(frame, task=["farm", "plot"], target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X, tasks.X)
-    with pytest.raises(ValueError, match="features names the column 'farm', which is the task's label"):
+    with pytest.raises(
+        ValueError, match="features names the column 'farm', which is the task's label"
+    ):
         TaskSet.from_frame(frame, task="farm", target="y", features=["farm", "x"])

@@ -48,7 +48,9 @@ def test_a_missing_word_is_named(library):
 def some_tasks(labels, seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 4, size=len(labels))
-    return TaskSet.from_tasks([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in sizes], labels)
+    return TaskSet.from_tasks(
+        [(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in sizes], labels
+    )
 
 
 LABELS = {
@@ -91,8 +93,12 @@ def test_support_and_query_must_agree_about_a_task():
     }
     query = TaskSet(np.zeros((3, 1)), np.zeros(3), ["c", "b", "a"], sides)
     support = TaskSet(np.zeros((2, 1)), np.ones(2), ["a", "b"], sides)
-    assert repr(support.support_of(query).side_info) == repr(query.side_info)  # two missing values agree
-    other = TaskSet(np.zeros((2, 1)), np.ones(2), ["a", "b"], {**sides, "a": {"diet": "1", "age": 1.0}})
+    assert repr(support.support_of(query).side_info) == repr(
+        query.side_info
+    )  # two missing values agree
+    other = TaskSet(
+        np.zeros((2, 1)), np.ones(2), ["a", "b"], {**sides, "a": {"diet": "1", "age": 1.0}}
+    )
     message = "constant within a task, but column 'diet' of task 'a' has the values '4' and '1'"
     with pytest.raises(ValueError, match=message):
         other.support_of(query)
@@ -109,7 +115,10 @@ def test_numbers_and_the_strings_that_spell_them_do_not_mix(pair):
         TaskSet(X, y, [*pair, "a"] * 2)
     learner = IndependentLearner().fit(TaskSet(X, y, [pair[0], pair[0], 12.5] * 2))
     assert learner.predict(X[:1], groups=["new"]).shape == (1,)
-    for predict in (learner.predict, lambda X, groups: learner.predict_tasks(TaskSet(X, [0.0], groups))):
+    for predict in (
+        learner.predict,
+        lambda X, groups: learner.predict_tasks(TaskSet(X, [0.0], groups)),
+    ):
         with pytest.raises(ValueError, match=message):
             predict(X[:1], groups=[pair[1]])
 

@@ -18,7 +18,11 @@ def draw(seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(len(GROUPS), 2))
     weights = 2.0 + rng.normal(size=(30, 2))
-    y = (X * weights[GROUPS]).sum(axis=1) + rng.normal(size=30)[GROUPS] + 0.1 * rng.normal(size=len(X))
+    y = (
+        (X * weights[GROUPS]).sum(axis=1)
+        + rng.normal(size=30)[GROUPS]
+        + 0.1 * rng.normal(size=len(X))
+    )
     return X, y
 
 
@@ -112,13 +116,19 @@ def test_a_random_intercept_alone(intercepts, tmp_path):
     assert 5.5 < new.intercept_ < 7.0
     np.testing.assert_allclose(new.predict(np.zeros((2, 0))), new.intercept_)
     assert learner.adapt().intercept_ == pytest.approx(y.mean(), abs=0.3)
-    np.testing.assert_allclose(learner.predict(np.zeros((len(y), 0)), groups=GROUPS), weights[GROUPS, 0])
-    table = learner.predict_tasks(frame.assign(g=frame["g"] + 100), support=frame.assign(g=frame["g"] + 100))
+    np.testing.assert_allclose(
+        learner.predict(np.zeros((len(y), 0)), groups=GROUPS), weights[GROUPS, 0]
+    )
+    table = learner.predict_tasks(
+        frame.assign(g=frame["g"] + 100), support=frame.assign(g=frame["g"] + 100)
+    )
     np.testing.assert_allclose(table["prediction"], weights[GROUPS, 0], atol=1e-6)
     assert (table["lower"] < table["upper"]).all()
     assert "intercept" in str(learner.summary())
     learner.save(tmp_path / "model")
-    np.testing.assert_array_equal(load(tmp_path / "model").adapt().intercept_, learner.adapt().intercept_)
+    np.testing.assert_array_equal(
+        load(tmp_path / "model").adapt().intercept_, learner.adapt().intercept_
+    )
 
 
 def test_without_features_and_intercept_there_is_nothing_to_fit(intercepts):
@@ -136,7 +146,11 @@ def test_without_features_and_intercept_there_is_nothing_to_fit(intercepts):
 def test_classes_and_counts_read_sparse_rows(response):
     X, y = draw()
     y = np.random.default_rng(1).poisson(np.exp(0.3 * y.clip(-4, 4))).astype(float)
-    learner = EmpiricalBayesLearner(loss=response) if response != "classes" else EmpiricalBayesClassifier()
+    learner = (
+        EmpiricalBayesLearner(loss=response)
+        if response != "classes"
+        else EmpiricalBayesClassifier()
+    )
     y = y if response != "classes" else np.array(["few", "many"])[(y > 1).astype(int)]
     X[np.abs(X) < 0.5] = 0.0
     outputs = []

@@ -13,7 +13,9 @@ from tailored.tasks.task_set import TaskSet
 
 def ragged_rows(rng, sizes, d=3):
     n = sum(sizes)
-    return Rows(rng.normal(size=(n, d)), rng.normal(size=n), np.concatenate([[0], np.cumsum(sizes)]))
+    return Rows(
+        rng.normal(size=(n, d)), rng.normal(size=n), np.concatenate([[0], np.cumsum(sizes)])
+    )
 
 
 SIZES = [[3, 1, 4], [0, 2, 0, 0, 5, 0], [0, 0], [1], []]
@@ -56,7 +58,9 @@ def test_rows_of_a_task_set_with_the_constant_column(tasks):
     rows, plain = Rows.of(tasks, fit_intercept=True), Rows.of(tasks)
     assert_array_equal(plain.X, tasks.X)
     assert_array_equal(rows.X, np.hstack([tasks.X, np.ones((len(tasks.y), 1))]))
-    thin = TaskSet.from_tasks([(sp.csr_array(np.eye(3)[:2]), [1.0, 2.0]), (sp.csr_array((1, 3)), [3.0])])
+    thin = TaskSet.from_tasks(
+        [(sp.csr_array(np.eye(3)[:2]), [1.0, 2.0]), (sp.csr_array((1, 3)), [3.0])]
+    )
     sparse = Rows.of(thin, fit_intercept=True)
     assert_array_equal(sparse.X.toarray(), [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
     assert [columns.tolist() for columns in sparse.columns()] == [[0, 1, 3], [3]]
@@ -67,11 +71,15 @@ def test_standard_deviations_beside_a_column_without_information():
     """A constant column has no variance; it leaves those of the other columns as they are, but for the intercept."""
     covariance = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.0]])
     plain = Scaling(np.array([2.0, 4.0, 1.0]), 3.0, np.array([5.0, 0.0, 0.0]), 1.0, True)
-    expected = 3.0 * np.sqrt([2.0 / 4, 3.0 / 16, np.array([-2.5, 0.0, 1.0]) @ covariance @ [-2.5, 0.0, 1.0]])
+    expected = 3.0 * np.sqrt(
+        [2.0 / 4, 3.0 / 16, np.array([-2.5, 0.0, 1.0]) @ covariance @ [-2.5, 0.0, 1.0]]
+    )
     np.testing.assert_allclose(plain.raw_deviations(covariance), expected)
     more = np.full((4, 4), np.nan)
     more[np.ix_([0, 2, 3], [0, 2, 3])] = covariance
     for shift, intercept in ((7.0, np.nan), (0.0, expected[2])):
-        scaling = Scaling(np.array([2.0, 7.0, 4.0, 1.0]), 3.0, np.array([5.0, shift, 0.0, 0.0]), 1.0, True)
+        scaling = Scaling(
+            np.array([2.0, 7.0, 4.0, 1.0]), 3.0, np.array([5.0, shift, 0.0, 0.0]), 1.0, True
+        )
         found = scaling.raw_deviations(more)
         np.testing.assert_allclose(found, [expected[0], np.nan, expected[1], intercept])

@@ -30,7 +30,9 @@ def some_units(seed, d=3, fit_intercept=True, shifts=True):
 def draw(seed=0, T=24, n=8, d=3):
     """Rows of tasks that share a mean, differ by an intercept and by slopes, and have some noise."""
     rng = np.random.default_rng(seed)
-    weights = np.array([1.0, 0.0, -1.0])[:d] + rng.normal(size=(T, d)) * np.array([1.0, 0.5, 0.2])[:d]
+    weights = (
+        np.array([1.0, 0.0, -1.0])[:d] + rng.normal(size=(T, d)) * np.array([1.0, 0.5, 0.2])[:d]
+    )
     groups = np.repeat(np.arange(T), n)
     X = rng.normal(size=(T * n, d))
     y = np.einsum("ij,ij->i", X, weights[groups]) + rng.normal(size=T)[groups]
@@ -68,7 +70,9 @@ def compare(columns, target):
     """Fit the same tasks in other units and bring the outputs back; ``target`` is (factor, shift) of y."""
     factor, shift = target
     learner = two_parts().fit(columns(X), factor * Y + shift, groups=GROUPS)
-    found = outputs(learner, columns(X), GROUPS, columns(FEW_X), factor * FEW_Y + shift, columns(NEW_X))
+    found = outputs(
+        learner, columns(X), GROUPS, columns(FEW_X), factor * FEW_Y + shift, columns(NEW_X)
+    )
     points, ends, deviations = found
     expected = plain()[1]
     for a, b in zip(points, expected[0], strict=True):
@@ -116,17 +120,25 @@ def test_a_representation_is_that_of_the_raw_weights(rank):
     L = rng.normal(size=(4, rank))
     theta = L @ L.T
     zero, unit = np.zeros(4), np.eye(4)
-    A = np.stack([units.raw_weights(e) - units.raw_weights(zero) for e in unit], axis=1) / units.target
+    A = (
+        np.stack([units.raw_weights(e) - units.raw_weights(zero) for e in unit], axis=1)
+        / units.target
+    )
     raw = units.raw_representation(theta)
     np.testing.assert_allclose(raw, A @ theta @ A.T, rtol=1e-12, atol=1e-12 * np.abs(raw).max())
     np.testing.assert_allclose(
-        units.raw_representation(np.stack([theta, 2.0 * theta])), np.stack([raw, 2.0 * raw]), rtol=1e-12
+        units.raw_representation(np.stack([theta, 2.0 * theta])),
+        np.stack([raw, 2.0 * raw]),
+        rtol=1e-12,
     )
     # as a covariance: that of t A v where v has covariance θ
     draws = (L @ rng.normal(size=(rank, 5))).T
     moved = units.raw_weights(draws) - units.raw_weights(zero)
     np.testing.assert_allclose(
-        moved.T @ moved / units.target**2, units.raw_representation(draws.T @ draws), rtol=1e-9, atol=1e-9
+        moved.T @ moved / units.target**2,
+        units.raw_representation(draws.T @ draws),
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
@@ -176,9 +188,15 @@ def test_targets_in_other_units(target):
     compare(same, target)
 
 
-@pytest.mark.parametrize("target", [(1.0, 0.0), (250.0, 1e5)], ids=["columns", "columns and targets"])
+@pytest.mark.parametrize(
+    "target", [(1.0, 0.0), (250.0, 1e5)], ids=["columns", "columns and targets"]
+)
 def test_columns_in_other_units(target):
-    units, shifts, deviations = np.array([1e-6, -7.0, 1e6]), np.array([1e6, -1e6, 1e3]), X.std(axis=0)
+    units, shifts, deviations = (
+        np.array([1e-6, -7.0, 1e6]),
+        np.array([1e6, -1e6, 1e3]),
+        X.std(axis=0),
+    )
     learner = compare(lambda x: (x + shifts * deviations) * units, target)
     # so are the weights that the user sees
     few, few_y = (FEW_X + shifts * deviations) * units, target[0] * FEW_Y + target[1]
@@ -235,7 +253,9 @@ def test_sparse_columns_scale():
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -3e7])
 def test_a_constant_column_says_nothing(value):
-    units = Scaling.of(TaskSet(np.column_stack([X, np.full(len(X), value)]), Y, GROUPS), True, centre=True)
+    units = Scaling.of(
+        TaskSet(np.column_stack([X, np.full(len(X), value)]), Y, GROUPS), True, centre=True
+    )
     # which is all there is to measure it by
     np.testing.assert_allclose(units.columns[3], abs(value) or 1.0, rtol=1e-13)
     np.testing.assert_allclose(units.shift[3], value, rtol=1e-13)
@@ -244,9 +264,14 @@ def test_a_constant_column_says_nothing(value):
     learner = two_parts().fit(np.column_stack([X, np.full(len(X), value)]), Y, groups=GROUPS)
     model = learner.adapt(np.column_stack([FEW_X, np.full(5, value)]), FEW_Y)
     new = np.column_stack([NEW_X, np.full(6, value)])
-    assert np.isfinite(learner.predict(np.column_stack([X, np.full(len(X), value)]), groups=GROUPS)).all()
+    assert np.isfinite(
+        learner.predict(np.column_stack([X, np.full(len(X), value)]), groups=GROUPS)
+    ).all()
     # an uninformative column may change the choice of a form, but hardly the predictions
-    assert np.abs(model.predict(new) - plain()[0].adapt(FEW_X, FEW_Y).predict(NEW_X)).max() < 0.2 * SPREAD
+    assert (
+        np.abs(model.predict(new) - plain()[0].adapt(FEW_X, FEW_Y).predict(NEW_X)).max()
+        < 0.2 * SPREAD
+    )
     assert np.isfinite(model.representation_).all()
 
 
@@ -310,7 +335,9 @@ def test_the_mixed_model_of_the_baselines_is_in_raw_units():
     A[:3, :3] = np.diag(2.0 / units)
     A[3, 3], A[3, :3] = 2.0, -2.0 * shift
     np.testing.assert_allclose(second.mean_, A @ first.mean_ - [0, 0, 0, 5.0], rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(second.covariance_, A @ first.covariance_ @ A.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        second.covariance_, A @ first.covariance_ @ A.T, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_allclose(second.noise_, 4.0 * first.noise_, rtol=1e-7)
 
 

@@ -38,7 +38,9 @@ def test_side_information_follows_the_label(data):
             isinstance(side, dict) and not isinstance(side[0], list | np.ndarray)
         )
         assert tasks.side_names == (["a", "b"] if named else None)
-    assert_array_equal(TaskSet(X, y, groups, {k: k for k in keys}).side_info[:, 0], [g for g, _ in expected])
+    assert_array_equal(
+        TaskSet(X, y, groups, {k: k for k in keys}).side_info[:, 0], [g for g, _ in expected]
+    )
     assert_array_equal(
         TaskSet(X, y, groups, pd.Series(keys, index=keys)).side_info[:, 0], [g for g, _ in expected]
     )
@@ -64,7 +66,9 @@ def test_single_task_scalar_and_long_vector():
     assert_array_equal(TaskSet(np.ones((3, 2)), np.zeros(3), None, 4).side_info, [[4]])
     assert TaskSet(np.ones((3, 2)), np.zeros(3), None, "red").side_info.tolist() == [["red"]]
     # as long as there are rows: still the vector of the task, whatever the count
-    assert_array_equal(TaskSet(np.ones((3, 2)), np.zeros(3), None, [1, 2, 3]).side_info, [[1, 2, 3]])
+    assert_array_equal(
+        TaskSet(np.ones((3, 2)), np.zeros(3), None, [1, 2, 3]).side_info, [[1, 2, 3]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +91,9 @@ def test_unnamed_task_takes_a_named_row(side):
 def test_unnamed_task_is_not_found_by_an_accidental_index():
     X, y = np.ones((3, 2)), np.zeros(3)
     assert_array_equal(TaskSet(X, y, side_info=pd.Series([5.0, 6.0])).side_info, [[5, 6]])
-    with pytest.raises(ValueError, match=r"side_info has 2 rows for one task without a label. Pass one row"):
+    with pytest.raises(
+        ValueError, match=r"side_info has 2 rows for one task without a label. Pass one row"
+    ):
         TaskSet(X, y, side_info=pd.DataFrame({"age": [1, 2]}))
 
 
@@ -103,7 +109,9 @@ def test_a_frame_with_a_row_for_every_row_of_x():
         {"x": np.zeros(9), "label": labels, "diet": labels * 10.0, "kind": labels.astype(str)}
     )
     expected = {1: [10.0, "1"], 2: [20.0, "2"], 3: [30.0, "3"]}
-    later = table.set_index(np.arange(9)[::-1])  # the index holds all labels, and not where their rows are
+    later = table.set_index(
+        np.arange(9)[::-1]
+    )  # the index holds all labels, and not where their rows are
     sides = ["diet", "kind"]
     given = [
         (table.x, table.label, table[sides]),
@@ -130,12 +138,18 @@ def test_a_frame_with_a_row_for_every_row_of_x():
     # More tasks than labels: a table of tasks, unless its rows may also be those of X.
     others = pd.DataFrame({"s": np.arange(9.0)}, index=[3, 5, 1, 2, 9, 8, 7, 6, 4])
     found = TaskSet(np.zeros((9, 1)), np.zeros(9), labels, others)
-    assert dict(zip(found.labels.tolist(), found.side_info[:, 0], strict=True)) == {3: 0.0, 1: 2.0, 2: 3.0}
+    assert dict(zip(found.labels.tolist(), found.side_info[:, 0], strict=True)) == {
+        3: 0.0,
+        1: 2.0,
+        2: 3.0,
+    }
 
 
 def test_a_frame_with_a_row_for_every_row_of_x_may_be_an_error():
     table = pd.DataFrame({"x": range(6), "label": [3, 3, 1, 1, 2, 2], "diet": [3, 3, 1, 1, 2, 2]})
-    with pytest.raises(ValueError, match=r"'x' of task 3 has the values 0.0 and 1.0. Give each task one"):
+    with pytest.raises(
+        ValueError, match=r"'x' of task 3 has the values 0.0 and 1.0. Give each task one"
+    ):
         TaskSet(table[["x"]], table.x, table.label, table[["x"]])
     later = table[["diet"]].set_index(np.arange(6)[::-1])
     advice = r"6 rows, as X has, and its index has all labels. Pass side_info.to_numpy\(\)"
@@ -157,7 +171,9 @@ def test_side_errors():
     side_error(TypeError, r"shape \(3,\).*" + by_label, [1, 2, 3])
     side_error(TypeError, r"shape \(4,\).*" + by_label, [1, 2, 2, 3])
     side_error(
-        TypeError, r"polars DataFrame, which has no index.*" + by_label, pl.DataFrame({"s": [1, 2, 3]})
+        TypeError,
+        r"polars DataFrame, which has no index.*" + by_label,
+        pl.DataFrame({"s": [1, 2, 3]}),
     )
     side_error(TypeError, r"sparse matrix; pass a dense array", sp.eye_array(4))
     side_error(
@@ -170,20 +186,32 @@ def test_side_errors():
         r"no row for task 'b', 'c' \(it has labels such as 'a', 'z'\).*Add the rows",
         {"a": 1, "z": 2},
     )
-    side_error(ValueError, r"searched by its index: call .set_index", pd.DataFrame({"s": [1, 2, 3]}))
     side_error(
-        ValueError, r"several rows for task 'a'", pd.DataFrame({"s": [1, 2, 3, 4]}, index=list("abca"))
+        ValueError, r"searched by its index: call .set_index", pd.DataFrame({"s": [1, 2, 3]})
     )
     side_error(
-        ValueError, r"Series with several entries for one label", pd.Series([1, 2, 3, 4], index=list("abca"))
+        ValueError,
+        r"several rows for task 'a'",
+        pd.DataFrame({"s": [1, 2, 3, 4]}, index=list("abca")),
     )
     side_error(
-        ValueError, r"'b' has 1 values, and that of task 'a' has 2", {"a": [1, 2], "b": [1], "c": [1, 2]}
+        ValueError,
+        r"Series with several entries for one label",
+        pd.Series([1, 2, 3, 4], index=list("abca")),
     )
     side_error(
-        TypeError, r"side information of task 'b' must be a number, a 1-D", {"a": 1, "b": [[1]], "c": 1}
+        ValueError,
+        r"'b' has 1 values, and that of task 'a' has 2",
+        {"a": [1, 2], "b": [1], "c": [1, 2]},
     )
-    side_error(ValueError, r"\(inf\) for task 'b', column 1", {"a": [1, 2], "b": [1, np.inf], "c": [1, 2]})
+    side_error(
+        TypeError,
+        r"side information of task 'b' must be a number, a 1-D",
+        {"a": 1, "b": [[1]], "c": 1},
+    )
+    side_error(
+        ValueError, r"\(inf\) for task 'b', column 1", {"a": [1, 2], "b": [1, np.inf], "c": [1, 2]}
+    )
     side_error(
         ValueError,
         r"\(inf\) for task 'c', column 'q'",

@@ -98,7 +98,8 @@ def test_support_query_partitions_each_task(sizes, support, seed, shuffle):
 
 
 @pytest.mark.parametrize(
-    ("support", "n", "expected"), [(0.75, 10, 8), (0.5, 5, 3), (0.29, 50, 15), (0.1, 4, 1), (0.99, 4, 3)]
+    ("support", "n", "expected"),
+    [(0.75, 10, 8), (0.5, 5, 3), (0.29, 50, 15), (0.1, 4, 1), (0.99, 4, 3)],
 )
 def test_support_fraction_rounds_half_up(support, n, expected):
     first, second = TaskSet(np.ones((n, 1)), np.zeros(n)).support_query(support, 0)
@@ -143,11 +144,15 @@ def test_concat(tasks):
     assert TaskSet.concat([numbered, tasks]).labels.tolist() == [0, *tasks.labels]
     text = TaskSet.from_tasks([(np.ones((1, 3)), [0], ["x", 1])])
     assert TaskSet.concat([tasks, text]).side_info.dtype == object
-    with pytest.raises(ValueError, match=f"distinct, but '{tasks.labels[1]}' appears more than once"):
+    with pytest.raises(
+        ValueError, match=f"distinct, but '{tasks.labels[1]}' appears more than once"
+    ):
         TaskSet.concat([tasks, tasks[1:2]])
     with pytest.raises(ValueError, match=r"sets\[1\] has n_features 2, and sets\[0\] has 3"):
         TaskSet.concat([tasks, TaskSet(np.ones((1, 2)), [0])])
-    with pytest.raises(ValueError, match=r"side_info has no columns in sets\[1\] and 2 in sets\[0\]"):
+    with pytest.raises(
+        ValueError, match=r"side_info has no columns in sets\[1\] and 2 in sets\[0\]"
+    ):
         TaskSet.concat([tasks, TaskSet(np.ones((1, 3)), [0])])
     with pytest.raises(ValueError, match="sets is empty"):
         TaskSet.concat([])
@@ -165,8 +170,16 @@ def test_concat_can_number_the_tasks_anew(tasks):
 
 
 def test_from_arrays_takes_clean_arrays_as_they_are(tasks):
-    arrays = tasks.X.copy(), tasks.y.copy(), tasks.offsets.copy(), tasks.labels.copy(), tasks.side_info.copy()
-    made = TaskSet.from_arrays(*arrays, side_names=tasks.side_names, feature_names=tasks.feature_names)
+    arrays = (
+        tasks.X.copy(),
+        tasks.y.copy(),
+        tasks.offsets.copy(),
+        tasks.labels.copy(),
+        tasks.side_info.copy(),
+    )
+    made = TaskSet.from_arrays(
+        *arrays, side_names=tasks.side_names, feature_names=tasks.feature_names
+    )
     assert_same(made, tasks)
     assert made.X is arrays[0]
     for array in (made.X, made.y, made.offsets, made.labels, made.side_info):

@@ -88,7 +88,13 @@ def test_arrays_are_owned_and_read_only(rng):
     assert tasks.X[0, 0] != 9
     assert tasks.y[0] != 9
     assert tasks.side_info[0, 0] == 1
-    for part in (tasks, tasks[:1], tasks[[1]], tasks.support_query()[0], pickle.loads(pickle.dumps(tasks))):
+    for part in (
+        tasks,
+        tasks[:1],
+        tasks[[1]],
+        tasks.support_query()[0],
+        pickle.loads(pickle.dumps(tasks)),
+    ):
         for name in ("X", "y", "offsets", "labels", "side_info"):
             assert not getattr(part, name).flags.writeable, name
     assert tasks.X.flags.c_contiguous
@@ -174,7 +180,8 @@ def test_indexing_like_a_list(data):
     sizes = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=8))
     n = len(sizes)
     parts = [
-        (np.full((m, 2), t) + np.arange(m)[:, None] / 10, np.full(m, t), [t]) for t, m in enumerate(sizes)
+        (np.full((m, 2), t) + np.arange(m)[:, None] / 10, np.full(m, t), [t])
+        for t, m in enumerate(sizes)
     ]
     tasks = TaskSet.from_tasks(parts, labels=[f"t{t}" for t in range(n)])
     key = data.draw(
@@ -238,7 +245,9 @@ def test_repr(tasks):
 
 
 def test_from_tasks_with_cold_tasks():
-    tasks = TaskSet.from_tasks([(np.empty((0, 2)), [], [1, "a"]), (np.ones((3, 2)), [1, 2, 3], [2, "b"])])
+    tasks = TaskSet.from_tasks(
+        [(np.empty((0, 2)), [], [1, "a"]), (np.ones((3, 2)), [1, 2, 3], [2, "b"])]
+    )
     assert_array_equal(tasks.sizes, [0, 3])
     assert tasks.labels.tolist() == [0, 1]
     assert tasks[0].X.shape == (0, 2)
@@ -253,7 +262,9 @@ def test_from_tasks_with_frames():
     frame = pd.DataFrame({"a": [1.0], "b": [2.0]})
     tasks = TaskSet.from_tasks([(frame, [1]), (frame, [2])])
     assert tasks.feature_names.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="X of task 1 has other columns or categories than X of task 0"):
+    with pytest.raises(
+        ValueError, match="X of task 1 has other columns or categories than X of task 0"
+    ):
         TaskSet.from_tasks([(frame, [1]), (frame[["b", "a"]], [2])])
 
 
@@ -266,7 +277,11 @@ def test_from_tasks_with_frames():
             "ab",
             "X of task 'b' has 3 features, and that of task 'a' has 2",
         ),
-        ([(np.ones((1, 2)), [1]), (np.ones((1, 2)), [1, 2])], None, "Task 1: .*X has 1 rows, y has 2"),
+        (
+            [(np.ones((1, 2)), [1]), (np.ones((1, 2)), [1, 2])],
+            None,
+            "Task 1: .*X has 1 rows, y has 2",
+        ),
         ([(np.ones((1, 2)), [1]), ([1, 2], [1, 2])], "ab", "Task 'b': .*\n*.*\nReshape your data"),
         ([(np.ones((1, 2)), [np.nan])], ["z"], "Task 'z': Input y contains NaN: row 0"),
         (
@@ -279,7 +294,11 @@ def test_from_tasks_with_frames():
             None,
             "missing for task 1: pass it for all or none",
         ),
-        ([(np.ones((1, 1)), [0])] * 2, ["a", "a"], "labels must be distinct, but 'a' appears more than once"),
+        (
+            [(np.ones((1, 1)), [0])] * 2,
+            ["a", "a"],
+            "labels must be distinct, but 'a' appears more than once",
+        ),
         ([(np.ones((1, 1)), [0])] * 2, ["a"], "labels has 1 entries for 2 tasks"),
         ([(np.ones((1, 1)), [0])] * 2, ["a", None], "labels has a missing label"),
     ],

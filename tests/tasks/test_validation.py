@@ -37,7 +37,11 @@ from tailored.tasks.task_set import TaskSet
             np.ones(3),
             "X must hold numbers, but its dtype is datetime64",
         ),
-        (np.empty((0, 2)), [], r"Found array with 0 sample\(s\) \(shape=\(0, 2\)\) while a minimum of 1"),
+        (
+            np.empty((0, 2)),
+            [],
+            r"Found array with 0 sample\(s\) \(shape=\(0, 2\)\) while a minimum of 1",
+        ),
         (pd.DataFrame({"a": [1j]}), [1], "Complex data not supported: Feature column 'a'"),
         (np.ones((3, 2)), np.ones(2), "inconsistent numbers of samples: X has 3 rows, y has 2"),
         (np.ones((3, 2)), np.ones((3, 2)), "y should be a 1d array"),
@@ -69,15 +73,21 @@ def test_a_dict_in_X_is_a_type_error():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(("bad", "word"), [(np.nan, "NaN"), (-np.inf, "infinity or a value too large")])
+@pytest.mark.parametrize(
+    ("bad", "word"), [(np.nan, "NaN"), (-np.inf, "infinity or a value too large")]
+)
 def test_bad_values_are_located(bad, word, sparse):
     X = np.ones((4, 3))
     X[0, 0], X[2, 1] = 0, bad
     make = sp.csc_matrix if sparse else np.asarray
-    with pytest.raises(ValueError, match=rf"Input X contains {word}.*: task 'b', row 2, column 1\. "):
+    with pytest.raises(
+        ValueError, match=rf"Input X contains {word}.*: task 'b', row 2, column 1\. "
+    ):
         TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
     X[3, 2] = bad
-    with pytest.raises(ValueError, match=rf"Input X contains {word}.*column 1 \(2 such rows in all\)"):
+    with pytest.raises(
+        ValueError, match=rf"Input X contains {word}.*column 1 \(2 such rows in all\)"
+    ):
         TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
     with pytest.raises(ValueError, match=rf"Input y contains {word}.*: task 7, row 1\. "):
         TaskSet(np.eye(3), [0, bad, 0], [3, 7, 3])
@@ -96,9 +106,17 @@ def test_huge_finite_values_pass():
         ([0.0, np.nan, 1.0], ValueError, r"groups has a missing label \(nan\) in row 1"),
         (["a", "b", None], ValueError, r"groups has a missing label \(None\) in row 2"),
         (["a", np.nan, "b"], ValueError, r"groups has a missing label \(nan\) in row 1"),
-        (pd.Series([1, None, 2], dtype="Int64"), ValueError, r"groups has a missing label .* in row 1"),
+        (
+            pd.Series([1, None, 2], dtype="Int64"),
+            ValueError,
+            r"groups has a missing label .* in row 1",
+        ),
         (pl.Series([1, 2, None]), ValueError, r"groups has a missing label .* in row 2"),
-        (np.array(["2024", "NaT", "2024"], dtype="datetime64[D]"), ValueError, "missing label .* in row 1"),
+        (
+            np.array(["2024", "NaT", "2024"], dtype="datetime64[D]"),
+            ValueError,
+            "missing label .* in row 1",
+        ),
         ([[1], [2], [3]], TypeError, "groups must hold hashable labels"),
     ],
 )
@@ -136,7 +154,8 @@ def test_check_choice():
     registry = {"absolute": 1, "huber": 2}
     assert check_choice("loss", "huber", registry) == "huber"
     with pytest.raises(
-        ValueError, match=r"loss must be one of 'absolute', 'huber'; got 'Hubber'\. Did you mean 'huber'\?"
+        ValueError,
+        match=r"loss must be one of 'absolute', 'huber'; got 'Hubber'\. Did you mean 'huber'\?",
     ):
         check_choice("loss", "Hubber", registry)
     with pytest.raises(ValueError, match=r"got \['huber'\]\.$"):
@@ -146,7 +165,12 @@ def test_check_choice():
 def test_check_psd(rng):
     A = rng.normal(size=(4, 2))
     theta = A @ A.T
-    for given_theta in (theta, np.zeros((4, 4)), theta + 1e-12 * rng.normal(size=(4, 4)), 1e300 * theta):
+    for given_theta in (
+        theta,
+        np.zeros((4, 4)),
+        theta + 1e-12 * rng.normal(size=(4, 4)),
+        1e300 * theta,
+    ):
         clean = check_psd(given_theta, "theta", 4)
         assert_array_equal(clean, clean.T)
         np.testing.assert_allclose(clean, given_theta, atol=1e-11)

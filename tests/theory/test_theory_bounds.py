@@ -76,12 +76,16 @@ def test_example_clusters_gains_the_square_root_of_m(m):
 def test_traces_in_the_proof_of_example_clusters():
     """Eqs. 73 to 75: both sides are traces of (Σ_i C^½ W(a_i) C^½)^½, divided by m and by √m."""
     m = 3
-    exact = Environment.example(m, d=9, rank=2, C=random_psd(np.random.default_rng(1), 9)).quantities(n=5)
+    exact = Environment.example(
+        m, d=9, rank=2, C=random_psd(np.random.default_rng(1), 9)
+    ).quantities(n=5)
     root = power(exact.C[0], 0.5)
     blocks = root @ exact.W @ root
     assert np.abs(blocks[0] @ blocks[1]).max() < 1e-12 < 1e-6 < np.abs(blocks[0]).max()
     trace = np.trace(power(blocks.sum(axis=0), 0.5))
-    np.testing.assert_allclose(sum(np.trace(power(block, 0.5)) for block in blocks), trace, rtol=1e-9)
+    np.testing.assert_allclose(
+        sum(np.trace(power(block, 0.5)) for block in blocks), trace, rtol=1e-9
+    )
     factor = 2 / np.sqrt(5)
     for name, divisor in ((conditional_optimum, m), (unconditional_optimum, np.sqrt(m))):
         assert name(exact).value == pytest.approx(factor * trace / divisor, rel=1e-9)
@@ -90,10 +94,15 @@ def test_traces_in_the_proof_of_example_clusters():
 @pytest.mark.parametrize("seed", range(5))
 def test_bounds_are_ordered(seed):
     exact = random_environment(seed).quantities(n=7)
-    values = [bound(exact).value for bound in (conditional_optimum, unconditional_optimum, previous_optimum)]
+    values = [
+        bound(exact).value
+        for bound in (conditional_optimum, unconditional_optimum, previous_optimum)
+    ]
     assert values[0] <= values[1] * (1 + 1e-12)
     assert values[1] <= values[2] * (1 + 1e-12)
-    assert values[2] == min(independent_learning(exact).value, trace_constrained_oracle(exact).value)
+    assert values[2] == min(
+        independent_learning(exact).value, trace_constrained_oracle(exact).value
+    )
 
 
 def test_independent_bound_is_that_of_the_best_multiple_of_the_identity():
@@ -137,7 +146,10 @@ def test_learned_bound_at_the_oracles_is_the_optimum_plus_the_rate():
     exact = Environment.example(3, d=6, rank=2, spread=1.0).quantities(n=12, T=90)
     single = exact.unconditional()
     assert single.distance == pytest.approx(np.linalg.norm(exact.theta - np.eye(6)))
-    for quantities, name, K in ((exact, conditional_optimum, 1.0), (single, unconditional_optimum, 0.0)):
+    for quantities, name, K in (
+        (exact, conditional_optimum, 1.0),
+        (single, unconditional_optimum, 0.0),
+    ):
         G = gradient_norm(scalars(R=exact.R, n=12, K=K)).value
         expected = name(exact).value + G * quantities.distance / np.sqrt(90)
         assert learned_function(quantities).value == pytest.approx(expected)
@@ -245,7 +257,11 @@ def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
     """Remark 3: Eq. 23 at the last iterate of Eq. 4 is Eq. 108 at its subgradients, for an invertible θ."""
     rng = np.random.default_rng(15)
     n, d = 9, 3
-    X, y, theta = rng.standard_normal((n, d)), rng.standard_normal(n), random_psd(rng, d) + np.eye(d)
+    X, y, theta = (
+        rng.standard_normal((n, d)),
+        rng.standard_normal(n),
+        random_psd(rng, d) + np.eye(d),
+    )
     w, inverse = np.zeros(d), np.linalg.inv(theta)
     for i in range(n):
         w = w - theta @ (np.sign(X[i] @ w - y[i]) * X[i] + inverse @ w) / (i + 1)
@@ -273,7 +289,9 @@ def test_surrogate_majorises_the_risk():
         sample = environment.sample(500, n, [17, seed])
         tasks = sample.tasks
         rows = Rows(tasks.X, tasks.y, tasks.offsets)
-        noise = np.abs(np.einsum("nd,nd->n", tasks.X, np.repeat(sample.weights, n, axis=0)) - tasks.y)
+        noise = np.abs(
+            np.einsum("nd,nd->n", tasks.X, np.repeat(sample.weights, n, axis=0)) - tasks.y
+        )
         for taus in (exact.tau, np.broadcast_to(exact.theta, exact.tau.shape)):
             thetas = taus[sample.clusters]
             coef = solving.solve_many(*rows, thetas, get_loss("absolute")).coef
@@ -296,7 +314,9 @@ def test_fixed_functions_stay_under_their_bound(loss):
         other = np.array([random_psd(rng, environment.d) for _ in range(environment.m)])
         for tau in (exact.tau, exact.theta, other):
             bound = fixed_function(exact, tau=tau).value
-            measured = excess_risk(environment, tau, n=n, n_tasks=150, loss=loss, random_state=[3, seed])
+            measured = excess_risk(
+                environment, tau, n=n, n_tasks=150, loss=loss, random_state=[3, seed]
+            )
             assert measured.upper(1 - (1 - CONFIDENCE) / 3) <= bound, (seed, measured.mean, bound)
 
 
@@ -308,11 +328,16 @@ def test_generalization_error_stays_under_its_bound():
         theta = random_psd(np.random.default_rng([6, seed]), environment.d)
         tasks = sample.tasks
         thetas = np.broadcast_to(theta, (len(tasks), *theta.shape))
-        coef = solving.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss("absolute")).coef
+        coef = solving.solve_many(
+            tasks.X, tasks.y, tasks.offsets, thetas, get_loss("absolute")
+        ).coef
         residuals = np.abs(
-            np.einsum("tnd,td->tn", tasks.X.reshape(len(tasks), n, -1), coef) - tasks.y.reshape(-1, n)
+            np.einsum("tnd,td->tn", tasks.X.reshape(len(tasks), n, -1), coef)
+            - tasks.y.reshape(-1, n)
         )
-        gap = RiskEstimate.from_values(task_risk(environment, sample, coef) - residuals.mean(axis=1))
+        gap = RiskEstimate.from_values(
+            task_risk(environment, sample, coef) - residuals.mean(axis=1)
+        )
         bound = within_task_generalization(environment.quantities(n), theta).value
         assert gap.upper(CONFIDENCE) <= bound, (seed, gap.mean, bound)
 
@@ -344,7 +369,9 @@ def test_learned_functions_stay_under_their_bounds(conditional):
 def _learner(environment, conditional, step):
     options = {"solver": ProjectedSGD(step), "initial_representation": 0.0}
     if conditional:
-        return ConditionalLearner(environment.indicator, rank=None, **{"fit_intercept": False, **options})
+        return ConditionalLearner(
+            environment.indicator, rank=None, **{"fit_intercept": False, **options}
+        )
     return UnconditionalLearner(**{"fit_intercept": False, **options})
 
 
@@ -361,7 +388,9 @@ def test_generalization_bound_cannot_be_halved():
     x = np.array([1.0, 1.0, 3.0, 3.0])
     y = np.array([1.0, -1.0, 9.0, -9.0])
     p = np.array([3, 3, 1, 1]) / 8
-    w = solving.solve_many(x[:, None], y, np.arange(5), np.ones((4, 1, 1)), get_loss("absolute")).coef[:, 0]
+    w = solving.solve_many(
+        x[:, None], y, np.arange(5), np.ones((4, 1, 1)), get_loss("absolute")
+    ).coef[:, 0]
     losses = np.abs(np.outer(w, x) - y)  # fitted on i, measured on j
     gap = p @ losses @ p - p @ np.diag(losses)
     bound = within_task_generalization(Quantities([[1.0]], [[p @ x**2]], n=1), np.eye(1)).value
@@ -386,7 +415,9 @@ def test_optimal_bound_is_loose_by_less_than_four_at_its_sharpest():
     theta = np.sqrt(n) / 2  # the oracle: w_μ = 1, C = 1
     offsets = n * np.arange(n + 2)
     thetas = np.full((n + 1, 1, 1), theta)
-    w = solving.solve_many(np.ones((len(y), 1)), y, offsets, thetas, get_loss("absolute")).coef[:, 0]
+    w = solving.solve_many(np.ones((len(y), 1)), y, offsets, thetas, get_loss("absolute")).coef[
+        :, 0
+    ]
     excess = edge * (1.0 - binom.pmf(k, n, (1 + edge) / 2) @ w)
     bound = conditional_optimum(scalars(n=n)).value
     assert 0.27 * bound <= excess <= 0.5 * bound

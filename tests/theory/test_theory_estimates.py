@@ -64,7 +64,9 @@ def test_distance_from_the_moments_by_hand(sample):
     weights = []
     for task in tasks:
         gram = task.X.T @ task.X
-        weights.append(np.linalg.solve(gram + 1e-3 * np.trace(gram) / 6 * np.eye(6), task.X.T @ task.y))
+        weights.append(
+            np.linalg.solve(gram + 1e-3 * np.trace(gram) / 6 * np.eye(6), task.X.T @ task.y)
+        )
     W, C = np.transpose(weights) @ weights / 50, tasks.X.T @ tasks.X / len(tasks.y)
     found = estimate_quantities(tasks)
     np.testing.assert_allclose(found.W[0], W, atol=1e-10)

@@ -48,7 +48,9 @@ def minimise_over_factor(A, B, seed, within=None):
 
     start = np.eye(r) + 0.1 * np.random.default_rng(seed).standard_normal((r, r))
     options = {"maxiter": 20_000, "maxfun": 50_000, "ftol": 1e-16, "gtol": 1e-10}
-    result = minimize(value_and_gradient, start.ravel(), jac=True, method="L-BFGS-B", options=options)
+    result = minimize(
+        value_and_gradient, start.ravel(), jac=True, method="L-BFGS-B", options=options
+    )
     F = basis @ result.x.reshape(r, r)
     return result.fun, F @ F.T
 
@@ -106,7 +108,9 @@ def test_inverse_between_projectors_is_at_least_the_inverse_of_the_projection(d,
     A, B, C = P @ theta @ P, P @ theta @ Q, Q @ theta @ Q
     step = B @ power(C, -1.0)
     middle = A - step @ B.T
-    np.testing.assert_allclose((identity + step) @ (middle + C) @ (identity + step.T), theta, atol=1e-10)
+    np.testing.assert_allclose(
+        (identity + step) @ (middle + C) @ (identity + step.T), theta, atol=1e-10
+    )
     expected = (identity - step.T) @ power(middle + C, -1.0) @ (identity - step)
     np.testing.assert_allclose(inverse, expected, atol=1e-8)
     np.testing.assert_allclose(P @ inverse @ P, power(middle, -1.0), atol=1e-8)
@@ -137,7 +141,9 @@ def test_oracle_minimises_the_bound_of_a_fixed_function(shape, n, L):
     W, C = random_pair(*shape, seed=7)
     theta = oracle_representation(W, C, n, L)
     at_oracle = objective(theta, W / 2, 2 * L**2 / n * C)
-    assert at_oracle == pytest.approx(unconditional_optimum(Quantities(W, C, n, L)).value, rel=1e-10)
+    assert at_oracle == pytest.approx(
+        unconditional_optimum(Quantities(W, C, n, L)).value, rel=1e-10
+    )
     rng = np.random.default_rng(8)
     for i in range(1000):
         E = 10.0 ** -(1 + i % 3) * np.linalg.norm(theta) * rng.standard_normal((len(C), 2))

@@ -13,7 +13,9 @@ from tailored.within.solving import solve
 from within_samples import CASES, SHAPES, inners, losses, random_task, random_theta, zero_value
 
 smooth = pytest.mark.parametrize(
-    "loss", [case for case in CASES.values() if not case.piecewise_linear], ids=lambda loss: loss.name
+    "loss",
+    [case for case in CASES.values() if not case.piecewise_linear],
+    ids=lambda loss: loss.name,
 )
 
 
@@ -80,7 +82,9 @@ def test_rank_deficient_theta(loss, rank):
     literal = reference.like(loss)
     expected = reference.exact(X, y, theta, literal, offset).w
     assert_allclose(
-        solution.value, reference.regularised_risk(expected, X, y, theta, literal, offset), rtol=1e-8
+        solution.value,
+        reference.regularised_risk(expected, X, y, theta, literal, offset),
+        rtol=1e-8,
     )
 
 
@@ -246,7 +250,9 @@ def test_scaling_laws(factor):
         plain = solve(X, y, theta, CASES[name], tol=1e-13)
         scaled = solve(X, factor * y, theta_factor * theta, CASES[name], tol=1e-13)
         assert_allclose(scaled.coef, factor * plain.coef, rtol=1e-5, atol=1e-7 * factor)
-        assert_allclose(scaled.value, plain.value * factor ** (2 if name == "squared" else 1), rtol=1e-10)
+        assert_allclose(
+            scaled.value, plain.value * factor ** (2 if name == "squared" else 1), rtol=1e-10
+        )
 
 
 @losses
@@ -266,7 +272,11 @@ def test_rotations_and_permutations_of_the_features(loss, inner):
 @pytest.mark.parametrize(("kink", "at_zero"), [(0.0, 1.0), (0.1, 0.0)])
 def test_free_dual_variables_are_inside_a_smooth_piece_of_the_conjugate(kink, at_zero):
     """The pieces end at the bounds and, if the loss has a tube, at zero; the last row is zero."""
-    a, norms, sides = np.array([-1.0, -0.5, 0.0, 0.5, 1.0, 0.5]), np.append(np.ones(5), 0.0), np.full(6, 9.0)
+    a, norms, sides = (
+        np.array([-1.0, -0.5, 0.0, 0.5, 1.0, 0.5]),
+        np.append(np.ones(5), 0.0),
+        np.full(6, 9.0),
+    )
     box = DualBox(np.zeros(6), -np.ones(6), np.ones(6), 0.0, kink, False)
     mark = getattr(kernels._mark, "py_func", kernels._mark)  # compiled callers only
     assert mark(kernels.Task(box, np.zeros(6), np.zeros((6, 1)), norms), a, sides) == 2 + at_zero

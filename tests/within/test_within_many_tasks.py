@@ -39,7 +39,14 @@ def test_ragged_tasks_equal_a_loop(loss, inner, d):
     offset = rng.normal(size=len(y))
     for shared in (False, True):
         many = solve_many(
-            X, y, offsets, thetas[0] if shared else thetas, loss, inner=inner, offset=offset, tol=1e-10
+            X,
+            y,
+            offsets,
+            thetas[0] if shared else thetas,
+            loss,
+            inner=inner,
+            offset=offset,
+            tol=1e-10,
         )
         for t in range(n_tasks):
             rows = slice(offsets[t], offsets[t + 1])
@@ -68,9 +75,19 @@ def test_tasks_without_rows(inner):
     solution = solve(np.empty((0, 3)), np.empty(0), np.eye(3), CASES["absolute"], inner=inner)
     assert_array_equal(solution.coef, np.zeros(3))
     assert solution.alpha.shape == (0,)
-    assert (solution.value, solution.gap, solution.n_iter, solution.converged) == (0.0, 0.0, 0, True)
+    assert (solution.value, solution.gap, solution.n_iter, solution.converged) == (
+        0.0,
+        0.0,
+        0,
+        True,
+    )
     none = solve_many(
-        np.empty((0, 3)), np.empty(0), np.array([0]), np.empty((0, 3, 3)), CASES["absolute"], inner=inner
+        np.empty((0, 3)),
+        np.empty(0),
+        np.array([0]),
+        np.empty((0, 3, 3)),
+        CASES["absolute"],
+        inner=inner,
     )
     assert none.coef.shape == (0, 3)
 
@@ -91,7 +108,9 @@ def test_memory_layout_does_not_matter(loss, inner):
     assert_same(expected, solve_many(np.asfortranarray(X), y, offsets, theta.T, loss, inner=inner))
     wide = np.repeat(X, 2, axis=1)[:, ::2]
     broadcast = np.broadcast_to(theta, (len(offsets) - 1, 5, 5))
-    assert_same(expected, solve_many(wide, y, offsets.astype(np.int32), broadcast, loss, inner=inner))
+    assert_same(
+        expected, solve_many(wide, y, offsets.astype(np.int32), broadcast, loss, inner=inner)
+    )
     # one compiled version serves them all
     assert signatures == {kernel: len(kernel.signatures) for kernel in KERNELS}
     assert max(signatures.values()) == 1
@@ -116,12 +135,16 @@ def test_not_reaching_the_tolerance_warns_and_names_the_tasks():
     loss = CASES["logistic"]
     X, y, offsets = ragged_tasks(rng, loss, 4)
     theta = 100 * random_theta(rng, 4)
-    with pytest.warns(ConvergenceWarning, match=r"exact within-task algorithm.*duality gap above tol"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"exact within-task algorithm.*duality gap above tol"
+    ):
         one = solve(X[:7], y[:7], theta, loss, max_iter=1)
     assert not one.converged
     assert one.gap > 1e-8 * zero_value(y[:7], loss, 0.0)
     labels = [f"user {t}" for t in range(9)]
-    with pytest.warns(ConvergenceWarning, match=r"7 of 9 tasks \('user 0', 'user 2', .* and 2 more\)"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"7 of 9 tasks \('user 0', 'user 2', .* and 2 more\)"
+    ):
         many = solve_many(X, y, offsets, theta, loss, max_iter=1, labels=labels)
     assert_array_equal(many.converged, np.diff(offsets) == 0)
     with pytest.warns(ConvergenceWarning, match=r"tasks \(0, 2, "):
@@ -132,13 +155,22 @@ def test_overflow_names_the_task():
     rng, loss = np.random.default_rng(15), CASES["squared"]
     X, y, offsets = ragged_tasks(rng, loss, 2, sizes=(0, 2, 40))
     thetas = np.eye(2) * np.array([1.0, 1.0, 1e30])[:, None, None]
-    with pytest.raises(ValueError, match="The online within-task algorithm overflowed: X has values up to"):
+    with pytest.raises(
+        ValueError, match="The online within-task algorithm overflowed: X has values up to"
+    ):
         solve(X, y, 1e30 * np.eye(2), loss, inner="online")
-    with pytest.raises(ValueError, match="Task 'c': the online within-task algorithm overflowed: X has"):
+    with pytest.raises(
+        ValueError, match="Task 'c': the online within-task algorithm overflowed: X has"
+    ):
         solve_many(X, y, offsets, thetas, loss, inner="online", labels=["a", "b", "c"])
     # Inverse residuals, the weights of the first rounds, are infinite for subnormal numbers.
-    X, offset = 1e-21 * np.array([[-6.6], [3.2], [-21.0], [-2.8]]), 1e-311 * np.array([7.5, -4.8, 1.9, 8.3])
-    with pytest.raises(ValueError, match="The exact within-task algorithm overflowed: X has values up to"):
+    X, offset = (
+        1e-21 * np.array([[-6.6], [3.2], [-21.0], [-2.8]]),
+        1e-311 * np.array([7.5, -4.8, 1.9, 8.3]),
+    )
+    with pytest.raises(
+        ValueError, match="The exact within-task algorithm overflowed: X has values up to"
+    ):
         solve(X, np.zeros(4), np.full((1, 1), 2.5e-101), CASES["absolute"], offset=offset)
 
 
@@ -193,8 +225,16 @@ def test_a_prior_mean_that_predicts_perfectly_is_no_reason_to_warn(many):
         for inner_tol in (1e-8, 1e-14):
             if many:
                 found = solve_many(
-                    X, y, np.array([0, 5, 12]), theta, get_loss("squared"), offset=offset, tol=inner_tol
+                    X,
+                    y,
+                    np.array([0, 5, 12]),
+                    theta,
+                    get_loss("squared"),
+                    offset=offset,
+                    tol=inner_tol,
                 )
                 assert found.converged.all()
             else:
-                assert solve(X, y, theta, get_loss("squared"), offset=offset, tol=inner_tol).converged
+                assert solve(
+                    X, y, theta, get_loss("squared"), offset=offset, tol=inner_tol
+                ).converged

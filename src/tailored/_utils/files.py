@@ -54,8 +54,15 @@ def check_target(path: PathLike) -> Path:
         target = Path(path).resolve()
         with suppress(FileNotFoundError, NotADirectoryError):
             status = target.stat()
-    except (OSError, RuntimeError, TypeError, ValueError) as error:  # a loop of links, or an invalid name
-        raise ValueError(f"path: {path} cannot be written ({getattr(error, 'strerror', error)})") from error
+    except (
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:  # a loop of links, or an invalid name
+        raise ValueError(
+            f"path: {path} cannot be written ({getattr(error, 'strerror', error)})"
+        ) from error
     if target.is_symlink():  # since Python 3.13 resolve does not raise for a loop
         raise ValueError(f"path: {path} is a loop of symbolic links")
     if status is not None and not stat.S_ISREG(status.st_mode):

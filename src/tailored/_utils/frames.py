@@ -22,7 +22,9 @@ Frame: TypeAlias = Any
 Column: TypeAlias = Any
 # Arguments as users pass them: arrays, lists, or frames and columns of any library.
 RowsLike: TypeAlias = Any  # rows (n, d), dense, sparse or a frame
-ValuesLike: TypeAlias = Any  # a value for each row (n,), such as a target, a label or a weight; may be None
+ValuesLike: TypeAlias = (
+    Any  # a value for each row (n,), such as a target, a label or a weight; may be None
+)
 SideInfoLike: TypeAlias = Any  # see `TaskSet`; may be None
 
 # Types that are never frames.  Checking these with narwhals would cost more than reading a small task.
@@ -104,13 +106,17 @@ def _refuse_index(frame: Frame, name: str, column: str) -> None:
     """Raise ValueError if a name is not that of a column, but that of the index of a pandas frame."""
     index = nw.maybe_get_index(frame) if isinstance(frame, nw.DataFrame) else None
     if column not in frame.columns and index is not None and column in index.names:
-        raise ValueError(f"{name}: {column!r} is in the index of the frame. Call frame.reset_index() first.")
+        raise ValueError(
+            f"{name}: {column!r} is in the index of the frame. Call frame.reset_index() first."
+        )
 
 
 def list_names(name: str, columns: object) -> list[str]:
     """Return an argument with column names as a list; raise TypeError for a single string."""
     if isinstance(columns, str):
-        raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
+        raise TypeError(
+            f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}]."
+        )
     if not isinstance(columns, Iterable):
         raise TypeError(f"{name} must be a list of column names; got {columns!r}.")
     return list(columns)
@@ -152,7 +158,9 @@ def as_floats(column: Column) -> np.ndarray:
     try:
         return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
     except (TypeError, ValueError):  # pyarrow does not round
-        return np.array([np.nan if v is None else float(v) for v in column.to_list()], dtype=np.float64)
+        return np.array(
+            [np.nan if v is None else float(v) for v in column.to_list()], dtype=np.float64
+        )
 
 
 def is_null(column: Column) -> np.ndarray:
@@ -212,5 +220,7 @@ def with_columns(data: Frame, names: Sequence[str], columns: Mapping[str, np.nda
     """Return these columns of a dataframe with new columns appended, as a dataframe of the same library."""
     frame = read_frame(data, "query")
     native = nw.get_native_namespace(frame)
-    series = [nw.new_series(name, values, native_namespace=native) for name, values in columns.items()]
+    series = [
+        nw.new_series(name, values, native_namespace=native) for name, values in columns.items()
+    ]
     return frame.select(list(names)).with_columns(*series).to_native()

@@ -29,9 +29,13 @@ class Table:
     title: str
     columns: Mapping[str, Sequence[Any]]  # strings or numbers
     caption: str = ""
-    percent: Sequence[str] = ()  # columns of fractions, printed as percentages; 0 is printed as "not used"
+    percent: Sequence[
+        str
+    ] = ()  # columns of fractions, printed as percentages; 0 is printed as "not used"
     n_printed: int = MAX_ROWS  # maximum number of printed rows; 0 leaves out the table
-    order: Sequence[int] | None = None  # rows by decreasing importance, to select those that are printed
+    order: Sequence[int] | None = (
+        None  # rows by decreasing importance, to select those that are printed
+    )
     sentences: str = ""  # name of the last column if it contains sentences, which are wrapped
 
     @classmethod
@@ -54,9 +58,14 @@ class Table:
     def frame(self) -> Any:
         """All rows as a pandas DataFrame, or as a structured array if pandas is not installed."""
         # Objects, because NumPy would convert numbers next to strings to strings.
-        has_strings = {name: any(isinstance(v, str) for v in values) for name, values in self.columns.items()}
+        has_strings = {
+            name: any(isinstance(v, str) for v in values) for name, values in self.columns.items()
+        }
         return as_frame(
-            {name: np.array(v, object if has_strings[name] else None) for name, v in self.columns.items()}
+            {
+                name: np.array(v, object if has_strings[name] else None)
+                for name, v in self.columns.items()
+            }
         )
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -66,7 +75,10 @@ class Table:
     def _printed(self) -> tuple[dict[str, list[str]], str]:
         """Return the printed cells by column, and the text below the table."""
         rows = sorted((range(len(self)) if self.order is None else self.order)[: self.n_printed])
-        cells = {name: [_cell(v[i], name in self.percent) for i in rows] for name, v in self.columns.items()}
+        cells = {
+            name: [_cell(v[i], name in self.percent) for i in rows]
+            for name, v in self.columns.items()
+        }
         text = self.caption
         if hidden := len(self) - len(rows):
             which = "." if self.order is None else "; the largest are shown."
@@ -76,7 +88,9 @@ class Table:
     def __str__(self) -> str:
         cells, text = self._printed()
         sentences = cells.pop(self.sentences, None) if self.sentences else None
-        columns = [_padded(name, values, is_first=not i) for i, (name, values) in enumerate(cells.items())]
+        columns = [
+            _padded(name, values, is_first=not i) for i, (name, values) in enumerate(cells.items())
+        ]
         lines = [self.title, ""] if self.title else []
         for block in _blocks(columns, 0 if sentences is None else SENTENCE_WIDTH):
             rows = ["  " + "  ".join(row) for row in zip(*block, strict=True)]
@@ -94,12 +108,15 @@ class Table:
         cells, text = self._printed()
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         rows = (
-            "".join(f"<td>{escape(cell)}</td>" for cell in row) for row in zip(*cells.values(), strict=True)
+            "".join(f"<td>{escape(cell)}</td>" for cell in row)
+            for row in zip(*cells.values(), strict=True)
         )
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         title = f"<h4>{escape(self.title)}</h4>" if self.title else ""
         below = f"<p><small>{escape(text)}</small></p>" if text else ""
-        return printable(f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}")
+        return printable(
+            f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        )
 
 
 def wrap(text: str, indent: str = "", further: str | None = None) -> list[str]:
@@ -154,8 +171,12 @@ def _cell(value: Any, percent: bool) -> str:
 
 def _padded(name: str, cells: list[str], *, is_first: bool) -> list[str]:
     """Return the header and cells padded to equal width; numbers are right-aligned, text and the first column left-aligned."""
-    is_text = is_first or any(c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell)
-    lines = [shorten(one_line(text), FIRST_WIDTH if is_first else NAME_WIDTH) for text in (name, *cells)]
+    is_text = is_first or any(
+        c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell
+    )
+    lines = [
+        shorten(one_line(text), FIRST_WIDTH if is_first else NAME_WIDTH) for text in (name, *cells)
+    ]
     width = max(map(len, lines))
     return [line.ljust(width) if is_text else line.rjust(width) for line in lines]
 

@@ -21,7 +21,9 @@ def _libraries() -> tuple[list[Any], list[Any]]:
     """Return the BLAS libraries whose thread limit is per process, and those whose limit is per thread (OpenMP)."""
     # Cached, because the search takes a millisecond and the libraries do not change after NumPy is imported.
     blas = ThreadpoolController().select(user_api="blas").lib_controllers
-    openmp = [lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"]
+    openmp = [
+        lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"
+    ]
     return [lib for lib in blas if lib not in openmp], openmp
 
 
@@ -50,7 +52,9 @@ class _OneThread:
         self._own = threading.local()
         if hasattr(os, "register_at_fork"):
             release = self._lock.release
-            os.register_at_fork(before=self._lock.acquire, after_in_parent=release, after_in_child=release)
+            os.register_at_fork(
+                before=self._lock.acquire, after_in_parent=release, after_in_child=release
+            )
 
     def __enter__(self) -> None:
         shared, own = _libraries()
@@ -97,7 +101,9 @@ def single_threaded_openmp() -> AbstractContextManager[None]:
     OpenMP threads wait for each other in a busy loop, so a small fit can take minutes on a busy machine.
     """
     # Not cached: further libraries with OpenMP may be loaded later.
-    context: AbstractContextManager[None] = ThreadpoolController().limit(limits=1, user_api="openmp")
+    context: AbstractContextManager[None] = ThreadpoolController().limit(
+        limits=1, user_api="openmp"
+    )
     return context
 
 

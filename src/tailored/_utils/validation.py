@@ -39,7 +39,12 @@ def check_choice(name: str, value: object, registry: Iterable[str], also: str = 
 
 
 def check_real(
-    name: str, value: object, low: float = -math.inf, high: float = math.inf, *, strict: bool = False
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    strict: bool = False,
 ) -> float:
     """Return `value` as a finite float between `low` and `high`, both excluded if `strict`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
@@ -66,7 +71,9 @@ def check_nonnegative(name: str, value: object) -> float:
 
 def check_fraction(name: str, value: object) -> float:
     """Return `value` as a float strictly between 0 and 1."""
-    return check_real(name, value, 0.0, 1.0 - 1e-15, strict=True)  # (1 + value) / 2 must be below 1, too
+    return check_real(
+        name, value, 0.0, 1.0 - 1e-15, strict=True
+    )  # (1 + value) / 2 must be below 1, too
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -121,8 +128,12 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
 
 def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
     """Raise a ValueError unless an array has this shape; None stands for any length."""
-    if array.ndim != len(shape) or any(n not in (None, m) for m, n in zip(array.shape, shape, strict=True)):
-        expected = ", ".join("any" if n is None else str(n) for n in shape) + "," * (len(shape) == 1)
+    if array.ndim != len(shape) or any(
+        n not in (None, m) for m, n in zip(array.shape, shape, strict=True)
+    ):
+        expected = ", ".join("any" if n is None else str(n) for n in shape) + "," * (
+            len(shape) == 1
+        )
         raise ValueError(f"{name}: expected an array of shape ({expected}), got {array.shape}")
 
 
@@ -133,7 +144,9 @@ def numbers_of(name: str) -> Iterator[None]:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except OverflowError as error:
-        raise ValueError(f"{name} has an integer too large for dtype('float64'); rescale it") from error
+        raise ValueError(
+            f"{name} has an integer too large for dtype('float64'); rescale it"
+        ) from error
     except ValueError as error:
         if re.search(r"\b[Xy]\b", str(error)):
             raise
@@ -144,7 +157,9 @@ def refuse_masked(name: str, values: object) -> None:
     """Raise ValueError if a masked array has masked values, because NumPy would ignore the mask."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         count = int(np.ma.count_masked(values))
-        raise ValueError(f"{name} is a masked array with {count} masked values. Drop or fill these values.")
+        raise ValueError(
+            f"{name} is a masked array with {count} masked values. Drop or fill these values."
+        )
 
 
 def targets_in_objects(y: Any) -> Any:
@@ -162,7 +177,13 @@ def check_features(X: Any, min_rows: int = 1) -> Any:
     A dense result may share memory with `X`; a sparse one never does.
     """
     # scikit-learn's check costs more than adapting a small task; skip it if it would change nothing
-    if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[0] >= min_rows and X.size:
+    if (
+        type(X) is np.ndarray
+        and X.dtype == np.float64
+        and X.ndim == 2
+        and X.shape[0] >= min_rows
+        and X.size
+    ):
         return np.ascontiguousarray(X)
     refuse_masked("X", X)
     with numbers_of("X"):
@@ -175,7 +196,9 @@ def check_features(X: Any, min_rows: int = 1) -> Any:
             input_name="X",
         )
     if X.dtype.kind not in "biuf":
-        raise ValueError(f"X must hold numbers, but its dtype is {X.dtype}. Encode its columns as numbers.")
+        raise ValueError(
+            f"X must hold numbers, but its dtype is {X.dtype}. Encode its columns as numbers."
+        )
     return canonical_csr(X) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float64)
 
 
@@ -185,7 +208,9 @@ def canonical_csr(X: Any) -> sp.csr_array:
     X.sum_duplicates()
     # 32-bit indices wherever possible, so that Numba compiles one specialisation
     if X.indices.dtype != np.int32 and max(X.nnz, *X.shape) < np.iinfo(np.int32).max:
-        X = sp.csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape)
+        X = sp.csr_array(
+            (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape
+        )
         X.sum_duplicates()
     return X
 
@@ -193,13 +218,17 @@ def canonical_csr(X: Any) -> sp.csr_array:
 def check_target(y: Any, n_rows: int) -> np.ndarray:
     """Return `y` as a 1-D float64 array of `n_rows` values; NaN and infinity are left to `check_finite`."""
     if y is None:
-        raise ValueError("y should be a 1d array of numbers, but the target y is None. Pass a value per row.")
+        raise ValueError(
+            "y should be a 1d array of numbers, but the target y is None. Pass a value per row."
+        )
     if type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 1:
         refuse_masked("y", y)
         with numbers_of("y"):
             y = np.asarray(y)
         texts = (
-            [v for v in y.ravel() if isinstance(v, str | bytes | dict | list)] if y.dtype == object else []
+            [v for v in y.ravel() if isinstance(v, str | bytes | dict | list)]
+            if y.dtype == object
+            else []
         )
         if y.dtype.kind not in "biufcO" or texts:
             found = repr(texts[0]) if texts else f"dtype {y.dtype}"
@@ -241,11 +270,17 @@ def check_finite(
     value = flat[tuple(positions[0])]
     rows, column = positions[:, 0], positions[0, 1:].tolist()
     if sp.issparse(values):
-        rows, column = np.searchsorted(values.indptr, rows, "right") - 1, [int(values.indices[rows[0]])]
+        rows, column = (
+            np.searchsorted(values.indptr, rows, "right") - 1,
+            [int(values.indices[rows[0]])],
+        )
     at = "".join(f", column {j if columns is None else repr(columns[j])}" for j in column)
     what = "NaN"
     if not np.isnan(value):
-        what, advice = "infinity or a value too large for dtype('float64')", "Remove or replace these values."
+        what, advice = (
+            "infinity or a value too large for dtype('float64')",
+            "Remove or replace these values.",
+        )
     count = len(np.unique(rows))
     more = f" ({count} such rows in all)" if count > 1 else ""
     raise ValueError(f"Input {name} contains {what}: {where(int(rows[0]))}{at}{more}. {advice}")
@@ -270,7 +305,9 @@ def native(labels: np.ndarray) -> list[Any]:
 
 def name_some(labels: Iterable[Any], limit: int = 5) -> str:
     """Return the first labels, at most ``limit``, and the number of further labels as text."""
-    labels = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in labels]
+    labels = [
+        v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in labels
+    ]
     rest = len(labels) - limit
     return ", ".join(repr(v) for v in labels[:limit]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -10,7 +10,10 @@ from .models import evaluate, fit, predict, report, summary
 
 __all__ = ["app"]
 
-_OPTIONS: Any = {"no_args_is_help": True, "context_settings": {"help_option_names": ["--help", "-h"]}}
+_OPTIONS: Any = {
+    "no_args_is_help": True,
+    "context_settings": {"help_option_names": ["--help", "-h"]},
+}
 app = typer.Typer(cls=OneLineErrors, pretty_exceptions_show_locals=False, **_OPTIONS)
 
 
@@ -25,7 +28,10 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Fit a linear regression for each of many groups (tasks) with few rows, and predict new groups."""

@@ -19,7 +19,10 @@ from .._utils.progress import printable
 #: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
-_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data") | {"y": "--target", "supports": "--rows"}
+_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data") | {
+    "y": "--target",
+    "supports": "--rows",
+}
 _OPTIONS |= {"n_jobs": "--jobs", "random_state": "--seed", "side_columns": "--side-columns"}
 for _name in (
     "task",
@@ -118,7 +121,10 @@ def report_errors(hint: str = "") -> Iterator[None]:
 @contextmanager
 def report_user_errors() -> Iterator[None]:
     """Report warnings and errors of the library in one line each; errors are assumed to be about the user's data."""
-    hidden, shown = DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning, set()
+    hidden, shown = (
+        DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning,
+        set(),
+    )
 
     def show_once(message: Warning | str, category: type[Warning], *rest: Any) -> None:
         if not issubclass(category, hidden) and (text := with_options(message)) not in shown:
@@ -129,7 +135,13 @@ def report_user_errors() -> Iterator[None]:
         warnings.showwarning = show_once  # type: ignore[assignment]
         try:
             yield
-        except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        except (
+            ValueError,
+            TypeError,
+            FileNotFoundError,
+            IsADirectoryError,
+            PermissionError,
+        ) as error:
             note(f"error: {with_options(error)}")
             raise typer.Exit(MISUSED) from error
 

@@ -44,9 +44,13 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=_DATA, show_default=False)]
 _TASK = "Column with the group (task) of each row, e.g. a school or a patient, or several columns, separated by commas."
-TaskColumn = Annotated[str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)]
+TaskColumn = Annotated[
+    str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)
+]
 _TARGET = "Column to predict."
-Target = Annotated[str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)]
+Target = Annotated[
+    str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)
+]
 _FORMULA = "Formula of lme4, e.g. 'score ~ hours + (hours | school)', instead of --task, --target, --features and --varying."
 FormulaText = Annotated[str | None, typer.Option("--formula", metavar="FORMULA", help=_FORMULA)]
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
@@ -69,7 +73,9 @@ _EXPOSURE = "Column with the exposure of counts, e.g. a time or an area. Predict
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _TIME = "Feature with the times of the rows (numbers or dates): noise that is correlated in time is then a candidate."
 Time = Annotated[str | None, typer.Option(metavar="COLUMN", help=_TIME)]
-_FIRST_ROWS = "The observed rows of a task are its first rows, as in forecasting, not a random sample."
+_FIRST_ROWS = (
+    "The observed rows of a task are its first rows, as in forecasting, not a random sample."
+)
 FirstRows = Annotated[bool, flag("--first-rows", _FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
@@ -79,9 +85,15 @@ Treatment = Literal["error", "drop", "impute"]
 Missing = Annotated[Treatment, typer.Option(metavar="CHOICE", help=_MISSING)]
 _DECIMAL = "Decimal mark of numbers in CSV files, . or , (by default detected in each file)."
 Decimal = Annotated[Literal[".", ","] | None, typer.Option(callback=set_csv_option, help=_DECIMAL)]
-_ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if a file is not valid UTF-8."
-Encoding = Annotated[str | None, typer.Option(metavar="NAME", callback=set_csv_option, help=_ENCODING)]
-Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
+_ENCODING = (
+    "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if a file is not valid UTF-8."
+)
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", callback=set_csv_option, help=_ENCODING)
+]
+Coverage = Annotated[
+    float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")
+]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
 Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 _ROWS = "Comma-separated numbers of support rows; by default those of 0,1,2,5,10,20,50 that at least half of the tasks exceed."
@@ -138,7 +150,9 @@ def fit(
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
         labels, side, names, slopes = map(_names, (task, side_columns, features, varying))
-        columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(formula)
+        columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(
+            formula
+        )
         learner = _learner(columns, loss, first_rows, jobs)
         from ..tasks.describing import hint_about_target
 
@@ -151,7 +165,9 @@ def fit(
         if classes:
             learner = _classifier(learner)
             note(f"target {columns.target!r} has {len(classes)} classes, so a classifier is fitted")
-        elif loss in ("squared", "absolute") and (hint := hint_about_target(getattr(tasks, "y", ()))):
+        elif loss in ("squared", "absolute") and (
+            hint := hint_about_target(getattr(tasks, "y", ()))
+        ):
             note(f"hint: {with_options(hint)}")
         resumed = {} if checkpoint is None else {"checkpoint": checkpoint}
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks, **resumed)
@@ -168,12 +184,16 @@ def predict(
     data: Data,
     support: Support = None,
     side_info: SideInfo = None,
-    out: Annotated[str, _out("CSV or parquet file to write; - writes to standard output.")] = STANDARD,
+    out: Annotated[
+        str, _out("CSV or parquet file to write; - writes to standard output.")
+    ] = STANDARD,
     coverage: Coverage = 0.9,
     total_by: Annotated[str | None, typer.Option(metavar="COLUMN", help=_TOTAL_BY)] = None,
     weights: Annotated[str | None, typer.Option(metavar="COLUMN", help=_WEIGHTS)] = None,
     mean: Annotated[bool, typer.Option("--mean", help=_MEAN)] = False,
-    missing: Annotated[Literal["error", "drop"], typer.Option(metavar="CHOICE", help=_INCOMPLETE)] = "error",
+    missing: Annotated[
+        Literal["error", "drop"], typer.Option(metavar="CHOICE", help=_INCOMPLETE)
+    ] = "error",
     decimal: Decimal = None,
     encoding: Encoding = None,
     as_json: Json = False,
@@ -203,7 +223,9 @@ def predict(
         side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
         if side is None:
             names = [column.name for column in learner.encoding_.side_info]
-            check_columns(table, names if set(names) & set(table.column_names) else (), "data", data)
+            check_columns(
+                table, names if set(names) & set(table.column_names) else (), "data", data
+            )
         drop, options = missing == "drop", {"side_info": side}
         if total_by is None and (mean or weights is not None):
             raise UsageError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
@@ -212,10 +234,16 @@ def predict(
             options["coverage"] = coverage
         if total_by is not None:
             if drop:
-                raise UsageError("--missing: a total needs all rows. Omit it, or remove incomplete rows.")
+                raise UsageError(
+                    "--missing: a total needs all rows. Omit it, or remove incomplete rows."
+                )
             check_columns(table, [total_by], "--total-by", data)
             check_columns(table, [] if weights is None else [weights], "--weights", data)
-            options |= {"by": total_by, "weights": weights, "statistic": "mean" if mean else "total"}
+            options |= {
+                "by": total_by,
+                "weights": weights,
+                "statistic": "mean" if mean else "total",
+            }
             table = learner.predict_totals(table, rows, **options)
             n_rows = table.num_rows
         else:
@@ -262,7 +290,9 @@ def evaluate(
         check_files(out, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         labels, side, names, slopes = map(_names, (task, side_columns, features, varying))
-        columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(formula)
+        columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(
+            formula
+        )
         learner = _learner(columns, loss, first_rows, jobs)
         import pyarrow as pa
 
@@ -273,14 +303,23 @@ def evaluate(
         has_classes = bool(_classes(tasks, loss))
         methods = evaluation.usual_methods("bernoulli" if has_classes else loss)
         methods["tailored"] = _classifier(learner) if has_classes else learner
-        options: Any = {"supports": supports, "n_folds": folds, "order": learner.order, "loss": loss}
+        options: Any = {
+            "supports": supports,
+            "n_folds": folds,
+            "order": learner.order,
+            "loss": loss,
+        }
         options |= {"coverage": coverage, "random_state": seed, "progress": sys.stderr.isatty()}
         result = evaluation.evaluate(tasks, methods, **options)
         records = result.records()
         if out is not None:
             write_table(out, pa.Table.from_pylist(records))
         if as_json:
-            say(json.dumps({"n_tasks": len(result.labels), "n_query": result.n_query, "errors": records}))
+            say(
+                json.dumps(
+                    {"n_tasks": len(result.labels), "n_query": result.n_query, "errors": records}
+                )
+            )
             return
         say(str(result))
         if n_left := len(tasks) - len(result.labels):
@@ -301,7 +340,11 @@ def summary(model: Model, as_json: Json = False) -> None:
         summaries = _summaries(learner)
         if as_json:
             by_class = {str(label): result.to_dict() for label, result in summaries.items()}
-            say(json.dumps(by_class if len(by_class) > 1 else next(iter(by_class.values())), default=str))
+            say(
+                json.dumps(
+                    by_class if len(by_class) > 1 else next(iter(by_class.values())), default=str
+                )
+            )
         else:
             say("\n\n\n".join(map(str, summaries.values())))
 
@@ -334,7 +377,9 @@ def report(
         tasks = read_tasks(data, columns, side_info, missing, learner)
         note("cross-validating the model and baselines over tasks; this takes longer than fit")
         options: Any = {"coverage": coverage, "progress": sys.stderr.isatty()}
-        write_report(learner, tasks, out, **options, csv_format=READ.get("data", (",", ".", "utf-8")))
+        write_report(
+            learner, tasks, out, **options, csv_format=READ.get("data", (",", ".", "utf-8"))
+        )
         say(f"page: {out}")
 
 
@@ -359,24 +404,34 @@ class Columns(NamedTuple):
                 raise UsageError(f"Missing option '{missing[0]}', or --formula.")
             return self
         if repeated := [option for option, value in given.items() if value not in ("", None)]:
-            raise UsageError(f"{repeated[0]}: not with --formula, which names the columns. Omit this option.")
+            raise UsageError(
+                f"{repeated[0]}: not with --formula, which names the columns. Omit this option."
+            )
         from ..tasks.encoding import as_columns
         from ..tasks.parsing import parse
 
         formula = parse(text)
-        return self._replace(task=list(as_columns(formula.task)), target=formula.target, formula=formula)
+        return self._replace(
+            task=list(as_columns(formula.task)), target=formula.target, formula=formula
+        )
 
 
-def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> TaskSet:
+def read_tasks(
+    data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None
+) -> TaskSet:
     """Read the tasks of a table; ``like`` is a learner whose encoding and labels are used."""
     from ..tasks.task_set import TaskSet
 
     if side_info is not None and columns.side is not None:
-        raise UsageError("--side-columns: not together with --side-info. Give only one of these options.")
+        raise UsageError(
+            "--side-columns: not together with --side-info. Give only one of these options."
+        )
     labels, known = columns.task, getattr(like, "task_labels_", None)
     table = _read_by_task(data, labels, "data", known)
     if like is not None:
-        check_columns(table, [columns.target, *(columns.features or ()), *(columns.side or ())], "data", data)
+        check_columns(
+            table, [columns.target, *(columns.features or ()), *(columns.side or ())], "data", data
+        )
     if known is None:
         known = table[labels[0]].unique().to_numpy(zero_copy_only=False)
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
@@ -403,7 +458,9 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         advice = "Join the side information to the rows, and name its columns with --side-columns."
         raise UsageError(f"--side-info: {batches}. {advice}")
     if len(columns.task) > 1:
-        raise UsageError(f"--task: {batches}, and needs one column of labels. Join them in one column.")
+        raise UsageError(
+            f"--task: {batches}, and needs one column of labels. Join them in one column."
+        )
     if missing != "error":
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     if columns.time is not None:
@@ -411,9 +468,13 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
             f"--time: {batches}, and noise that is correlated in time cannot be fitted in batches. Omit this option."
         )
     if columns.exposure is not None:
-        raise UsageError(f"--exposure: {batches}, where exposures are not supported. Use a sample of tasks.")
+        raise UsageError(
+            f"--exposure: {batches}, where exposures are not supported. Use a sample of tasks."
+        )
     source, task, target = open_large(data, columns.task), columns.task[0], columns.target
-    return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
+    return scan(
+        source, task=task, target=target, features=columns.features, side_columns=columns.side
+    )
 
 
 def _read_by_task(path: str, names: list[str], option: str, known: np.ndarray | None) -> pa.Table:
@@ -435,14 +496,18 @@ def _append_predictions(
     query, position = table, None
     if drop:
         if support is not None:
-            support = support.filter(_complete(learner, support, "--support", learner.columns_in_["target"]))
+            support = support.filter(
+                _complete(learner, support, "--support", learner.columns_in_["target"])
+            )
         complete = _complete(learner, table, "data")
         query, position = table.filter(complete), pa.array(complete.cumsum() - 1, mask=~complete)
     predicted = learner.predict_tasks(query, support, **options)
     names = [name for name in predicted.column_names if name not in learner.encoding_.task_columns]
     replaced = [name for name in names if name in table.column_names]
     if replaced:
-        note(f"data: its columns {', '.join(replaced)} are replaced by predictions; rename them to keep them")
+        note(
+            f"data: its columns {', '.join(replaced)} are replaced by predictions; rename them to keep them"
+        )
     table = table.drop_columns(replaced)
     for name in names:
         values = predicted[name].combine_chunks()
@@ -457,9 +522,13 @@ def _complete(learner: Any, table: pa.Table, option: str, target: str | None = N
     from ..tasks.reading import complete_rows
 
     encoding = learner.encoding_
-    names = [getattr(encoding, role) for role in (ROW_VALUES if target is not None else ("exposure",))]
+    names = [
+        getattr(encoding, role) for role in (ROW_VALUES if target is not None else ("exposure",))
+    ]
     used = [name for name in (*names, *_feature_columns(learner)) if name in table.column_names]
-    complete, dropped = complete_rows(read_frame(table, "data"), encoding.task_columns, target, used)
+    complete, dropped = complete_rows(
+        read_frame(table, "data"), encoding.task_columns, target, used
+    )
     _note_dropped(option, table.num_rows, dropped, "dropped" if target else "without a prediction")
     return complete
 
@@ -475,7 +544,9 @@ def _note_dropped(
 
 def _learner(columns: Columns, loss: str, first_rows: bool, n_jobs: int) -> Any:
     if columns.exposure is not None and loss not in ("poisson", "negative_binomial"):
-        raise UsageError("--exposure: only for counts. Add --loss poisson or --loss negative_binomial.")
+        raise UsageError(
+            "--exposure: only for counts. Add --loss poisson or --loss negative_binomial."
+        )
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     return EmpiricalBayesLearner(
@@ -495,7 +566,9 @@ def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
     if classes or loss != "bernoulli":
         return classes
     if not hasattr(tasks, "y"):
-        batches = "a file of 1 GB or more is read in batches, but a classifier needs all rows in memory"
+        batches = (
+            "a file of 1 GB or more is read in batches, but a classifier needs all rows in memory"
+        )
         raise UsageError(f"--loss: {batches}. Fit to a sample of the tasks.")
     classes = tuple(sorted(set(tasks.y.tolist())))
     if fractions := [value for value in classes if value % 1]:
@@ -535,7 +608,10 @@ def _names(text: str | None) -> list[str] | None:
     if text is None:
         return None
     return [
-        name.strip() for line in csv.reader([text], skipinitialspace=True) for name in line if name.strip()
+        name.strip()
+        for line in csv.reader([text], skipinitialspace=True)
+        for name in line
+        if name.strip()
     ]
 
 
@@ -543,7 +619,9 @@ def _integers(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise UsageError(f"--rows: expected comma-separated integers such as 0,5,10; got {text!r}.") from None
+        raise UsageError(
+            f"--rows: expected comma-separated integers such as 0,5,10; got {text!r}."
+        ) from None
 
 
 def _load(path: str) -> Any:

@@ -52,7 +52,11 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> pa.Table:
                 content = file.read()
             is_parquet = content[:4] == b"PAR1"
             source = io.BytesIO(content)
-            table = parquet.read_table(source) if is_parquet else _read_csv(content, name, option, labels)
+            table = (
+                parquet.read_table(source)
+                if is_parquet
+                else _read_csv(content, name, option, labels)
+            )
     except (
         ArrowException,
         LookupError,
@@ -68,8 +72,12 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> pa.Table:
         raise UsageError(f"{option}: {name} has no rows below its header.")
     repeated = [column for column, count in Counter(table.column_names).items() if count > 1]
     if repeated:
-        advice = "Rename them." if repeated[0] else "Delete the lines above the header, such as a title."
-        raise UsageError(f"{option}: {name} has several columns with the name {repeated[0]!r}. {advice}")
+        advice = (
+            "Rename them." if repeated[0] else "Delete the lines above the header, such as a title."
+        )
+        raise UsageError(
+            f"{option}: {name} has several columns with the name {repeated[0]!r}. {advice}"
+        )
     return table
 
 
@@ -116,7 +124,9 @@ def _check_input(path: str, option: str) -> None:
     if not exists:
         raise UsageError(f"{option}: there is no file {path or repr(path)}.")
     if file.is_dir() and not any(file.rglob("*.parquet")):
-        raise UsageError(f"{option}: {path} is a folder without parquet files. Give the name of a file.")
+        raise UsageError(
+            f"{option}: {path} is a folder without parquet files. Give the name of a file."
+        )
 
 
 def check_columns(table: pa.Table, names: Iterable[str], option: str, path: str) -> None:
@@ -143,7 +153,9 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
     from pyarrow import csv
 
     if head[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
-        raise UsageError(f"{option}: the file is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8.")
+        raise UsageError(
+            f"{option}: the file is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8."
+        )
     complete = head[: head.rfind(b"\n")].decode(errors="replace")
     encoding = CSV["encoding"] or ("latin-1" if "\N{REPLACEMENT CHARACTER}" in complete else "utf8")
     if CSV["encoding"] is None and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -151,7 +163,9 @@ def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, A
     text = head.decode(encoding, "ignore")
     lines = [line.strip('\ufeff" ') for line in text.splitlines()[:2]] or [""]
     delimiter = max((",", ";", "\t"), key=lambda mark: [line.count(mark) for line in lines])
-    commas, points = (len(re.findall(rf"(?<![\d{m}])\d+{m}\d+(?![\d{m}])", text)) for m in (",", r"\."))
+    commas, points = (
+        len(re.findall(rf"(?<![\d{m}])\d+{m}\d+(?![\d{m}])", text)) for m in (",", r"\.")
+    )
     has_commas = delimiter != "," and (commas > points or (delimiter == ";" and not points))
     decimal = CSV["decimal"] or ("," if has_commas else ".")
     READ[option] = delimiter, decimal, "utf-8-sig" if head.startswith(codecs.BOM_UTF8) else encoding
@@ -185,9 +199,13 @@ def _null_missing_strings(table: pa.Table, labels: Sequence[str]) -> pa.Table:
     return table.slice(0, n_rows)
 
 
-def check_files(path: Path | str | None, *, endings: Sequence[str] = (), **inputs: str | None) -> None:
+def check_files(
+    path: Path | str | None, *, endings: Sequence[str] = (), **inputs: str | None
+) -> None:
     """Raise an error, before slow imports, if an input does not exist, or ``path`` cannot be written or is an input."""
-    files = {option: file for option, file in inputs.items() if file is not None and file != STANDARD}
+    files = {
+        option: file for option, file in inputs.items() if file is not None and file != STANDARD
+    }
     for option, file in files.items():
         _check_input(file, option)
     if path is None or path == STANDARD:
@@ -201,7 +219,9 @@ def check_files(path: Path | str | None, *, endings: Sequence[str] = (), **input
     if endings and Path(path).suffix.lower() not in endings:
         raise UsageError(f"--out: {path} must end with {', '.join(endings[:-1])} or {endings[-1]}.")
     if os.path.exists(path) and any(os.path.samefile(path, file) for file in files.values()):
-        raise UsageError(f"--out: {path} is an input and would be overwritten. Choose another name.")
+        raise UsageError(
+            f"--out: {path} is an input and would be overwritten. Choose another name."
+        )
 
 
 def write_table(path: str, table: pa.Table) -> None:
@@ -234,7 +254,9 @@ def _as_csv(table: pa.Table, delimiter: str, decimal: str) -> str:
         if pa.types.is_floating(column.type):
             text = compute.replace_substring(text, ".", decimal)
         elif pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
-            text = compute.binary_join_element_wise('"', compute.replace_substring(text, '"', '""'), '"', "")
+            text = compute.binary_join_element_wise(
+                '"', compute.replace_substring(text, '"', '""'), '"', ""
+            )
         columns.append(text.fill_null(""))
     lines = compute.binary_join_element_wise(*columns, delimiter)
     header = delimiter.join('"' + name.replace('"', '""') + '"' for name in table.column_names)
@@ -261,7 +283,9 @@ def convert_labels(table: pa.Table, name: str, option: str, known: np.ndarray | 
     if in_integers and other is not None:
         found = f"the other labels are integers, but {other!r} in column {name!r} is not"
         raise UsageError(f"{option}: {found}. {same_way} Give a new task a new number.")
-    padded = {} if known is None or in_integers else {str(each).lstrip("0"): str(each) for each in known}
+    padded = (
+        {} if known is None or in_integers else {str(each).lstrip("0"): str(each) for each in known}
+    )
     spelled = set(padded.values())
     for label in distinct:
         if label.isdecimal() and label not in spelled and label.lstrip("0") in padded:

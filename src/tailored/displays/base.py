@@ -103,7 +103,13 @@ def line_style(i: int) -> dict[str, Any]:
 
 
 def draw_points(
-    ax: Axes, xy: Sequence[Array] | Array, marker: str, color: str, *, filled: bool = True, **style: Any
+    ax: Axes,
+    xy: Sequence[Array] | Array,
+    marker: str,
+    color: str,
+    *,
+    filled: bool = True,
+    **style: Any,
 ) -> None:
     """Draw markers at ``xy``, a pair of arrays, without lines."""
     face = color if filled else "white"
@@ -124,7 +130,9 @@ def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Arr
     model = FittedModel.of(learner)
     out = np.zeros((4, len(tasks), len(model.columns)))
     table = learner.effects(tasks, coverage=coverage)
-    columns = [np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper", "prior")]
+    columns = [
+        np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper", "prior")
+    ]
     out[:, :, model.coefficients] = np.reshape(columns, (4, len(tasks), -1))
     return tuple(out)
 
@@ -148,7 +156,9 @@ def find_column(column: ColumnLike, names: list[str], argument: str = "column") 
             return int(column) % len(names)
     elif str(column) in names:
         return names.index(str(column))
-    raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
+    raise ValueError(
+        f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}."
+    )
 
 
 def shortened(name: object, longest: int = NAME_WIDTH) -> str:

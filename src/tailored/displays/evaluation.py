@@ -52,8 +52,12 @@ class RowsDisplay(ModelDisplay):
         (own, *others), error = self.evaluation.mean, self.evaluation.standard_error[0]
         for i, (name, mean) in enumerate(zip(self.evaluation.methods, (own, *others), strict=True)):
             width = 1.3 if i else 2.0
-            ax.plot(self._x, mean, label=shortened(name), markersize=5, linewidth=width, **line_style(i))
-        ax.fill_between(self._x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0)
+            ax.plot(
+                self._x, mean, label=shortened(name), markersize=5, linewidth=width, **line_style(i)
+            )
+        ax.fill_between(
+            self._x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0
+        )
         # Limit the axis, so that baselines with very large errors at few rows do not flatten the other lines.
         top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])
         if others:
@@ -65,10 +69,14 @@ class RowsDisplay(ModelDisplay):
         self._label_counts(ax)
 
     def _draw_coverage(self, ax: Axes) -> None:
-        ax.axhline(self.evaluation.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
+        ax.axhline(
+            self.evaluation.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal"
+        )
         style: dict[str, Any] = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
         style["label"] = "empirical, ± 2 standard errors"
-        ax.errorbar(self._x, self.evaluation.covered[0], 2.0 * self.evaluation.covered_error[0], **style)
+        ax.errorbar(
+            self._x, self.evaluation.covered[0], 2.0 * self.evaluation.covered_error[0], **style
+        )
         ticks = np.linspace(0.0, 1.0, 6)
         ax.set_yticks(ticks, [f"{100.0 * tick:.0f}" for tick in ticks])
         ax.set(ylim=(0.0, 1.02), ylabel="coverage of the intervals, %")
@@ -131,8 +139,12 @@ class CalibrationDisplay(ModelDisplay):
         """
         if not is_classifier(learner):
             raise TypeError(f"learner: expected a classifier, got {type(learner).__name__}")
-        sampling = SupportSampling.of(learner.n_support if n_support is None else n_support, learner.order)
-        support, query = tasks.support_query(sampling.typical, random_state, shuffle=not sampling.in_order)
+        sampling = SupportSampling.of(
+            learner.n_support if n_support is None else n_support, learner.order
+        )
+        support, query = tasks.support_query(
+            sampling.typical, random_state, shuffle=not sampling.in_order
+        )
         P = class_probabilities(learner.predict_tasks(query, support))
         y = target_positions(query, learner.classes_)
         groups = np.repeat(np.arange(len(query)), query.sizes)
@@ -150,9 +162,13 @@ class CalibrationDisplay(ModelDisplay):
     ) -> Self:
         """Draw the second class if there are two, or all classes together."""
         if len(classes) == 2:
-            return cls.from_predictions(y == 1, P[:, 1], groups=groups, label=str(classes[1]), **options)
+            return cls.from_predictions(
+                y == 1, P[:, 1], groups=groups, label=str(classes[1]), **options
+            )
         observed, groups = y[:, None] == np.arange(P.shape[1]), np.repeat(groups, P.shape[1])
-        return cls.from_predictions(observed.ravel(), P.ravel(), groups=groups, label="each class", **options)
+        return cls.from_predictions(
+            observed.ravel(), P.ravel(), groups=groups, label="each class", **options
+        )
 
     @classmethod
     def from_predictions(
@@ -183,9 +199,15 @@ class CalibrationDisplay(ModelDisplay):
         valid = y.ndim == 1 and y.shape == p.shape and len(y) > 0
         if not valid or not np.isin(y, (0, 1)).all() or not ((p >= 0) & (p <= 1)).all():
             raise ValueError("y_true, y_prob: expected targets 0 and 1, and a probability for each")
-        edges = np.quantile(p, np.linspace(0.0, 1.0, check_int("n_bins", n_bins, minimum=1) + 1)[1:-1])
+        edges = np.quantile(
+            p, np.linspace(0.0, 1.0, check_int("n_bins", n_bins, minimum=1) + 1)[1:-1]
+        )
         bins = np.unique(np.searchsorted(edges, p), return_inverse=True)[1]
-        tasks = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        tasks = (
+            np.arange(len(y))
+            if groups is None
+            else np.unique(np.asarray(groups), return_inverse=True)[1]
+        )
         counts = np.bincount(bins)
         prob_true, prob_pred = (np.bincount(bins, values) / counts for values in (y, p))
         # Rows of a task are not independent: linearise the ratio and sum the residuals of each task first.
@@ -194,15 +216,28 @@ class CalibrationDisplay(ModelDisplay):
         errors = np.sqrt((residuals**2).sum(axis=0)) / counts
         # With equal targets, or one task, this error is 0: use one with two more targets of each kind (Agresti and Coull).
         smoothed = (counts * prob_true + 2.0) / (counts + 4.0)
-        errors = np.where(errors > 1e-9, errors, np.sqrt(smoothed * (1.0 - smoothed) / (counts + 4.0)))
+        errors = np.where(
+            errors > 1e-9, errors, np.sqrt(smoothed * (1.0 - smoothed) / (counts + 4.0))
+        )
         return cls(prob_true, prob_pred, errors, counts, label).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        ax.plot([0, 1], [0, 1], color="0.35", linestyle="--", linewidth=1.0, label="perfectly calibrated")
-        low, high = (np.clip(self.prob_true + side * self.standard_errors, 0, 1) for side in (-2.0, 2.0))
+        ax.plot(
+            [0, 1],
+            [0, 1],
+            color="0.35",
+            linestyle="--",
+            linewidth=1.0,
+            label="perfectly calibrated",
+        )
+        low, high = (
+            np.clip(self.prob_true + side * self.standard_errors, 0, 1) for side in (-2.0, 2.0)
+        )
         bars = [self.prob_true - low, high - self.prob_true]
         style: dict[str, Any] = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 2}
-        ax.errorbar(self.prob_pred, self.prob_true, bars, label="observed, ± 2 standard errors", **style)
+        ax.errorbar(
+            self.prob_pred, self.prob_true, bars, label="observed, ± 2 standard errors", **style
+        )
         ends = np.concatenate([self.prob_pred, low, high])
         limits = max(float(ends.min()) - 0.03, -0.02), min(float(ends.max()) + 0.03, 1.02)
         ax.set(xlim=limits, ylim=limits)

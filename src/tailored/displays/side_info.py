@@ -92,7 +92,9 @@ class PriorPathDisplay(ModelDisplay):
             j = int(np.argmax(np.ptp(values, axis=0) / np.maximum(scale, 1e-300)))
         else:
             j = find_column(coefficient, names, "coefficient")
-        return cls(name, grid, names[j], values[:, j], None if errors is None else errors[:, j]).plot(ax)
+        return cls(
+            name, grid, names[j], values[:, j], None if errors is None else errors[:, j]
+        ).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
         half = None if self.errors is None else NormalDist().inv_cdf(0.975) * self.errors
@@ -100,7 +102,9 @@ class PriorPathDisplay(ModelDisplay):
         if np.ptp(self.values) <= 1e-9 * max(float(np.abs(self.values).max()), 1e-300):
             title.append(f"does not depend on {shortened(self.column)}")
         if is_discrete(self.grid):
-            ax.errorbar(np.arange(len(self.grid)), self.values, half, fmt="o", color=PALETTE[0], capsize=3)
+            ax.errorbar(
+                np.arange(len(self.grid)), self.values, half, fmt="o", color=PALETTE[0], capsize=3
+            )
             ax.set_xlim(-0.5, len(self.grid) - 0.5)
             set_values(ax, self.grid)
         else:
@@ -141,7 +145,13 @@ class RepresentationDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, column: ColumnLike, *, kind: str = "diagonal", ax: AxesLike = None
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        column: ColumnLike,
+        *,
+        kind: str = "diagonal",
+        ax: AxesLike = None,
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
@@ -172,10 +182,16 @@ class RepresentationDisplay(ModelDisplay):
         few, d = is_discrete(self.grid), len(self.names)
         x = np.arange(len(self.grid)) if few else self.grid
         half = 0.5 * (x[1] - x[0] if len(x) > 1 else 1.0)
-        style: dict[str, Any] = {"extent": (x[0] - half, x[-1] + half, d - 0.5, -0.5), "aspect": "auto"}
+        style: dict[str, Any] = {
+            "extent": (x[0] - half, x[-1] + half, d - 0.5, -0.5),
+            "aspect": "auto",
+        }
         limit, label = float(np.abs(self.values).max()), "diagonal of τ(s)"
         if self.kind == "direction":
-            label, bounds = "leading eigenvector of τ(s)", 100.0 * np.quantile(self.shares, [0.0, 1.0])
+            label, bounds = (
+                "leading eigenvector of τ(s)",
+                100.0 * np.quantile(self.shares, [0.0, 1.0]),
+            )
             title = "largest eigenvalue: {:.0f} to {:.0f} % of the trace".format(*bounds)
             ax.set_title(title, **NOTE)
             style |= {"cmap": "RdBu_r", "vmin": -limit}
@@ -195,7 +211,9 @@ def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, Tas
     frequent categories.
     """
     if tasks.side_info is None:
-        raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")
+        raise ValueError(
+            "tasks: these tasks have no side information. Give tasks with side information."
+        )
     names = [str(n) for n in tasks.side_names or [f"s{j}" for j in range(tasks.side_info.shape[1])]]
     j = find_column(column, names)
     known = [[value for value in values if not is_missing(value)] for values in tasks.side_info.T]
@@ -209,10 +227,14 @@ def along_side_info(tasks: TaskSet, column: ColumnLike) -> tuple[str, Array, Tas
         grid = grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], N_GRID)
     table = np.empty((len(grid), len(names)), dtype=tasks.side_info.dtype)
     for i, (values, numeric) in enumerate(zip(known, numbers, strict=True)):
-        table[:, i] = Counter(values).most_common(1)[0][0] if numeric is None else np.median(numeric)
+        table[:, i] = (
+            Counter(values).most_common(1)[0][0] if numeric is None else np.median(numeric)
+        )
     table[:, j] = grid
     n, X = len(grid), dense(tasks.X[:0])
-    empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)
+    empty = TaskSet.from_arrays(
+        X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table
+    )
     return names[j], grid, empty
 
 

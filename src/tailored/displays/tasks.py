@@ -90,7 +90,11 @@ class EffectsDisplay(ModelDisplay):
         By default it is the column whose scaled coefficient varies most between tasks, given their side information.
         """
         names, (*values, priors) = names_of(learner), effects_of(learner, tasks, coverage)
-        j = most_varying(learner, values[0] - priors)[0] if column is None else find_column(column, names)
+        j = (
+            most_varying(learner, values[0] - priors)[0]
+            if column is None
+            else find_column(column, names)
+        )
         effects, lower, upper = (each[:, j] for each in values)
         means, prior = fixed_effects(learner), priors[:, j]
         mean = None if means is None else float(means[j])
@@ -108,7 +112,9 @@ class EffectsDisplay(ModelDisplay):
         if self.prior is not None:
             origin, fixed, line = self.prior, 0.0, "prior mean of the task"
         order = np.argsort(self.effects - origin, kind="stable")[ranks]
-        effects, lower, upper = ((each - origin)[order] for each in (self.effects, self.lower, self.upper))
+        effects, lower, upper = (
+            (each - origin)[order] for each in (self.effects, self.lower, self.upper)
+        )
         y = np.arange(float(len(order)))
         interval = f", with {100 * self.coverage:g} % interval" if np.isfinite(lower).all() else ""
         if interval:
@@ -133,7 +139,9 @@ class EffectsDisplay(ModelDisplay):
         difference = " minus prior mean" * (self.prior is not None)
         ax.set_xlabel(coefficient_label(self.column) + difference + interval)
         if len(order) < len(self.effects):
-            ax.set_ylabel(f"{len(order)} of {len(self.effects):,} tasks, from the lowest to the highest")
+            ax.set_ylabel(
+                f"{len(order)} of {len(self.effects):,} tasks, from the lowest to the highest"
+            )
         if fixed is not None:
             ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=7)
 
@@ -164,7 +172,12 @@ class ShrinkageDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, columns: Sequence[ColumnLike] | None = None, *, ax: AxesLike = None
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        columns: Sequence[ColumnLike] | None = None,
+        *,
+        ax: AxesLike = None,
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
@@ -175,11 +188,15 @@ class ShrinkageDisplay(ModelDisplay):
         own = own_fits(tasks, learner.prior_.fit_intercept)
         if columns is None:
             n_known = (~np.isnan(own)).sum(axis=0)
-            columns = [j for j in most_varying(learner, tailored) if 2 * n_known[j] >= n_known.max()][:2]
+            columns = [
+                j for j in most_varying(learner, tailored) if 2 * n_known[j] >= n_known.max()
+            ][:2]
         chosen = _find_pair(columns, names)
         names, means = [names[j] for j in chosen], fixed_effects(learner)
         means = None if means is None else means[chosen]
-        return cls(names, tasks.labels, own[:, chosen], tailored[:, chosen], means, tasks.sizes).plot(ax)
+        return cls(
+            names, tasks.labels, own[:, chosen], tailored[:, chosen], means, tasks.sizes
+        ).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
         kept = ~np.isnan(self.own).any(axis=1)
@@ -193,10 +210,22 @@ class ShrinkageDisplay(ModelDisplay):
             "width": 0.0022,
             "headwidth": 5.0,
         }
-        ax.quiver(*own.T, *(tailored - own).T, color="0.45", alpha=alpha, minlength=0.0, zorder=2, **arrows)
+        ax.quiver(
+            *own.T,
+            *(tailored - own).T,
+            color="0.45",
+            alpha=alpha,
+            minlength=0.0,
+            zorder=2,
+            **arrows,
+        )
         size = 4.0 if len(own) <= 60 else 2.5
-        draw_points(ax, own.T, "o", "0.45", filled=False, markersize=size, label="own fit", zorder=3)
-        draw_points(ax, tailored.T, "s", PALETTE[0], markersize=size, label="tailored fit", zorder=4)
+        draw_points(
+            ax, own.T, "o", "0.45", filled=False, markersize=size, label="own fit", zorder=3
+        )
+        draw_points(
+            ax, tailored.T, "s", PALETTE[0], markersize=size, label="tailored fit", zorder=4
+        )
         if mean is not None:
             style: dict[str, Any] = {"markeredgecolor": "white", "markersize": 11, "zorder": 5}
             draw_points(ax, mean, "X", "black", label="fixed effects", **style)
@@ -236,7 +265,12 @@ class ComponentsDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(
-        cls, learner: Any, tasks: TaskSet, columns: Sequence[ColumnLike] | None = None, *, ax: AxesLike = None
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        columns: Sequence[ColumnLike] | None = None,
+        *,
+        ax: AxesLike = None,
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
 
@@ -250,8 +284,13 @@ class ComponentsDisplay(ModelDisplay):
                 "EmpiricalBayesLearner without the low-rank plus diagonal prior for many columns."
             )
         statistics = prior.statistics(prior.residual_tasks(tasks))
-        posterior, shift = statistics.posterior(mixture, Want(means=True)), mixture.effects(statistics.side)
-        coefficients = scaling.raw_weights(posterior.mean if shift is None else posterior.mean - shift)
+        posterior, shift = (
+            statistics.posterior(mixture, Want(means=True)),
+            mixture.effects(statistics.side),
+        )
+        coefficients = scaling.raw_weights(
+            posterior.mean if shift is None else posterior.mean - shift
+        )
         shares = posterior.shares
         if columns is None:
             columns = most_varying(learner, coefficients)[:2]
@@ -283,8 +322,12 @@ class ComponentsDisplay(ModelDisplay):
             for filled in (True, False):
                 chosen = (self.component == k) & (certain == filled)
                 shape = {"markersize": size, "markeredgewidth": 0.7, "alpha": 0.75, "zorder": 3}
-                draw_points(ax, self.points[chosen].T, style["marker"], color, filled=filled, **shape)
-        radius = ELLIPSE_STD * np.sqrt(np.maximum(np.diagonal(self.covariances, axis1=1, axis2=2), 0.0))
+                draw_points(
+                    ax, self.points[chosen].T, style["marker"], color, filled=filled, **shape
+                )
+        radius = ELLIPSE_STD * np.sqrt(
+            np.maximum(np.diagonal(self.covariances, axis1=1, axis2=2), 0.0)
+        )
         ends = np.concatenate([self.points, self.means - radius, self.means + radius])
         _frame_plane(ax, ends, self.columns, 1.0)
         ax.axhline(0.0, color="0.85", linewidth=0.6, zorder=0)
@@ -348,7 +391,9 @@ class TaskFitDisplay(ModelDisplay):
         one = tasks[[position]]
         X, y = dense(one.X), one.y
         if not len(y):
-            raise ValueError(f"task: {tasks.labels[position]!r} has no rows to draw. Choose another task.")
+            raise ValueError(
+                f"task: {tasks.labels[position]!r} has no rows to draw. Choose another task."
+            )
         side = None if one.side_info is None else one.side_info[0]
         values = {name: getattr(one, name) for name in ROW_VALUES if getattr(one, name) is not None}
         model, prior = learner.adapt(X, y, side_info=side, **values), learner.adapt(side_info=side)
@@ -365,7 +410,9 @@ class TaskFitDisplay(ModelDisplay):
             rows[:, j] = values
             return rows
 
-        target, task_name = (str(learner.columns_in_.get(role) or role) for role in ("target", "task"))
+        target, task_name = (
+            str(learner.columns_in_.get(role) or role) for role in ("target", "task")
+        )
         bounds = np.full((len(grid), 2), np.nan)
         if learner.prior_.has_intervals:
             # The interval of a rate depends on the exposure: that of a row with exposure 1 may contain no counts but 0.
@@ -387,12 +434,16 @@ class TaskFitDisplay(ModelDisplay):
         few = len(self.grid) <= MAX_VALUES
         if np.isfinite(self.lower).all():
             interval = f"{100.0 * self.coverage:g} % prediction interval"
-            ax.fill_between(self.grid, self.lower, self.upper, color="0.88", linewidth=0, label=interval)
+            ax.fill_between(
+                self.grid, self.lower, self.upper, color="0.88", linewidth=0, label=interval
+            )
         lines: dict[str, Any] = {
             "prior, without rows": (self.prior, "^", "--"),
             "tailored fit": (self.prediction, "s", "-"),
         }
-        for color, (label, (values, marker, dashes)) in zip(PALETTE[1::-1], lines.items(), strict=True):
+        for color, (label, (values, marker, dashes)) in zip(
+            PALETTE[1::-1], lines.items(), strict=True
+        ):
             style = {"color": color, "linestyle": dashes, "marker": marker if few else ""}
             ax.plot(self.grid, values, linewidth=1.6, label=label, **style)
         size = 4.5 if len(self.x) <= 100 else 2.5

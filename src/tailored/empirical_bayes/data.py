@@ -73,9 +73,15 @@ class Settings:
     n_jobs: int | None
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
-    varying: tuple[int, ...] | None = None  # positions of the varying coefficients; the intercept is last
-    proposes: bool = True  # whether curves, products and effects of values may be proposed as shared effects
-    levels: Mapping[int, int] = field(default_factory=dict)  # number of categories of each coded column
+    varying: tuple[int, ...] | None = (
+        None  # positions of the varying coefficients; the intercept is last
+    )
+    proposes: bool = (
+        True  # whether curves, products and effects of values may be proposed as shared effects
+    )
+    levels: Mapping[int, int] = field(
+        default_factory=dict
+    )  # number of categories of each coded column
     n_folds: int = 5
     covariance: str | None = None  # "full" or "diagonal", if set by the user
     reml: bool = True
@@ -126,7 +132,9 @@ class TrainingData:
             return self.known_scaling
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
-        scaling = self.response.scaling(Scaling.of(self.tasks, self.settings.fit_intercept, centre=True))
+        scaling = self.response.scaling(
+            Scaling.of(self.tasks, self.settings.fit_intercept, centre=True)
+        )
         varying = self.settings.varying
         has_slopes_only = varying is not None and self.tasks.n_features not in varying
         if self.settings.covariance == "diagonal" or has_slopes_only:
@@ -169,7 +177,9 @@ class TrainingData:
             with single_threaded_blas():  # a limit for OpenMP applies to one thread only
                 return work(*arguments)
 
-        pool = joblib.Parallel(n_jobs=self.settings.n_jobs, require="sharedmem", return_as="generator")
+        pool = joblib.Parallel(
+            n_jobs=self.settings.n_jobs, require="sharedmem", return_as="generator"
+        )
         results: Iterator[R] = pool(joblib.delayed(call)(arguments) for arguments in calls)
         return results
 

@@ -56,7 +56,9 @@ class FactorSelection:
         self.rows = self._rows(data.tasks)
         self.train = [self.rows.take(fold.train) for fold in data.folds]
         self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
-        sets = ((data.tasks[f.held_out], data.seed(Draw.HELD_OUT_ROWS, f.number)) for f in data.folds)
+        sets = (
+            (data.tasks[f.held_out], data.seed(Draw.HELD_OUT_ROWS, f.number)) for f in data.folds
+        )
         self.episodes = [data.settings.arrival.episodes(*pair) for pair in sets]
 
     def _rows(self, tasks: TaskSet) -> FactorRows:
@@ -88,7 +90,11 @@ class FactorSelection:
     def _candidate(self, starts: list[FactorModel]) -> Candidate:
         """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""
         jobs = joblib.Parallel(self.data.settings.n_jobs, prefer="processes")
-        fits = list(jobs(joblib.delayed(fit_factors)(*pair) for pair in zip(self.train, starts, strict=True)))
+        fits = list(
+            jobs(
+                joblib.delayed(fit_factors)(*pair) for pair in zip(self.train, starts, strict=True)
+            )
+        )
         models = [fit.prior() for fit in fits]
         c, e = recalibrate(self.held_out, models)
         density, errors, prior_errors = [], [], []
@@ -104,7 +110,11 @@ class FactorSelection:
         structure = FactorStructure(fits[0].rank)
         joined = [np.concatenate(each) for each in (density, errors, prior_errors)]
         candidate = Candidate(joined[0], joined[1], joined[2], structure, fits, c)
-        entry = {**structure.describe(), "error": candidate.error, "density": candidate.mean_density}
+        entry = {
+            **structure.describe(),
+            "error": candidate.error,
+            "density": candidate.mean_density,
+        }
         has_side = bool(starts[0].relevance.any())
         self.results.append({**entry, "side": True} if has_side else entry)
         self.candidates[f"{structure.rank} factors" + ", side information" * has_side] = candidate

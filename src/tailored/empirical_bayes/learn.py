@@ -75,10 +75,16 @@ class Learned:
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
         name = better_baseline(self.errors, baselines)
-        return None if name is None else f"X: held-out errors are higher than those of the {name}; {ADVICE}"
+        return (
+            None
+            if name is None
+            else f"X: held-out errors are higher than those of the {name}; {ADVICE}"
+        )
 
 
-def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
+def learn(
+    data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None
+) -> Learned:
     """Learn the prior from tasks in memory.
 
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
@@ -88,7 +94,10 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     if data.has_many_columns:
         _check_many_columns(data, source_in)
         n_steps = len(data.folds) * (len(RANKS) + (data.side is not None)) + 1
-    with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage, single_threaded_blas():
+    with (
+        progress_bar("Learning from tasks", n_steps, enabled=progress) as stage,
+        single_threaded_blas(),
+    ):
         if data.has_many_columns:
             return _learn_factors(data, stage)
         fitted = _accepted_effects(data)
@@ -103,7 +112,9 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
     # Task means and ridge regressions of the residuals are not the baselines that a user expects.
     errors = {name: e for name, e in summary.errors.items() if name in (OWN, POOLED, MIXED_MODEL)}
-    return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
+    return replace(
+        learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean)
+    )
 
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
@@ -163,7 +174,11 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
 
 def _with_serial(data: TrainingData) -> TrainingData:
     """Let the noise be correlated in time, if there are times and it is accepted on held-out tasks (see `rule`)."""
-    settings, time, d = data.settings, data.settings.time, data.tasks.n_features + data.settings.fit_intercept
+    settings, time, d = (
+        data.settings,
+        data.settings.time,
+        data.tasks.n_features + data.settings.fit_intercept,
+    )
     if time is None:
         return data
 
@@ -208,7 +223,9 @@ def _learn_mixture(
     # With a single task, none is held out.  Intervals of counts are computed from the model, without calibration.
     if len(data) > 1 and data.response.is_gaussian:
         of_folds = zip(best.fits, moves.folds, strict=True)
-        calibration = _calibration(data, (data.prior(*fold) for fold in of_folds), fitted.noise / growth[1])
+        calibration = _calibration(
+            data, (data.prior(*fold) for fold in of_folds), fitted.noise / growth[1]
+        )
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
@@ -248,13 +265,19 @@ def _calibration(
     data: TrainingData, priors: Iterable[Prior], noise: float | None = None
 ) -> Calibration | None:
     """Collect the scores of held-out tasks for intervals; each of ``priors`` was learned from the training tasks of a fold."""
-    held_out = ((data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True))
+    held_out = (
+        (data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True)
+    )
     settings = data.settings
-    return calibrate(held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise)
+    return calibrate(
+        held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise
+    )
 
 
 def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:
     """Return the effects of the side features with a positive relevance; None if there are none."""
     sizes = [(group, float(relevance[group.features].max())) for group in data.groups]
-    effects = [Effect(group.column, group.curved, relevance=size) for group, size in sizes if size > 0]
+    effects = [
+        Effect(group.column, group.curved, relevance=size) for group, size in sizes if size > 0
+    ]
     return SideStructure(tuple(effects)) if effects else None

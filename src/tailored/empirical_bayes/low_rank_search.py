@@ -70,7 +70,11 @@ class LowRankSearch:
         models = [fit.scaled(calibration) for fit in fits]
         pairs = zip(self.held_out, models, strict=True)
         return Selected(
-            numbers, fits, calibration, models, np.concatenate([log_evidence(*pair) for pair in pairs])
+            numbers,
+            fits,
+            calibration,
+            models,
+            np.concatenate([log_evidence(*pair) for pair in pairs]),
         )
 
     def _select_factors(self, max_factors: int) -> Selected:

@@ -55,7 +55,9 @@ class Score:
 def is_better(richer: Score, simpler: Score, single: Score) -> bool:
     """Return whether a richer model replaces a simpler one; ``single`` is the selected Gaussian, for the guard."""
     is_finite = np.isfinite(richer.mean_density)
-    return is_finite and significant(richer.density - simpler.density) and passes_guard(richer, single)
+    return (
+        is_finite and significant(richer.density - simpler.density) and passes_guard(richer, single)
+    )
 
 
 def is_as_good(proposed: Score, without: Score) -> bool:

@@ -68,7 +68,9 @@ class Selection:
     best: Candidate
     side: SideStructure | None  # structure of the effects of side information
     candidates: list[Candidate]
-    task_mean_errors: Array  # errors of the held-out tasks when the mean of their support rows is predicted
+    task_mean_errors: (
+        Array  # errors of the held-out tasks when the mean of their support rows is predicted
+    )
     ridge: Candidate | None = None  # ridge regression of each task on its own, a baseline
 
     @property
@@ -102,7 +104,9 @@ def select(data: TrainingData, stage: Stages) -> Selection:
     """Select a structure, and effects of side information."""
     stage.begin("side information")
     side = _propose_side(data)
-    states = cache(lambda side: list(data.in_parallel(_fold_state, ((data, f, side) for f in data.folds))))
+    states = cache(
+        lambda side: list(data.in_parallel(_fold_state, ((data, f, side) for f in data.folds)))
+    )
     stage.begin("structures")
     if len(data) == 1:
         # A single task carries no information about other tasks.
@@ -129,7 +133,9 @@ def select(data: TrainingData, stage: Stages) -> Selection:
         mixtures = _mixtures(data, folds, best, single, stage)
         best = _richest(sorted(mixtures, key=lambda c: -c.mean_density)[:1], best, single)
         tried += mixtures
-    ridges = _score_chains(data, folds, [ridge_structures()], stage) if data.response.is_gaussian else []
+    ridges = (
+        _score_chains(data, folds, [ridge_structures()], stage) if data.response.is_gaussian else []
+    )
     ridge = min(ridges, key=lambda c: c.error, default=None)
     return Selection(best, side, tried, _task_mean_errors(data, folds), ridge)
 
@@ -142,7 +148,9 @@ def _richest(richer: Sequence[Candidate], best: Candidate, single: Candidate) ->
 
 
 def _task_mean_errors(data: TrainingData, folds: list[FoldState]) -> Array:
-    return np.concatenate([data.task_mean_errors(fold.episodes, len(fold.held_out)) for fold in folds])
+    return np.concatenate(
+        [data.task_mean_errors(fold.episodes, len(fold.held_out)) for fold in folds]
+    )
 
 
 def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingData]) -> Score:
@@ -155,7 +163,9 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
         rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
         state = _fold_state(rest, fold, None)
         fit = state.fitter.fit(structure)
-        scored.append(_score(rest, state, structure, fit, difference(rest, rest.tasks[fold.train], fit)))
+        scored.append(
+            _score(rest, state, structure, fit, difference(rest, rest.tasks[fold.train], fit))
+        )
     return _join(scored)
 
 
@@ -164,14 +174,19 @@ def _select_covariance(
 ) -> tuple[list[Candidate], Candidate]:
     """Fit one Gaussian with each covariance; return all candidates and the selected one."""
     settings, d = data.settings, data.statistics.n_features
-    chains = covariance_structures(d, settings.fit_intercept, settings.varying, full=not data.is_wide)
+    chains = covariance_structures(
+        d, settings.fit_intercept, settings.varying, full=not data.is_wide
+    )
     if settings.covariance is not None:
         chains = [[MixedModel(settings.covariance, varying=settings.varying)]]
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numeric targets is a baseline: a random intercept with variance zero is the same model.  With a log
     # link, means grow exponentially with the variance of random effects, so a model with a high density can have huge errors.
     simplest, *others = [c for c in tried if not c.structure.is_pooled]
-    usable = [simplest, *(candidate for candidate in others if candidate.total_error <= simplest.total_error)]
+    usable = [
+        simplest,
+        *(candidate for candidate in others if candidate.total_error <= simplest.total_error),
+    ]
     return tried, max(usable, key=lambda candidate: candidate.mean_density)
 
 
@@ -191,7 +206,9 @@ def _mixtures(
     n_components = count_components(data, folds, best, single)
     if n_components == 1:
         return []
-    chain = [MixtureModel(n_components=n_components, truncation=threshold) for threshold in TRUNCATIONS]
+    chain = [
+        MixtureModel(n_components=n_components, truncation=threshold) for threshold in TRUNCATIONS
+    ]
     if data.side is not None:
         chain += [replace(each, gate_penalty=GATE_PENALTY) for each in chain]
     return _score_chains(data, folds, [chain], stage)
@@ -271,7 +288,9 @@ def _propose_side(data: TrainingData) -> SideStructure | None:
     order = np.random.default_rng(data.seed(Draw.SIDE_TASKS)).permutation(len(data))
     tasks = data.statistics.take(np.sort(order[:MOST_TASKS]))
     settings = data.settings
-    return select_side(tasks, data.groups, has_intercept=settings.fit_intercept, varying=settings.varying)
+    return select_side(
+        tasks, data.groups, has_intercept=settings.fit_intercept, varying=settings.varying
+    )
 
 
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
@@ -286,7 +305,11 @@ def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> F
 
 
 def _score(
-    data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture, moved: Array | None = None
+    data: TrainingData,
+    fold: FoldState,
+    structure: Structure,
+    fit: Mixture,
+    moved: Array | None = None,
 ) -> Candidate:
     pairs, n_tasks = ((fold.support, fold.episodes), (fold.no_rows, fold.prior)), len(fold.held_out)
     prior = data.prior(fit, moved)
@@ -304,10 +327,15 @@ def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
     """
     unit, n_tasks = np.log(data.scaling.target), len(fold.held_out)
     if data.settings.arrival.support is None:
-        return fold.held_out.posterior(mixture).log_evidence - unit * data.tasks.sizes[fold.fold.held_out]
+        return (
+            fold.held_out.posterior(mixture).log_evidence
+            - unit * data.tasks.sizes[fold.fold.held_out]
+        )
     support = fold.support.posterior(mixture).log_evidence
     both = data.statistics_of(fold.episodes.together).posterior(mixture).log_evidence
-    return mean_of_episodes(both - support - unit * fold.episodes.query.sizes, fold.episodes, n_tasks)
+    return mean_of_episodes(
+        both - support - unit * fold.episodes.query.sizes, fold.episodes, n_tasks
+    )
 
 
 def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
@@ -316,7 +344,9 @@ def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
     return np.bincount(episodes.task, weights=values, minlength=n_tasks) / np.maximum(n_episodes, 1)
 
 
-def count_components(data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate) -> int:
+def count_components(
+    data: TrainingData, folds: list[FoldState], best: Candidate, single: Candidate
+) -> int:
     """Select the number of components with short fits; each number is compared with the last that was accepted."""
     least_train = min(len(fold.fitter.tasks) for fold in folds)
     plain = MixedModel()
@@ -324,7 +354,9 @@ def count_components(data: TrainingData, folds: list[FoldState], best: Candidate
     def attempt(K: int, fold: FoldState) -> Candidate:
         fitter, seed = fold.fitter, data.seed(Draw.COMPONENT_STARTS, K)
         start = replace(fitter.fit(plain), side=None)
-        mixture = fit_mixture(fitter.tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10)
+        mixture = fit_mixture(
+            fitter.tasks, start, K, seed=seed, n_starts=2, short_iter=4, max_iter=10
+        )
         if data.side is not None:
             mixture = fitter.with_gates(mixture, GATE_PENALTY, max_iter=5)
         return _score(data, fold, plain, replace(mixture, side=fitter.side))
@@ -349,5 +381,7 @@ def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None
     # If the targets are equal within each task, or linear in the features, differences are rounding errors.
     everything = np.concatenate([errors, *baselines.values()])
     rounding = 1e-6 * everything[np.isfinite(everything)].max()
-    better = [name for name, values in baselines.items() if significant(errors - 1.01 * values - rounding)]
+    better = [
+        name for name, values in baselines.items() if significant(errors - 1.01 * values - rounding)
+    ]
     return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)

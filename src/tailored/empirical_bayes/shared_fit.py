@@ -65,7 +65,9 @@ class FittedEffects(NamedTuple):
     """The shared effects, and corrections for the errors of these effects, to be applied to the model of the residuals."""
 
     effects: SharedEffects
-    mean_errors: Array  # (d, d) to be added to the error covariance of b, in squared units of the targets
+    mean_errors: (
+        Array  # (d, d) to be added to the error covariance of b, in squared units of the targets
+    )
     growth: tuple[float, float]  # multiples of W and of the noise
 
 
@@ -196,12 +198,19 @@ def _product(X: Array, columns: tuple[int, int]) -> SharedTerm | None:
 
 
 def _fit(
-    data: TrainingData, tasks: TaskSet, terms: list[SharedTerm], effects: SharedEffects, corrects: bool
+    data: TrainingData,
+    tasks: TaskSet,
+    terms: list[SharedTerm],
+    effects: SharedEffects,
+    corrects: bool,
 ) -> FittedEffects | None:
     encoder, scale = effects.encoder, data.scaling.target
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
-    parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
+    parts = [
+        slice(int(end) - term.values.shape[1], int(end))
+        for term, end in zip(terms, ends, strict=True)
+    ]
     # Effects of categories can be larger than the noise, so W and the noise are estimated again without them.
     least, before = 2 if effects.levels else 1, np.zeros(Z.shape[1])
     for n_rounds in range(1, MOST_ROUNDS + 1):
@@ -255,7 +264,9 @@ def _gaussian_rows(
     if isinstance(statistics, ResponseRows):
         precisions, y, _ = statistics.gaussian_rows(model)
         roots, sites = np.sqrt(precisions), statistics.sites_of(precisions, y)
-        C = sites.posterior(replace(model, noise=1.0, side=None), Want(covariances=True)).covariances
+        C = sites.posterior(
+            replace(model, noise=1.0, side=None), Want(covariances=True)
+        ).covariances
         return GaussianRows(statistics.X * roots[:, None], (y + fitted) * roots, roots, 1.0, C)
     X, y = data.scaling.weighted_rows(tasks)
     weights = tasks.row_weights
@@ -269,7 +280,9 @@ def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) ->
     X, y, roots, noise, C = rows
     d = X.shape[1]
     H = np.zeros((d + Z.shape[1] + 1,) * 2)
-    for first in range(0, len(C), TASKS_AT_ONCE):  # in batches, because all of M would be as large as Z
+    for first in range(
+        0, len(C), TASKS_AT_ONCE
+    ):  # in batches, because all of M would be as large as Z
         offsets = all_offsets[first : first + TASKS_AT_ONCE + 1]
         at = slice(offsets[0], offsets[-1])
         M = np.column_stack([X[at], Z[at] * roots[at, None], y[at]])
@@ -301,7 +314,9 @@ def _growth(
     return float(of_covariance), float(of_noise)
 
 
-def _select(H: Array, terms: list[SharedTerm], parts: list[slice]) -> tuple[dict[int, float], Array]:
+def _select(
+    H: Array, terms: list[SharedTerm], parts: list[slice]
+) -> tuple[dict[int, float], Array]:
     """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
     A, s = H[:-1, :-1], H[:-1, -1]
     # The rest of the model does not use categories, so any gain is enough.
@@ -354,6 +369,8 @@ def _updated(A: Array, s: Array, parts: list[slice], kept: dict[int, float]) -> 
         for i, gamma in kept.items():
             at = slice(first, first := first + parts[i].stop - parts[i].start)
             known = mean[at].size - np.trace(covariance[at, at]) / gamma
-            updated[i] = gamma * float(np.clip(mean[at] @ mean[at] / gamma / max(known, 1e-9), 1e-2, 1e2))
+            updated[i] = gamma * float(
+                np.clip(mean[at] @ mean[at] / gamma / max(known, 1e-9), 1e-2, 1e2)
+            )
         kept = updated
     return kept

@@ -20,7 +20,12 @@ from .selection import Candidate, Selection
 
 #: Names of the fitted learner and of the baselines in tables of errors.
 OWN = "this learner"
-TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
+TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = (
+    "task mean",
+    "ridge per task",
+    "mixed model",
+    "pooled regression",
+)
 #: Maximum number of operations for standard errors; with more, a random sample of the tasks, at least 200, is used.
 MAX_WORK = 1e8
 
@@ -46,7 +51,9 @@ class SideSummary(Record):
 class ComparedStructure(Record):
     """Results of a structure of the prior on the held-out tasks."""
 
-    difference: float  # log predictive density minus that of the selected structure, in nats per task
+    difference: (
+        float  # log predictive density minus that of the selected structure, in nats per task
+    )
     std_error: float  # paired; NaN with one held-out task
     error: float  # error given support rows, in the user's loss
 
@@ -116,7 +123,10 @@ def training_summary(
         side = replace(side, evidence=np.array([found.get(column, np.nan) for column in columns]))
     return replace(
         summary,
-        errors={**summary.errors, **{name: baseline.errors for name, baseline in baselines.items()}},
+        errors={
+            **summary.errors,
+            **{name: baseline.errors for name, baseline in baselines.items()},
+        },
         row_moment=moment,
         mean=mean,
         side=side,
@@ -124,7 +134,9 @@ def training_summary(
     )
 
 
-def compared_structures(best: Candidate, named: Mapping[str, Candidate]) -> dict[str, ComparedStructure]:
+def compared_structures(
+    best: Candidate, named: Mapping[str, Candidate]
+) -> dict[str, ComparedStructure]:
     """Compare candidates with the selected one, which is put first; the others follow by decreasing density."""
     rows = {}
     for name, candidate in sorted(
@@ -190,7 +202,9 @@ def _sample(data: TrainingData) -> NDArray[np.intp] | None:
     most = max(200, int(MAX_WORK / data.statistics.n_features**3))
     if len(data) <= most:
         return None
-    return np.sort(np.random.default_rng(data.seed(Draw.SUMMARY_TASKS)).permutation(len(data))[:most])
+    return np.sort(
+        np.random.default_rng(data.seed(Draw.SUMMARY_TASKS)).permutation(len(data))[:most]
+    )
 
 
 def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:
@@ -200,7 +214,11 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
     assert data.statistics.side is not None
     columns, side, units = np.asarray(data.side.origins), data.statistics.side, data.scaling
     d, m = model.means.shape[1], int(columns.max(initial=-1)) + 1
-    coefficient_std, row_variance, reduction = np.zeros((1 + m, d)), np.zeros(1 + m), np.zeros(1 + m)
+    coefficient_std, row_variance, reduction = (
+        np.zeros((1 + m, d)),
+        np.zeros(1 + m),
+        np.zeros(1 + m),
+    )
     for i in range(1 + m):
         chosen = columns >= 0 if i == 0 else columns == i - 1
         if model.side is not None:
@@ -215,7 +233,12 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
     means, table = None, data.tasks.side_info
     numeric = None if table is None or table.dtype == object else table.astype(float)
     # A function of the side information may return a different number of columns.
-    if numeric is not None and numeric.shape[1] == m and model.n_components > 1 and model.gates is not None:
+    if (
+        numeric is not None
+        and numeric.shape[1] == m
+        and model.n_components > 1
+        and model.gates is not None
+    ):
         r = np.exp(log_gates(model.gates, side))
         means = (r.T @ np.nan_to_num(numeric)) / np.maximum(r.T @ ~np.isnan(numeric), 1e-300)
     return SideSummary(coefficient_std, row_variance, reduction, means)

@@ -42,22 +42,34 @@ def fit_moves(data: TrainingData, model: Mixture, fits: Sequence[Mixture]) -> Mo
     if not data.response.is_gaussian or len(data) < 2:
         return Moves(None, none)
     offset = _offset(data, fits)
-    if data.settings.covariance is not None or data.is_wide or len(data) <= data.statistics.n_features:
+    if (
+        data.settings.covariance is not None
+        or data.is_wide
+        or len(data) <= data.statistics.n_features
+    ):
         return Moves(None, none, offset)
     pairs = zip(data.folds, fits, strict=True)
-    moved: list[Array | None] = [difference(data, data.tasks[fold.train], fit) for fold, fit in pairs]
-    if not significant(_errors_without_rows(data, fits, none) - _errors_without_rows(data, fits, moved)):
+    moved: list[Array | None] = [
+        difference(data, data.tasks[fold.train], fit) for fold, fit in pairs
+    ]
+    if not significant(
+        _errors_without_rows(data, fits, none) - _errors_without_rows(data, fits, moved)
+    ):
         return Moves(None, none, offset)
     return Moves(difference(data, data.tasks, model), moved, offset)
 
 
-def _errors_without_rows(data: TrainingData, fits: Sequence[Mixture], moved: Sequence[Array | None]) -> Array:
+def _errors_without_rows(
+    data: TrainingData, fits: Sequence[Mixture], moved: Sequence[Array | None]
+) -> Array:
     """Return the errors of the held-out tasks, predicted without rows."""
     out = []
     for fold, fit, shift in zip(data.folds, fits, moved, strict=True):
         tasks = data.tasks[fold.held_out]
         episodes = Episodes(tasks.without_rows(), tasks, np.arange(len(tasks)))
-        prediction = data.predict(data.statistics_of(episodes.support), data.prior(fit, shift), tasks)
+        prediction = data.predict(
+            data.statistics_of(episodes.support), data.prior(fit, shift), tasks
+        )
         out.append(data.errors(episodes, prediction, len(tasks)))
     return np.concatenate(out)
 
@@ -88,11 +100,17 @@ def _offset(data: TrainingData, fits: Sequence[Mixture]) -> float:
     for fold, fit in zip(data.folds, fits, strict=True):
         episodes = data.episodes(fold)
         query = episodes.query
-        residuals.append(query.y - data.predict(data.statistics_of(episodes.support), data.prior(fit), query))
+        residuals.append(
+            query.y - data.predict(data.statistics_of(episodes.support), data.prior(fit), query)
+        )
         weights.append(1.0 / np.repeat(np.maximum(query.sizes, 1), query.sizes))
         task.append(n_tasks + np.repeat(episodes.task, query.sizes))
         n_tasks += len(fold.held_out)
-    y, weight, task_of_row = np.concatenate(residuals), np.concatenate(weights), np.concatenate(task)
+    y, weight, task_of_row = (
+        np.concatenate(residuals),
+        np.concatenate(weights),
+        np.concatenate(task),
+    )
 
     def best(half: Array) -> float:
         if not half.any():

@@ -13,7 +13,15 @@ from __future__ import annotations
 from copy import copy
 
 from .._utils.validation import check_choice
-from .maps import AngleMap, CallableMap, FeatureMap, MeanEmbedding, RidgeEstimate, SideVector, Transformer
+from .maps import (
+    AngleMap,
+    CallableMap,
+    FeatureMap,
+    MeanEmbedding,
+    RidgeEstimate,
+    SideVector,
+    Transformer,
+)
 
 __all__ = [
     "FEATURE_MAPS",
@@ -46,7 +54,9 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
     if isinstance(spec, str):
         if spec == "auto":
             spec = "vector" if has_side_info else "ridge"
-        return FEATURE_MAPS[check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"], also=OTHERS)]()
+        return FEATURE_MAPS[
+            check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"], also=OTHERS)
+        ]()
     if isinstance(spec, FeatureMap):
         return copy(spec)
     if hasattr(spec, "transform") and hasattr(spec, "fit"):

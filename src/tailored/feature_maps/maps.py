@@ -49,7 +49,9 @@ class FeatureMap(Stored, ABC):
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def _not_fitted(self) -> ValueError:
-        return ValueError(f"feature_map: this {type(self).__name__} is not fitted; call fit(tasks) first")
+        return ValueError(
+            f"feature_map: this {type(self).__name__} is not fitted; call fit(tasks) first"
+        )
 
 
 def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
@@ -95,7 +97,9 @@ class AngleMap(FeatureMap):
 
     def fit(self, tasks: TaskSet) -> AngleMap:
         if not len(tasks.y) and self.scale is None:
-            reason = "the tasks have no rows from which to learn the rating scale; give low and high"
+            reason = (
+                "the tasks have no rows from which to learn the rating scale; give low and high"
+            )
             raise ValueError(f"feature_map: {reason}")
         low = float(tasks.y.min()) if self.low is None else self.low
         high = float(tasks.y.max()) if self.high is None else self.high
@@ -171,7 +175,9 @@ class SideVector(FeatureMap):
         for j, column in enumerate(table.T):
             if len(column) and all(is_missing(value) for value in column):
                 name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
-                raise ValueError(f"side_info: column {name} has no value in any task; drop the column")
+                raise ValueError(
+                    f"side_info: column {name} has no value in any task; drop the column"
+                )
         mixed = table.dtype == object
         self.categories = [_categories(column) if mixed else None for column in table.T]
         values = table[:, self._numeric].astype(float)
@@ -203,7 +209,11 @@ class SideVector(FeatureMap):
     @property
     def origins(self) -> list[int]:
         """The table column that each feature comes from."""
-        return [*self._numeric, *self.indicated, *(j for j, values in self._categorical for _ in values)]
+        return [
+            *self._numeric,
+            *self.indicated,
+            *(j for j, values in self._categorical for _ in values),
+        ]
 
     def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
         """Return (column, category, feature changes) for a unit of each number, each missing-value indicator, and each category against the first."""
@@ -274,7 +284,9 @@ def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
         elif not missing:
             unknown[value] = None
     if unknown:
-        treatment = "none of these, with zero indicators" if None in positions else "a missing value"
+        treatment = (
+            "none of these, with zero indicators" if None in positions else "a missing value"
+        )
         warn(
             f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
             f"which had {name_some([v for v in positions if v is not None], 3)}. Such values are treated as {treatment}.",
@@ -331,7 +343,8 @@ class CallableMap(FeatureMap):
             reason = "is a function of the side information, but none was given; pass it"
             raise ValueError(f"side_info: {self._argument} {reason}")
         return self._checked(
-            [self.function(task if task.side_info is None else task.side_info) for task in tasks], tasks
+            [self.function(task if task.side_info is None else task.side_info) for task in tasks],
+            tasks,
         )
 
     def _checked(self, values: list[Any], tasks: TaskSet) -> Array:

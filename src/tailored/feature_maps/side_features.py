@@ -102,7 +102,9 @@ class SideFeatures(Record):
     def origins(self) -> list[int]:
         """The side information column of each feature."""
         linear = self.encoder.origins
-        return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]
+        return linear + [
+            linear[curve.column] for curve in self.curves for _ in range(curve.n_features)
+        ]
 
     def groups(self, features: Array) -> list[Group]:
         """Return the groups of features that are kept or dropped together, given v(s) (T, q) of the training tasks.

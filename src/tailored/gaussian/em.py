@@ -101,7 +101,11 @@ def em(
     """
     if isinstance(source, ResponseRows):
         source = replace(source, sites={})
-        options: dict[str, Any] = {"shrinkage": shrinkage, "restrict": restrict, "gate_penalty": gate_penalty}
+        options: dict[str, Any] = {
+            "shrinkage": shrinkage,
+            "restrict": restrict,
+            "gate_penalty": gate_penalty,
+        }
         fit = _fit_responses(source, start, max_iter, accelerate=accelerate, **options)
         if start.n_components == 1 or not _has_quadrature(start) or max_iter == 0:
             return fit
@@ -146,7 +150,12 @@ def _has_quadrature(model: Mixture) -> bool:
 def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
     """Fit non-Gaussian targets; with several components and quadrature, the result is only the start of EM."""
     if len(source) > 2 * SAMPLE and _has_quadrature(start):
-        fit = em(source.take(slice(None, None, len(source) // SAMPLE)), start, max_iter=max_iter, **options)
+        fit = em(
+            source.take(slice(None, None, len(source) // SAMPLE)),
+            start,
+            max_iter=max_iter,
+            **options,
+        )
     else:
         fit = _alternate(source, start, max_iter, options)
     if not _has_quadrature(start) or max_iter == 0 or start.n_components > 1:
@@ -156,7 +165,9 @@ def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **option
     return EMResult(*Scoring(source, diagonal, options["shrinkage"])(fit.mixture, max_iter))
 
 
-def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]) -> EMResult:
+def _alternate(
+    source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]
+) -> EMResult:
     """Alternate between expectation propagation and EM on its Gaussian sites, until the evidence is stable."""
     # A pooled fit that has not converged can have coefficients of any size.
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
@@ -164,7 +175,9 @@ def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dic
     # The start may be a fit without the restriction or shrinkage, whose evidence the first round would not reach.
     if (shrinkage := options["shrinkage"]) is not None and model.n_components == 1:
         share = shrinkage.n_tasks / (len(source) + shrinkage.n_tasks)
-        model = replace(model, covariances=(1.0 - share) * model.covariances + share * shrinkage.target)
+        model = replace(
+            model, covariances=(1.0 - share) * model.covariances + share * shrinkage.target
+        )
     if (restrict := options["restrict"]) is not None:
         model = replace(model, covariances=restrict(model.covariances))
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
@@ -212,7 +225,9 @@ def maximise(
         weights = weights + shrinkage.n_tasks
     covariances = 0.5 * (scatter + scatter.transpose(0, 2, 1)) / weights[:, None, None]
     noise = max(sums.residual / max(totals.n_rows, 1.0), noise_floor(totals))
-    return replace(mixture, proportions=proportions, means=means, covariances=covariances, noise=noise)
+    return replace(
+        mixture, proportions=proportions, means=means, covariances=covariances, noise=noise
+    )
 
 
 def noise_floor(totals: Totals) -> float:
@@ -244,7 +259,9 @@ def fit_gates(side: Array | None, shares: Array, penalty: float | Array, mixture
         return value, gradient.ravel()
 
     options = {"maxiter": 30}
-    result = minimize(objective, start[:, used].ravel(), jac=True, method="L-BFGS-B", options=options)
+    result = minimize(
+        objective, start[:, used].ravel(), jac=True, method="L-BFGS-B", options=options
+    )
     out = np.zeros_like(start)
     out[:, used] = result.x.reshape(K, -1)
     return out
@@ -267,7 +284,9 @@ class _Anderson:
         images, moves = images[1:] - images[:-1], moves[1:] - moves[:-1]
         normal = moves @ moves.T
         normal.flat[:: len(normal) + 1] += DAMPING * normal.trace()
-        return np.asarray(image - np.linalg.lstsq(normal, moves @ self._moves[-1], rcond=None)[0] @ images)
+        return np.asarray(
+            image - np.linalg.lstsq(normal, moves @ self._moves[-1], rcond=None)[0] @ images
+        )
 
     def reset(self) -> None:
         """Drop all steps except the last."""
@@ -295,7 +314,9 @@ def _combine(totals: Totals, mixture: Mixture, step: Mixture, memory: _Anderson)
 def _parameters(mixture: Mixture) -> Array:
     """Return an unconstrained parameter vector: the means, the symmetric roots of the W_k, log π and log σ."""
     values, vectors = mixture.eigen
-    roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
+    roots = np.matmul(
+        vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1)
+    )
     logs = np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]
     return np.concatenate([mixture.means.ravel(), roots.ravel(), *logs])
 
@@ -337,7 +358,9 @@ def fit_mixed_model(
         diagonal[~np.isin(np.arange(d), list(varying))] = 0.0
     if covariance == "intercept":
         diagonal = np.append(np.zeros(d - 1), half)
-    return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
+    return em(
+        source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options
+    ).mixture
 
 
 def fit_mixture(
@@ -367,7 +390,11 @@ def fit_mixture(
     if not tasks.is_gaussian:
         # A mixture for the Gaussian sites is a good enough start, and much faster to fit.
         sites, unit = tasks.gaussian(single)
-        settings: dict[str, Any] = {"learn_mean": learn_mean, "n_starts": n_starts, "short_iter": short_iter}
+        settings: dict[str, Any] = {
+            "learn_mean": learn_mean,
+            "n_starts": n_starts,
+            "short_iter": short_iter,
+        }
         found = fit_mixture(sites, unit, n_components, seed=seed, max_iter=max_iter, **settings)
         start = replace(found, noise=single.noise)
         return em(tasks, start, max_iter=max_iter, accelerate=True, **options).mixture
@@ -383,7 +410,9 @@ def fit_mixture(
     groupings = [lines] * n_starts + [directions]
     if tasks.side is not None:
         groupings.append(tasks.side)
-    means, W = (np.repeat(part, n_components, axis=0) for part in (single.means, single.covariances))
+    means, W = (
+        np.repeat(part, n_components, axis=0) for part in (single.means, single.covariances)
+    )
     repeated = Mixture(np.full(n_components, 1.0 / n_components), means, W, single.noise)
     runs: list[EMResult] = []
     for grouping in groupings:

@@ -37,14 +37,20 @@ class MeanCovariance(Record):
     """Covariance of the errors of p entries of (b, Γ); NaN for entries about which the tasks carry no information."""
 
     row: NDArray[np.intp]  # (p,) index of the coefficient of each entry
-    column: NDArray[np.intp]  # (p,) 0 for an entry of b, and 1 + f for feature f of the side information
+    column: NDArray[
+        np.intp
+    ]  # (p,) 0 for an entry of b, and 1 + f for feature f of the side information
     covariance: Array  # (p, p)
 
     def of(self, d: int, weights: Mapping[int, float]) -> Array:
         """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries that are not stored here."""
         out, at = np.zeros((d, d)), np.flatnonzero(np.isin(self.column, list(weights)))
         w = np.array([weights[column] for column in self.column[at].tolist()])
-        np.add.at(out, np.ix_(self.row[at], self.row[at]), w[:, None] * self.covariance[np.ix_(at, at)] * w)
+        np.add.at(
+            out,
+            np.ix_(self.row[at], self.row[at]),
+            w[:, None] * self.covariance[np.ix_(at, at)] * w,
+        )
         return out
 
     def plus(self, more: Array) -> MeanCovariance:
@@ -114,7 +120,9 @@ def mean_covariance(
     entries[0, :, :d] = np.diag(is_used[:d])
     at = d
     for term in terms:
-        block = np.sqrt(term.effect.relevance) * np.kron(term.R, term.L).reshape(len(term.R), d, term.size)
+        block = np.sqrt(term.effect.relevance) * np.kron(term.R, term.L).reshape(
+            len(term.R), d, term.size
+        )
         entries[1 + np.searchsorted(features, term.features), :, at : at + term.size] += block
         at += term.size
     entries = entries[:, :, first:]
@@ -151,10 +159,16 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
     profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
     # Away from the maximum, observed information need not be positive definite; centred constant columns are left out.
     used = np.flatnonzero(used_columns(plain[:d, :d]))
-    return profiled if np.linalg.eigvalsh(profiled[np.ix_(used, used)]).min(initial=1.0) > 0.0 else plain
+    return (
+        profiled
+        if np.linalg.eigvalsh(profiled[np.ix_(used, used)]).min(initial=1.0) > 0.0
+        else plain
+    )
 
 
-def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
+def task_estimates(
+    model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None
+) -> tuple[Array, Array]:
     """Return the estimated coefficients of each task (T, d) and the covariances of their errors (T, d, d).
 
     If ``mean`` is given, the covariances include the errors of the prior mean, which are larger for small components.
@@ -165,7 +179,9 @@ def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = N
     R = influence(*tasks.gaussian(model), expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
     if model.n_components > 1:
-        errors *= (expected.shares**2 / np.maximum(model.proportions, 1e-3)).sum(axis=1)[:, None, None]
+        errors *= (expected.shares**2 / np.maximum(model.proportions, 1e-3)).sum(axis=1)[
+            :, None, None
+        ]
     return expected.mean, expected.mixture_covariance() + R @ errors @ R.transpose(0, 2, 1)
 
 
@@ -180,7 +196,9 @@ def _inverse(information: Array) -> Array:
     values, vectors = np.linalg.eigh(unit)
     known = values > UNKNOWN * max(values[-1], 1e-300)
     with np.errstate(over="ignore"):
-        out = np.asarray((vectors[:, known] / values[known]) @ vectors[:, known].T / scale[:, None] / scale)
+        out = np.asarray(
+            (vectors[:, known] / values[known]) @ vectors[:, known].T / scale[:, None] / scale
+        )
     out[~np.isfinite(out)] = np.nan
     unknown = (np.abs(vectors[:, ~known]) > 1e-6).any(axis=1)
     out[unknown] = out[:, unknown] = np.nan

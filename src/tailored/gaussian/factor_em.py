@@ -39,7 +39,9 @@ class FactorModel:
     column_covariance: Array  # (1 + r, 1 + r) Λ
     variances: Array  # (d,) D
     noise: float  # σ²
-    typical_noise: float  # variance of a column without rows: D_j + σ² for one-hot rows, otherwise D_j
+    typical_noise: (
+        float  # variance of a column without rows: D_j + σ² for one-hot rows, otherwise D_j
+    )
     score_mean: Array  # (q,) μ
     score_covariance: Array  # (q, q) S
     effect: Array  # (p, q) A
@@ -158,7 +160,9 @@ def factor_sums(model: FactorModel, rows: FactorRows) -> FactorSums:
     sums = FactorSums.zero(model)
     size = max(1, BATCH_FLOATS // max(len(model.score_mean), 1) ** 2)
     for start in range(0, len(rows), size):
-        _add_tasks(model, rows if size >= len(rows) else rows.take(slice(start, start + size)), sums)
+        _add_tasks(
+            model, rows if size >= len(rows) else rows.take(slice(start, start + size)), sums
+        )
     if rows.one_hot:
         sums.curvature = sums.precision
     return sums
@@ -208,12 +212,19 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
         root = np.linalg.cholesky(C) if len(C) else C
         half = np.hstack([rest[:, None], G @ root, X * np.sqrt(uncertain)])
         sums.square[used] += D**2 * ((BX.T @ half) ** 2).sum(axis=1) + D - D**2 * weights
-        sums.residual += model.noise**2 * float(np.sum((B @ half) ** 2) - np.trace(B)) + len(X) * model.noise
+        sums.residual += (
+            model.noise**2 * float(np.sum((B @ half) ** 2) - np.trace(B)) + len(X) * model.noise
+        )
         sums.n_rows += len(X)
 
 
 def _add_columns(
-    sums: FactorSums, rows: FactorRows, left: Array, model: RowModel, scores: Array, covariances: Array
+    sums: FactorSums,
+    rows: FactorRows,
+    left: Array,
+    model: RowModel,
+    scores: Array,
+    covariances: Array,
 ) -> None:
     """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
 
@@ -222,7 +233,10 @@ def _add_columns(
     loadings, intercept, noises = model.loadings, model.constant, model.diagonal + model.noise
     column, x = rows.X.indices, rows.X.data
     (d, q), r = loadings.shape, sums.gradient.shape[1] - 1
-    fitted = x * np.einsum("na,na->n", loadings[column], scores[rows.task]) + (scores @ intercept)[rows.task]
+    fitted = (
+        x * np.einsum("na,na->n", loadings[column], scores[rows.task])
+        + (scores @ intercept)[rows.task]
+    )
     rest, h = left - fitted, np.hstack([np.ones((len(rows), 1)), scores[:, :r]])
     uses, signed = rows.table(np.ones(len(x))).T, rows.table(x).T
     # The image of ``g = x f_j + intercept`` under the covariances of the scores, multiplied by x and summed over rows.
@@ -269,7 +283,9 @@ def step(model: FactorModel, sums: FactorSums, *, update_noise: bool = False) ->
         moved = _one_hot_noise(model, _move_columns(model, sums), sums)
     elif update_noise:
         variances, typical = _shrunk(sums.square, model, sums)
-        moved = replace(model, variances=variances, noise=sums.residual / sums.n_rows, typical_noise=typical)
+        moved = replace(
+            model, variances=variances, noise=sums.residual / sums.n_rows, typical_noise=typical
+        )
     else:
         moved = _move_columns(model, sums)
     return _column_prior(_score_prior(moved, sums).whitened(), sums.seen)
@@ -329,7 +345,9 @@ def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
         relevance[kept[1:]] = gamma
         effect[relevance == 0.0] = 0.0
     score_mean = model.score_mean + beta[0]
-    return replace(model, score_mean=score_mean, effect=effect, relevance=relevance, score_covariance=S)
+    return replace(
+        model, score_mean=score_mean, effect=effect, relevance=relevance, score_covariance=S
+    )
 
 
 def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
@@ -341,5 +359,9 @@ def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
     columns, covariances = model.columns.copy(), model.column_covariances.copy()
     columns[~seen], covariances[~seen] = mean, covariance
     return replace(
-        model, columns=columns, column_covariances=covariances, column_mean=mean, column_covariance=covariance
+        model,
+        columns=columns,
+        column_covariances=covariances,
+        column_mean=mean,
+        column_covariance=covariance,
     )

@@ -85,7 +85,9 @@ class FactorRows:
 
     def table(self, values: Array) -> sparse.csr_array:
         """Return the values (N,) of one-hot rows as a sparse array of tasks and columns, (T, d)."""
-        return sparse.csr_array((values, self.X.indices, self.starts), shape=(len(self), self.X.shape[1]))
+        return sparse.csr_array(
+            (values, self.X.indices, self.starts), shape=(len(self), self.X.shape[1])
+        )
 
     @cached_property
     def one_hot(self) -> bool:
@@ -150,9 +152,7 @@ class RowModel(NamedTuple):
     constant: Array  # (q,)
     diagonal: Array  # (d,) D, the variances of δ
     noise: float  # σ²
-    column_covariances: (
-        Array  # (d, 1 + r, 1 + r) posterior covariances of b_j and of the first r loadings of each column
-    )
+    column_covariances: Array  # (d, 1 + r, 1 + r) posterior covariances of b_j and of the first r loadings of each column
 
 
 class Block(NamedTuple):
@@ -183,7 +183,9 @@ def add_rows(systems: Systems, rows: FactorRows, left: Array, model: RowModel) -
         systems.precision[t, :r, :r] += np.tensordot(weights, C[:, 1:, 1:], 1)
         systems.right[t] += G.T @ B @ e
         systems.right[t, :r] -= weights @ C[:, 0, 1:]
-        systems.constant[t] += e @ B @ e + weights @ C[:, 0, 0] + float(np.linalg.slogdet(2.0 * np.pi * A)[1])
+        systems.constant[t] += (
+            e @ B @ e + weights @ C[:, 0, 0] + float(np.linalg.slogdet(2.0 * np.pi * A)[1])
+        )
         blocks.append(Block(used, X, B, G, e))
     return blocks
 
@@ -197,7 +199,11 @@ def _add_one_hot(systems: Systems, rows: FactorRows, left: Array, model: RowMode
     second[:, :r, :r] += C[:, 1:, 1:]
     second *= weights[:, None, None]
     mixed = (rows.table(of_rows * x) @ model.loadings)[:, :, None] * model.constant
-    precision += (uses @ second.reshape(d, q * q)).reshape(len(rows), q, q) + mixed + mixed.transpose(0, 2, 1)
+    precision += (
+        (uses @ second.reshape(d, q * q)).reshape(len(rows), q, q)
+        + mixed
+        + mixed.transpose(0, 2, 1)
+    )
     precision += (uses @ weights)[:, None, None] * np.outer(model.constant, model.constant)
     right += rows.table(of_rows * x * left) @ model.loadings
     right += segment_sums(of_rows * left, rows.starts)[:, None] * model.constant
@@ -211,7 +217,9 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
     T, (d, q), n_columns = len(rows), model.factors.shape, rows.X.shape[1]
     has_intercept = d > n_columns
     if has_intercept and model.diagonal[-1] != 0.0:
-        raise ValueError("diagonal: must be zero for the intercept, whose variance belongs to the factors")
+        raise ValueError(
+            "diagonal: must be zero for the intercept, whose variance belongs to the factors"
+        )
     loadings, diagonal = model.factors[:n_columns], model.diagonal[:n_columns]
     constant = model.factors[-1] if has_intercept else np.zeros(q)
     means = model.mean + rows.side @ model.effect.T
@@ -241,8 +249,14 @@ def recalibrate(held_out: Sequence[FactorRows], models: Sequence[Factors]) -> tu
     def loss(logs: Array) -> float:
         c, e = np.exp(logs)
         pairs = zip(held_out, models, strict=True)
-        return -sum(float(posterior(rows, model.scaled(c, e)).log_evidence.sum()) for rows, model in pairs)
+        return -sum(
+            float(posterior(rows, model.scaled(c, e)).log_evidence.sum()) for rows, model in pairs
+        )
 
-    options = {"maxiter": 40, "xatol": 0.01, "initial_simplex": [[0.0, 0.0], [0.3, 0.0], [0.0, 0.2]]}
+    options = {
+        "maxiter": 40,
+        "xatol": 0.01,
+        "initial_simplex": [[0.0, 0.0], [0.3, 0.0], [0.0, 0.2]],
+    }
     c, e = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead", options=options).x)
     return float(c), float(e)

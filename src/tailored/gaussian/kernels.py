@@ -63,7 +63,9 @@ def subtract(typing: Any, work: Any, o: Any, u: Any, v: Any, n: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         work, *starts, n = args
         zero, one = ir.Constant(n.type, 0), ir.Constant(n.type, 1)
-        target, left, right = (_at(context, builder, signature.args[0], work, start) for start in starts)
+        target, left, right = (
+            _at(context, builder, signature.args[0], work, start) for start in starts
+        )
         first = builder.load(target, align=8)
         before, loop = builder.block, builder.append_basic_block("lanes")
         after = builder.append_basic_block("lanes.end")
@@ -107,7 +109,9 @@ def _elementwise(compute: Callable[[Any, Any, Any], Any], kind: Any = _NUMBER) -
 
 
 def _root_of_larger(builder: Any, a: Any, b: Any) -> Any:
-    root = builder.module.declare_intrinsic(f"llvm.sqrt.v{LANES}f64", fnty=ir.FunctionType(_ROW, [_ROW]))
+    root = builder.module.declare_intrinsic(
+        f"llvm.sqrt.v{LANES}f64", fnty=ir.FunctionType(_ROW, [_ROW])
+    )
     return builder.call(root, [builder.select(builder.fcmp_ordered("<", a, b), b, a)])
 
 

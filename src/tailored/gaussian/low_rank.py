@@ -115,7 +115,9 @@ class LowRankModel:
     def scaled(self, calibration: Calibration) -> LowRankModel:
         """Return the model with FFᵀ multiplied by c, and with δ and σ² of the calibration."""
         c, delta, noise = calibration
-        return replace(self, factors=np.sqrt(c) * self.factors, delta=float(delta), noise=float(noise))
+        return replace(
+            self, factors=np.sqrt(c) * self.factors, delta=float(delta), noise=float(noise)
+        )
 
     def mixture(self) -> Mixture:
         K, d, _ = self.factors.shape
@@ -147,7 +149,9 @@ def _solve(tasks: RotatedTasks, L: Array, delta: float, noise: float) -> _Solved
     inverses = np.linalg.inv(M)
     scores = np.matmul(inverses, v[:, :, None])[:, :, 0]
     a = (tasks.y - np.matmul(A, scores[:, :, None])[:, :, 0]) / D
-    log_determinants = np.log(D).sum(axis=1) + np.linalg.slogdet(M)[1] + tasks.n_rest * np.log(noise)
+    log_determinants = (
+        np.log(D).sum(axis=1) + np.linalg.slogdet(M)[1] + tasks.n_rest * np.log(noise)
+    )
     quadratic = (tasks.y * a).sum(axis=1) + tasks.rest / noise
     constant = (tasks.n_rest + D.shape[1]) * np.log(2.0 * np.pi)
     return _Solved(D, A, B, inverses, scores, a, -0.5 * (log_determinants + quadratic + constant))
@@ -189,7 +193,9 @@ def maximise_evidence(
             gradient = flat_X.T @ G.reshape(T * m, r + 1)
             gradient_F[k] += gradient[:, :r]
             level += 0.5 * gradient[-1, -1] * np.sqrt(now.level)
-            gradient_D = 0.5 * shares[k, :, None] * (1.0 / part.D - (BM * part.B).sum(axis=2) - part.a**2)
+            gradient_D = (
+                0.5 * shares[k, :, None] * (1.0 / part.D - (BM * part.B).sum(axis=2) - part.a**2)
+            )
             noise += now.noise * gradient_D.sum()
             delta += now.delta * (gradient_D * tasks.spread).sum()
         value = -evidence.sum() + 0.5 * alpha * (now.factors**2).sum()
@@ -200,7 +206,9 @@ def maximise_evidence(
     start = np.concatenate([model.factors.ravel(), logs, np.log(model.proportions)])
     bounds = [(None, None)] * (K * d * r) + [LOG_BOUNDS] * 3 + [(None, None)] * K
     options = {"maxiter": max_iter, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-5}
-    return unpack(minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
+    return unpack(
+        minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    )
 
 
 def _with_mean(tasks: RotatedTasks, model: LowRankModel) -> LowRankModel:
@@ -270,14 +278,18 @@ class LowRankFitter:
         )
 
     def _fit(self, start: LowRankModel) -> LowRankModel:
-        return maximise_evidence(self.tasks, start, PENALTY * start.rank / self.without_factors.delta)
+        return maximise_evidence(
+            self.tasks, start, PENALTY * start.rank / self.without_factors.delta
+        )
 
     def several(self, single: LowRankModel, n_components: int, rank: int) -> LowRankModel:
         """Fit several components, starting from a mixture of the scores of one component."""
         mixture = mixture_of_scores(scores(self.tasks, single), n_components, self.seed)
         values, vectors = np.linalg.eigh(mixture.covariances[:, : single.rank, : single.rank])
         leading = vectors[:, :, -rank:] * np.sqrt(np.maximum(values[:, None, -rank:], 0.0))
-        return self._fit(replace(single, factors=single.factors @ leading, proportions=mixture.proportions))
+        return self._fit(
+            replace(single, factors=single.factors @ leading, proportions=mixture.proportions)
+        )
 
     def fit(self, n_factors: int, n_components: int = 1, rank: int = 0) -> LowRankModel:
         """Fit one component with ``n_factors`` factors; if ``n_components`` > 1, use it to fit components of rank ``rank``."""
@@ -301,10 +313,14 @@ def mixture_of_scores(tasks: Moments, n_components: int, seed: Sequence[int]) ->
     single = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
     if n_components == 1:
         return em(tasks, single, max_iter=20, learn_mean=False).mixture
-    return fit_mixture(tasks, single, n_components, seed=list(seed), learn_mean=False, n_starts=SCORE_STARTS)
+    return fit_mixture(
+        tasks, single, n_components, seed=list(seed), learn_mean=False, n_starts=SCORE_STARTS
+    )
 
 
-def recalibrate(held_out: list[RotatedTasks], models: list[LowRankModel], start: Calibration) -> Calibration:
+def recalibrate(
+    held_out: list[RotatedTasks], models: list[LowRankModel], start: Calibration
+) -> Calibration:
     """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + ω e eᵀ + δI, with one model for each fold."""
     pairs, n_tasks = list(zip(held_out, models, strict=True)), sum(len(tasks) for tasks in held_out)
 

@@ -141,7 +141,9 @@ class TaskStatistics(ABC):
     is_gaussian: ClassVar[bool] = True
     sizes: Any
     side: Array | None
-    log_determinants: Any = 0.0  # log determinants of the noise covariances / σ², if rows were whitened
+    log_determinants: Any = (
+        0.0  # log determinants of the noise covariances / σ², if rows were whitened
+    )
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -179,7 +181,9 @@ class TaskStatistics(ABC):
 
     def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
         """Return the expected sufficient statistics; tasks skip components with negligible earlier ``shares``."""
-        found = self.posterior(model, Want(sums=True), None if shares is None else shares > NEGLIGIBLE)
+        found = self.posterior(
+            model, Want(sums=True), None if shares is None else shares > NEGLIGIBLE
+        )
         return Summed(found.sums, found.shares)
 
 
@@ -192,7 +196,9 @@ class RowStatistics(TaskStatistics):
     X: Array  # (N, d)
     y: Array  # (N,)
     starts: NDArray[np.int64]  # (T + 1,) first row of each task, and N
-    side: Array | None = field(default=None, kw_only=True)  # (T, q) features v(s) of the side information
+    side: Array | None = field(
+        default=None, kw_only=True
+    )  # (T, q) features v(s) of the side information
     n_threads: int = field(default=1, kw_only=True)
 
     @property
@@ -212,7 +218,9 @@ class RowStatistics(TaskStatistics):
         """Return the tasks at these positions."""
         at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
         parts: dict[str, Any] = {name: getattr(self, name)[at] for name in self.per_row}
-        return replace(self, starts=starts, side=None if self.side is None else self.side[index], **parts)
+        return replace(
+            self, starts=starts, side=None if self.side is None else self.side[index], **parts
+        )
 
 
 @dataclass(frozen=True)
@@ -224,7 +232,9 @@ class Moments(TaskStatistics):
     square: Array  # (T,) yᵀy
     sizes: Array  # (T,) numbers of rows
     side: Array | None = None  # (T, q) features v(s) of the side information
-    n_threads: int = 1  # threads for a pass over the tasks; results are bitwise the same for any number
+    n_threads: int = (
+        1  # threads for a pass over the tasks; results are bitwise the same for any number
+    )
 
     @property
     def n_features(self) -> int:
@@ -271,7 +281,10 @@ class Moments(TaskStatistics):
         covariances = np.zeros((T if want.covariances else 0, n_outputs, d, d))
         totals = np.empty((len(blocks), n_totals))
         quadratics = np.zeros((len(blocks), K if want.sums else 0))
-        given = [np.ascontiguousarray(array) for array in (rest.gram, rest.cross, rest.square, rest.sizes)]
+        given = [
+            np.ascontiguousarray(array)
+            for array in (rest.gram, rest.cross, rest.square, rest.sizes)
+        ]
         found = [shares, log_evidence, means, covariances]
         fixed = *components[1:4], model.noise
 
@@ -313,13 +326,17 @@ class Moments(TaskStatistics):
     def take(self, index: NDArray[np.intp] | slice) -> Self:
         """Return the tasks at these positions."""
         side = None if self.side is None else self.side[index]
-        gram, cross, square, sizes = (p[index] for p in (self.gram, self.cross, self.square, self.sizes))
+        gram, cross, square, sizes = (
+            p[index] for p in (self.gram, self.cross, self.square, self.sizes)
+        )
         return replace(self, gram=gram, cross=cross, square=square, sizes=sizes, side=side)
 
     def shifted(self, weights: Array) -> Self:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
         fitted = np.matmul(self.gram, weights[:, :, None])[:, :, 0]
-        square = np.maximum(self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights), 0.0)
+        square = np.maximum(
+            self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights), 0.0
+        )
         return replace(self, cross=self.cross - fitted, square=square)
 
     def squared_residuals(self, weights: Array) -> Array:
@@ -332,7 +349,9 @@ def times(matrices: Array, vectors: Array) -> Array:
     return np.asarray(np.matmul(matrices, vectors[:, :, None])[:, :, 0])
 
 
-def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[np.bool_] | None) -> Array:
+def log_priors(
+    model: Mixture, side: Array | None, n_tasks: int, among: NDArray[np.bool_] | None
+) -> Array:
     """Return log π (T, K), with −inf for the components that a task skips."""
     joint = np.empty((n_tasks, model.n_components))
     joint[:] = model.log_proportions(side)
@@ -410,7 +429,11 @@ def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[In
     else:
         n_vectors = K * (n_packed + 2 * d + d * (d + 1) + n_groups * (d + 1 + n_packed))
         n_vectors += 4 + 2 * d + 2 * d * (d + 1)
-        made = np.empty(K * n_groups * LANES, np.int64), np.empty(K, np.int64), empty_workspace(n_vectors)
+        made = (
+            np.empty(K * n_groups * LANES, np.int64),
+            np.empty(K, np.int64),
+            empty_workspace(n_vectors),
+        )
     if constants is not components.constants:
         first = K * (n_packed + d)
         made[2][first : first + len(components.constants)] = components.constants
@@ -628,7 +651,17 @@ def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
 
 @njit(**PART)
 def _write_means(
-    tasks: Index, o: int, p: int, work: Array, b: int, A: int, z: int, L: int, out: int, means: Array, k: int
+    tasks: Index,
+    o: int,
+    p: int,
+    work: Array,
+    b: int,
+    A: int,
+    z: int,
+    L: int,
+    out: int,
+    means: Array,
+    k: int,
 ) -> None:
     """Write the posterior means ``b + L F⁻ᵀz`` of the eight tasks that start at ``tasks[o]``."""
     keep_separate()
@@ -668,7 +701,16 @@ def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, tota
 
 @njit(**PART)
 def _add_covariances(
-    tasks: Index, o: int, n: int, p: int, work: Array, A: int, z: int, weights: int, out: Array, k: int
+    tasks: Index,
+    o: int,
+    n: int,
+    p: int,
+    work: Array,
+    A: int,
+    z: int,
+    weights: int,
+    out: Array,
+    k: int,
 ) -> None:
     """Add ``r σ² A⁻¹`` of up to n tasks of the group at ``tasks[o]`` to ``out``; ``weights`` has √(rσ²)."""
     keep_separate()

@@ -65,7 +65,9 @@ def _hermite_score(f: Array, D: Array) -> float:
     squares = p[:, None] ** 2 + p**2
     third = a**3 - 3.0 * a * of_two + 3.0 * a * r2 + 6.0 * b
     fourth = a**4 - 6.0 * a**2 * of_two + 6.0 * (a**2 * r2 + of_pair + 4.0 * a * b)
-    fourth += 3.0 * squares - 6.0 * (of_two * r2 + 2.0 * (p3[:, None] + p3)) + 3.0 * (r2**2 + 2.0 * r4)
+    fourth += (
+        3.0 * squares - 6.0 * (of_two * r2 + 2.0 * (p3[:, None] + p3)) + 3.0 * (r2**2 + 2.0 * r4)
+    )
     products = (third / 6.0 + fourth / 24.0)[np.triu_indices(len(f), 1)]
     size = float(np.sqrt(products @ products))
     return float(products.sum()) / size if size > 0.0 else 0.0

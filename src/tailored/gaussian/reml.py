@@ -81,7 +81,11 @@ class Criterion:
             a = a - times(A, some_u @ effects)
             gradient += A[:, :, v].sum(axis=0) - a.T @ a
             if self.is_restricted:
-                D = np.einsum("ti,idje,tj->tde", some_u, spread, some_u) if self.terms else spread[0, :, 0]
+                D = (
+                    np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
+                    if self.terms
+                    else spread[0, :, 0]
+                )
                 gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
@@ -144,7 +148,9 @@ def maximise_restricted(
     options = {"maxfun": most, "maxiter": most, "gtol": GRADIENT, "ftol": 1e-13}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     if found.status == 1 and limit is None:
-        stopped = f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
+        stopped = (
+            f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
+        )
         advice = "Leave out collinear columns, or list fewer columns in `varying`."
         warn(f"{stopped}, so they may be inaccurate. {advice}", ConvergenceWarning)
     W, noise = np.zeros((d, d)), float(np.exp(found.x[-1]))

@@ -63,7 +63,9 @@ class Response(Stored, ABC):
         """Return the statistics of scaled tasks; ``side`` (T, q) are features of the side information."""
 
     @abstractmethod
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
+    def without_part(
+        self, tasks: TaskSet, part: Array, variances: Array, skewness: float
+    ) -> TaskSet:
         """Return the tasks without a known part (n,) of their linear predictors.
 
         ``variances`` (n,) are those of its errors, and ``skewness`` is that of `TaskStatistics`.
@@ -90,7 +92,9 @@ class Gaussian(Response):
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
         return statistics_of(tasks, scaling, side)
 
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
+    def without_part(
+        self, tasks: TaskSet, part: Array, variances: Array, skewness: float
+    ) -> TaskSet:
         return tasks.replace(y=tasks.y - part, encoding=None)
 
     def noise(self, noise: float) -> float:
@@ -124,7 +128,9 @@ class Likelihood(Loss, Response):
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
         return ResponseRows.of(tasks, scaling, self, side)
 
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
+    def without_part(
+        self, tasks: TaskSet, part: Array, variances: Array, skewness: float
+    ) -> TaskSet:
         # With an error of variance v, E h′(f) is about h′ at f + ½ v h‴/h″.
         factor = np.exp(np.clip(part + 0.5 * skewness * variances, -LARGEST, LARGEST))
         exposure = factor if tasks.exposure is None else tasks.exposure * factor
@@ -181,10 +187,14 @@ class Likelihood(Loss, Response):
         p = np.maximum(p, np.finfo(float).tiny)
         return np.asarray(xlogy(y, y) - xlogy(y, p) - y + p)
 
-    def interval(self, f: Array, variance: Array, noise: float, coverage: float) -> tuple[Array, Array]:
+    def interval(
+        self, f: Array, variance: Array, noise: float, coverage: float
+    ) -> tuple[Array, Array]:
         """Return the bounds of the shortest intervals of counts with predictive probability ``coverage`` or more."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(INTERVAL_NODES)
-        rates = np.exp(np.minimum(f[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT))
+        rates = np.exp(
+            np.minimum(f[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT)
+        )
         ends, weights = np.empty((2, len(f))), weights / weights.sum()
         # Counts above `last` have a probability of about 1e-4.
         top = np.exp(np.minimum(f + 3.7 * np.sqrt(variance), LARGEST_LOG_COUNT))
@@ -259,7 +269,9 @@ class Bernoulli(Likelihood):
         y = np.asarray(y)
         bad = y[(y != 0) & (y != 1)]
         if len(bad):
-            raise ValueError(f"{name}: binary targets must be 0 or 1, but {name} contains {bad[0]:g}")
+            raise ValueError(
+                f"{name}: binary targets must be 0 or 1, but {name} contains {bad[0]:g}"
+            )
 
     def constants(self, y: Array, noise: float) -> Array:
         return np.zeros(len(y))
@@ -305,7 +317,9 @@ class Poisson(Likelihood):
     name = "poisson"
     code = POISSON
 
-    def without_part(self, tasks: TaskSet, part: Array, variances: Array, skewness: float) -> TaskSet:
+    def without_part(
+        self, tasks: TaskSet, part: Array, variances: Array, skewness: float
+    ) -> TaskSet:
         # For Poisson counts, h‴/h″ is exactly 1; the argument may have been estimated under a model with a dispersion.
         return super().without_part(tasks, part, variances, 1.0)
 
@@ -331,7 +345,9 @@ class NegativeBinomial(Likelihood):
 
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
         r = 1.0 / noise
-        return np.asarray(y * f - (y + r) * np.logaddexp(0.0, f - np.log(r)) + self.constants(y, noise))
+        return np.asarray(
+            y * f - (y + r) * np.logaddexp(0.0, f - np.log(r)) + self.constants(y, noise)
+        )
 
     def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
         # Given a gamma variable, a negative binomial count is Poisson; the sum of the gamma variables of several rows is gamma, too.
@@ -349,4 +365,6 @@ class NegativeBinomial(Likelihood):
         return self._newton(X, y, offset, weights, noise), noise
 
 
-RESPONSES: dict[str, type[Likelihood]] = {kind.name: kind for kind in (Bernoulli, Poisson, NegativeBinomial)}
+RESPONSES: dict[str, type[Likelihood]] = {
+    kind.name: kind for kind in (Bernoulli, Poisson, NegativeBinomial)
+}

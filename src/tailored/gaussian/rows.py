@@ -105,7 +105,9 @@ class TaskRows(RowStatistics):
             for (s, k), found in solved.items():
                 at = self.stacks[s].tasks
                 inverses = shares[at, k, None, None] * found.inverses
-                covariances[at] -= np.matmul(found.XW.transpose(0, 2, 1), np.matmul(inverses, found.XW))
+                covariances[at] -= np.matmul(
+                    found.XW.transpose(0, 2, 1), np.matmul(inverses, found.XW)
+                )
             covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
         sums = NO_SUMS
         if want.sums:
@@ -181,7 +183,9 @@ def _sums(
         deviations = np.matmul(a[:, None, :], XW)[:, 0]
         first[k] += r @ deviations
         images = np.matmul(r[:, None, None] * inverses, XW)
-        second[k] += (deviations * r[:, None]).T @ deviations - XW.reshape(-1, d).T @ images.reshape(-1, d)
+        second[k] += (deviations * r[:, None]).T @ deviations - XW.reshape(
+            -1, d
+        ).T @ images.reshape(-1, d)
         traces = np.trace(inverses, axis1=1, axis2=2)
         left = model.noise**2 * np.einsum("tn,tn->t", a, a)
         residual += float(r @ (left + model.noise * (X.shape[1] - model.noise * traces)))

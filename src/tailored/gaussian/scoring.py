@@ -116,14 +116,18 @@ class Scoring:
             moves, entries, rest = np.split(parameters, [d, d + len(i)])
             change = np.eye(root.shape[1])
             change[i, j] += entries
-            there = replace(model, means=model.means + moves, noise=model.noise * float(np.exp(rest.sum())))
+            there = replace(
+                model, means=model.means + moves, noise=model.noise * float(np.exp(rest.sum()))
+            )
             return fresh.scores(there, root @ change, in_b=True)[0]
 
         at = np.zeros(d + len(i) + self.tasks.response.has_dispersion)
         sizes = np.sqrt((scores_at(at) ** 2).sum(axis=0))
         steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
         # Scores of separable classes are nearly zero, so steps would be huge: limit the change of a linear predictor to 0.25.
-        steps[:d] = np.minimum(steps[:d], 0.25 / np.maximum(np.abs(self.tasks.X).max(axis=0), 1e-300))
+        steps[:d] = np.minimum(
+            steps[:d], 0.25 / np.maximum(np.abs(self.tasks.X).max(axis=0), 1e-300)
+        )
         steps[d:] = np.minimum(steps[d:], 1.0)  # with a larger step, the dispersion could underflow
         changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
         information = np.stack(changes, axis=1) / (2.0 * steps[:, None])
@@ -133,7 +137,9 @@ class Scoring:
         """Return the rows and columns of the free entries of Δ."""
         return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
 
-    def _step(self, point: _Point, information: Array, damping: float) -> tuple[float, Array, Mixture, Array]:
+    def _step(
+        self, point: _Point, information: Array, damping: float
+    ) -> tuple[float, Array, Mixture, Array]:
         """Return the expected gain of the undamped step, the damped step, and the model and L after it."""
         model, root, p = point.model, point.root, point.root.shape[1]
         sizes = np.diag(information)
@@ -147,7 +153,9 @@ class Scoring:
         n_means = len(step) - len(i) - self.tasks.response.has_dispersion
         moves, entries, rest = np.split(step, [n_means, n_means + len(i)])
         move = root @ moves if n_means == p else moves
-        largest = max(np.abs(entries).max(initial=0.0), np.abs(rest).max(initial=0.0)) / LARGEST_STEP
+        largest = (
+            max(np.abs(entries).max(initial=0.0), np.abs(rest).max(initial=0.0)) / LARGEST_STEP
+        )
         largest = max(largest, np.abs(moves).max(initial=0.0) / LARGEST_MOVE, 1.0)
         change = np.eye(p)
         change[i, j] = np.where(i == j, np.exp(entries / largest), entries / largest)

@@ -38,7 +38,9 @@ class SerialMoments(Moments):
     """Second moments of whitened rows; the evidence is that of the targets before they are whitened."""
 
     log_determinants: Array = field(kw_only=True)  # (T,) log|R|
-    rows: Array = field(kw_only=True)  # (N, 2 + d) time, target and scaled row, before they are whitened
+    rows: Array = field(
+        kw_only=True
+    )  # (N, 2 + d) time, target and scaled row, before they are whitened
     starts: NDArray[np.int64] = field(kw_only=True)  # (T + 1,) first row of each task, and N
 
     def posterior(
@@ -46,13 +48,17 @@ class SerialMoments(Moments):
     ) -> Expected:
         found = super().posterior(model, want, among)
         log_evidence = found.log_evidence - 0.5 * self.log_determinants
-        sums = replace(found.sums, log_evidence=float(log_evidence.sum())) if want.sums else found.sums
+        sums = (
+            replace(found.sums, log_evidence=float(log_evidence.sum())) if want.sums else found.sums
+        )
         return found._replace(log_evidence=log_evidence, sums=sums)
 
     def take(self, index: NDArray[np.intp] | slice) -> Self:
         at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
         some = super().take(index)
-        return replace(some, log_determinants=self.log_determinants[index], rows=self.rows[at], starts=starts)
+        return replace(
+            some, log_determinants=self.log_determinants[index], rows=self.rows[at], starts=starts
+        )
 
     @property
     def row_moment(self) -> Array:
@@ -74,11 +80,15 @@ class SerialGaussian(Gaussian):
     share: float = 1.0  # ρ
     length: float = 1.0  # ℓ, in the user's units of time
 
-    def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> SerialMoments:
+    def statistics(
+        self, tasks: TaskSet, scaling: Scaling, side: Array | None = None
+    ) -> SerialMoments:
         X, y = scaling.weighted_rows(tasks)
         white, log_determinants = self.whiten(np.column_stack([X, y]), tasks)
         T, D = len(tasks), white.shape[1]
-        products = segment_sums((white[:, :, None] * white[:, None, :]).reshape(-1, D * D), tasks.offsets)
+        products = segment_sums(
+            (white[:, :, None] * white[:, None, :]).reshape(-1, D * D), tasks.offsets
+        )
         both = products.reshape(T, D, D)
         return SerialMoments(
             gram=np.ascontiguousarray(both[:, :-1, :-1]),
@@ -118,7 +128,12 @@ class SerialGaussian(Gaussian):
         return out, log_determinants
 
     def given_support(
-        self, X: Array, times: Array, task: NDArray[np.intp], history: Array, n_rows: NDArray[np.int64]
+        self,
+        X: Array,
+        times: Array,
+        task: NDArray[np.intp],
+        history: Array,
+        n_rows: NDArray[np.int64],
     ) -> tuple[Array, Array, Array]:
         """Return ``X_q − A X_s`` of scaled query rows X (n, d), and the mean ``A (y_s − X_s w)`` and variance / σ² of their noise.
 
@@ -139,7 +154,9 @@ class SerialGaussian(Gaussian):
         if not len(support):
             return np.zeros((len(query), 0)), np.full(len(query), 1.0 + self.share)
         across = self._kernel(query, support)
-        A = np.asarray(np.linalg.solve(np.eye(len(support)) + self._kernel(support, support), across.T).T)
+        A = np.asarray(
+            np.linalg.solve(np.eye(len(support)) + self._kernel(support, support), across.T).T
+        )
         return A, 1.0 + self.share - np.einsum("ij,ij->i", A, across)
 
     def _kernel(self, one: Array, other: Array) -> Array:
@@ -162,8 +179,12 @@ def fit_serial(
         statistics = response.statistics(tasks, scaling)
         if not known:
             varying = np.flatnonzero(pattern.diagonal()).tolist()
-            known.append(fit_mixed_model(statistics, covariance="diagonal", varying=varying, max_iter=STEPS))
-        fitted, log_likelihood = maximise_restricted(statistics, known[-1], pattern, (), reml, STEPS)
+            known.append(
+                fit_mixed_model(statistics, covariance="diagonal", varying=varying, max_iter=STEPS)
+            )
+        fitted, log_likelihood = maximise_restricted(
+            statistics, known[-1], pattern, (), reml, STEPS
+        )
         known.append(fitted)
         assert log_likelihood is not None
         return -log_likelihood

@@ -105,7 +105,11 @@ class SideFit:
 
 
 def select_side(
-    tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
+    tasks: Tasks,
+    groups: Sequence[Group],
+    *,
+    has_intercept: bool,
+    varying: tuple[int, ...] | None = None,
 ) -> SideStructure | None:
     """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return None if there are none."""
     plain = fit_roughly(tasks, varying)
@@ -115,7 +119,9 @@ def select_side(
         kinds.append(False)  # otherwise only the intercept differs between tasks
     small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
     effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
-    candidates = [term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()]
+    candidates = [
+        term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()
+    ]
     least, kept = least_gain(len(candidates)), list[Term]()
     for _ in range(ROUNDS):
         known = {term.effect for term in kept}
@@ -128,7 +134,10 @@ def select_side(
             found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
         ):
             key = term.effect.column, term.effect.curved
-            if key not in new and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL:
+            if (
+                key not in new
+                and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL
+            ):
                 new[key] = term
         if not new:
             break
@@ -145,7 +154,12 @@ def select_side(
 
 
 def fit_side(
-    tasks: Tasks, structure: SideStructure, groups: Sequence[Group], *, max_iter: int = 30, tol: float = 1e-3
+    tasks: Tasks,
+    structure: SideStructure,
+    groups: Sequence[Group],
+    *,
+    max_iter: int = 30,
+    tol: float = 1e-3,
 ) -> SideFit:
     """Fit the mixed model ``w ~ N(b + Γ v(s), W)`` with the relevances of ``structure``.
 
@@ -183,7 +197,9 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
         values = values - values.mean(axis=0)
         of_values, rotation = np.linalg.eigh(values.T @ values)
         scores = rotation.T @ (values.T @ deviations) @ directions
-        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > least_gain(len(groups)):
+        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > least_gain(
+            len(groups)
+        ):
             relevant[group.curved] += group.features.tolist()
     penalties = np.full(side.shape[1], np.inf)
     for curved, features in relevant.items():
@@ -217,7 +233,9 @@ def _unit_root(side: Array, group: Group) -> Array:
     return np.asarray(group.root / (np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0))
 
 
-def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: Array) -> list[Term]:
+def _terms(
+    tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: Array
+) -> list[Term]:
     """Return a term for each effect; W is the covariance of the coefficients without side information."""
     assert tasks.side is not None
     values, vectors = np.linalg.eigh(W)
@@ -234,7 +252,13 @@ def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: 
 
 
 def _fit(
-    tasks: Tasks, model: Mixture, terms: list[Term], *, max_iter: int, tol: float = 0.0, learn: bool = False
+    tasks: Tasks,
+    model: Mixture,
+    terms: list[Term],
+    *,
+    max_iter: int,
+    tol: float = 0.0,
+    learn: bool = False,
 ) -> SideFit:
     """Alternate between updates of (b, Γ) and of (W, σ²); with ``learn``, also update the relevances."""
     assert tasks.side is not None
@@ -250,7 +274,9 @@ def _fit(
             gamma *= float(np.clip(z @ z / max(known, 1e-9), 1e-3, 1e3))
             updated.append(term._replace(effect=replace(term.effect, relevance=gamma)))
         model = replace(model, means=mean[None, :d])
-        if step == max_iter or (tol and np.abs(Gamma - previous).max() <= tol * np.abs(Gamma).max()):
+        if step == max_iter or (
+            tol and np.abs(Gamma - previous).max() <= tol * np.abs(Gamma).max()
+        ):
             break
         expected = tasks.shifted(tasks.side @ Gamma.T).sums(model)
         model = maximise(totals, model, expected.sums, learn_mean=False)
@@ -337,7 +363,9 @@ def best_gain(e: Array, q: Array) -> tuple[float, float]:
 def design(tasks: Tasks, terms: Sequence[Term]) -> Array:
     """Return u (T, 1 + Σ m): a column of ones, and v(s) R of each term."""
     side = np.zeros((len(tasks), 0)) if tasks.side is None else tasks.side
-    return np.hstack([np.ones((len(tasks), 1)), *(side[:, term.features] @ term.R for term in terms)])
+    return np.hstack(
+        [np.ones((len(tasks), 1)), *(side[:, term.features] @ term.R for term in terms)]
+    )
 
 
 def information_of(u: Array, v: Array, A: Array) -> Array:

@@ -81,7 +81,9 @@ class LogLikelihood(Protocol):
     def constants(self, y: Array, noise: float) -> Array: ...
     def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array]: ...
     def skewness(self, f: Array, noise: float) -> Array: ...
-    def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]: ...
+    def pooled_fit(
+        self, X: Array, y: Array, offset: Array, weights: Array
+    ) -> tuple[Array, float]: ...
 
 
 class Directions(NamedTuple):
@@ -97,7 +99,9 @@ class Directions(NamedTuple):
 class Sites(Moments):
     """Second moments of sites, which act as rows with known noise variance."""
 
-    def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None) -> Expected:
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None
+    ) -> Expected:
         found = super().posterior(model, want, among)
         return found._replace(sums=replace(found.sums, residual=model.noise * self.n_rows))
 
@@ -116,15 +120,21 @@ class ResponseRows(RowStatistics):
     sites: dict[int, tuple[Array, Array]] | None = None
 
     @classmethod
-    def of(cls, tasks: TaskSet, units: Scaling, response: LogLikelihood, side: Array | None = None) -> Self:
+    def of(
+        cls, tasks: TaskSet, units: Scaling, response: LogLikelihood, side: Array | None = None
+    ) -> Self:
         """Return the scaled rows of tasks; targets are not scaled."""
         n, weights = len(tasks.y), tasks.row_weights
         offset = np.zeros(n) if tasks.exposure is None else np.log(tasks.exposure)
         weights = np.ones(n) if weights is None else weights
-        return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side=side)
+        return cls(
+            units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side=side
+        )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{name}: not available for classes and counts, whose likelihood needs all rows")
+        raise AttributeError(
+            f"{name}: not available for classes and counts, whose likelihood needs all rows"
+        )
 
     def take(self, index: NDArray[np.intp] | slice) -> Self:
         return replace(super().take(index), sites=None)
@@ -149,7 +159,11 @@ class ResponseRows(RowStatistics):
         slope, curvature = self.response.derivatives(self.y, f, noise)
         weights = self.weights * curvature
         working = self.weights * slope + weights * (self.X @ b)
-        gram, cross, n = self.X.T @ (weights[:, None] * self.X), working @ self.X, float(len(self.y))
+        gram, cross, n = (
+            self.X.T @ (weights[:, None] * self.X),
+            working @ self.X,
+            float(len(self.y)),
+        )
         # yᵀy is set such that the mean squared residual is the noise of the model.
         return Totals(len(self), n, n * noise + float(cross @ b), cross, gram)
 
@@ -200,9 +214,15 @@ class ResponseRows(RowStatistics):
         sites = zip(*(source.sites[k] for k in range(model.n_components)), strict=True)
         tau, linear = (np.choose(component, parts) for parts in sites)
         tau = np.maximum(tau, LEAST_PRECISION)
-        return tau, linear / tau - self.offset, float(np.mean(found.log_evidence)) if len(self) else 0.0
+        return (
+            tau,
+            linear / tau - self.offset,
+            float(np.mean(found.log_evidence)) if len(self) else 0.0,
+        )
 
-    def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None) -> Expected:
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None
+    ) -> Expected:
         T, (K, d) = len(self), model.means.shape
         effects = model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
@@ -223,7 +243,10 @@ class ResponseRows(RowStatistics):
         if want.sums:
             first = np.einsum("tk,tkd->kd", shares, deviations)
             second = np.stack(
-                [(v * r[:, None]).T @ v for v, r in zip(deviations.transpose(1, 0, 2), shares.T, strict=True)]
+                [
+                    (v * r[:, None]).T @ v
+                    for v, r in zip(deviations.transpose(1, 0, 2), shares.T, strict=True)
+                ]
             )
             for k, (root, C) in enumerate(within):
                 second[k] += root @ np.tensordot(shares[:, k], C, 1) @ root.T
@@ -249,11 +272,20 @@ class ResponseRows(RowStatistics):
         if not self.response.has_dispersion:
             return 1.0
         scores = self.dispersion_scores(model)
-        step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -LARGEST_CHANGE, LARGEST_CHANGE)
+        step = np.clip(
+            scores.sum() / max(float(scores @ scores), 1e-300), -LARGEST_CHANGE, LARGEST_CHANGE
+        )
         return float(np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]]))
 
     def directions(
-        self, b: Array, L: Array, noise: float, used: Mask | None = None, *, k: int = 0, slopes: bool = False
+        self,
+        b: Array,
+        L: Array,
+        noise: float,
+        used: Mask | None = None,
+        *,
+        k: int = 0,
+        slopes: bool = False,
     ) -> Directions:
         """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``, by default all."""
         if self.response.code not in CODES:
@@ -267,7 +299,9 @@ class ResponseRows(RowStatistics):
         tau, linear = (self.sites or {}).get(k, (np.zeros(N), np.zeros(N)))
         # Convert the sites of the linear predictor to sites of its random part <x, Lu>.
         linear = linear - tau * f
-        found = Directions(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), tau, np.zeros(N * slopes))
+        found = Directions(
+            np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), tau, np.zeros(N * slopes)
+        )
         is_exact = p <= MOST_DIRECTIONS
         n_nodes, tol, max_sweeps = PLACING if is_exact else FINAL
         numbers = NODES if N < MANY_ROWS * T else FEWER_NODES
@@ -275,7 +309,9 @@ class ResponseRows(RowStatistics):
         kind, data = (self.response.code, 1.0 / noise), (rows, f, self.y, self.weights)
 
         def run(*span: int) -> None:
-            _pass(span, kind, data, self.starts, used, *nodes, tol, max_sweeps, linear, tuple(found))
+            _pass(
+                span, kind, data, self.starts, used, *nodes, tol, max_sweeps, linear, tuple(found)
+            )
 
         blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
         in_threads(run, blocks, self.n_threads)
@@ -308,7 +344,12 @@ def grid(numbers: tuple[int, ...]) -> Grid:
         axes[k, :n], logs = one_direction(n)
         nodes = np.hstack([np.tile(nodes, (n, 1)), np.repeat(axes[k, :n], len(nodes))[:, None]])
         weights = (logs[:, None] + weights).ravel()
-    return frozen(np.array(numbers, np.int64), np.int64), frozen(axes), frozen(nodes), frozen(weights)
+    return (
+        frozen(np.array(numbers, np.int64), np.int64),
+        frozen(axes),
+        frozen(nodes),
+        frozen(weights),
+    )
 
 
 @njit(**_PART)
@@ -387,11 +428,17 @@ def _tilted(
         second += weight * nodes[j] ** 2
     first /= total
     second = second / total - first * first
-    return top + np.log(total * scale / np.sqrt(variance)), f + scale * first, scale * scale * second
+    return (
+        top + np.log(total * scale / np.sqrt(variance)),
+        f + scale * first,
+        scale * scale * second,
+    )
 
 
 @njit(**_PART)
-def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array) -> float:
+def _gaussian(
+    rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array
+) -> float:
     """Write the mean and covariance S of the prior times the sites, and an upper triangular C with S = CCᵀ; return log |S|."""
     (tau, linear), p = sites, len(mean)
     for a in range(p):
@@ -435,7 +482,15 @@ def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Arr
 
 @njit(**_PART)
 def _propagate(
-    kind: Kind, data: Data, own: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
+    kind: Kind,
+    data: Data,
+    own: Span,
+    nodes: Pair,
+    sites: Pair,
+    mean: Array,
+    S: Array,
+    g: Array,
+    tol: float,
 ) -> tuple[float, float]:
     """Update the sites, mean and S of a task, unless ``tol`` is 0; return the largest change and the sum of log constants."""
     (code, shape), (rows, f, y, v), (tau, linear), p = kind, data, sites, len(mean)
@@ -496,7 +551,15 @@ def _exponentials(
 
 @njit(**_PART)
 def _integrate(
-    kind: Kind, data: Data, own: Span, grid: Grid, mean: Array, S: Array, C: Array, work: Array, slopes: Array
+    kind: Kind,
+    data: Data,
+    own: Span,
+    grid: Grid,
+    mean: Array,
+    S: Array,
+    C: Array,
+    work: Array,
+    slopes: Array,
 ) -> float:
     """Return the log evidence by quadrature at the nodes mean + Cz; write mean and covariance S of u, and the slopes."""
     keep_separate()
@@ -616,4 +679,6 @@ def _pass(
             total += 0.5 * linear[i] * m
             if len(slopes):
                 slopes[i] = linear[i] - tau[i] * m
-        log_evidence[t] = total + _propagate(kind, data, own, nodes, sites, mean, S, work[p], 0.0)[1]
+        log_evidence[t] = (
+            total + _propagate(kind, data, own, nodes, sites, mean, S, work[p], 0.0)[1]
+        )

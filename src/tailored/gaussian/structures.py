@@ -59,7 +59,9 @@ class Structure(ABC):
     kind: ClassVar[str]
     #: Whether the prior mean and the effects of side information are estimated.
     has_mean: ClassVar[bool] = True
-    is_refined: ClassVar[bool] = True  # whether EM over the sums of all tasks improves a fit to a sample
+    is_refined: ClassVar[bool] = (
+        True  # whether EM over the sums of all tasks improves a fit to a sample
+    )
 
     n_components: int = field(default=1, kw_only=True)
 
@@ -88,7 +90,9 @@ class Structure(ABC):
     def describe(self) -> dict[str, Any]:
         """Return the kind, and the attributes that are not None, zero or "full"."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"kind": self.kind} | {k: v for k, v in values.items() if v not in (None, 0.0, "full")}
+        return {"kind": self.kind} | {
+            k: v for k, v in values.items() if v not in (None, 0.0, "full")
+        }
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,9 @@ class MixedModel(Structure):
 
     covariance: str = "full"
     pseudo_tasks: float = 0.0  # weight of the shrinkage of W to its diagonal
-    varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
+    varying: tuple[int, ...] | None = (
+        None  # coefficients that differ between tasks, as set by the user
+    )
 
     def __post_init__(self) -> None:
         check_choice("covariance", self.covariance, COVARIANCES)
@@ -159,13 +165,17 @@ class MixedModel(Structure):
 
     def describe(self) -> dict[str, Any]:
         values = super().describe()
-        return {"structure" if name == "covariance" else name: value for name, value in values.items()}
+        return {
+            "structure" if name == "covariance" else name: value for name, value in values.items()
+        }
 
     def fit(self, fitter: StructureFitter) -> Mixture:
         model = self._shrunk(fitter) if self.pseudo_tasks else self._likely(fitter)
         varies = self.pattern(fitter.tasks.n_features).diagonal()
         return (
-            model if varies.all() or self.is_pooled else self._with_fixed_coefficients(fitter, model, varies)
+            model
+            if varies.all() or self.is_pooled
+            else self._with_fixed_coefficients(fitter, model, varies)
         )
 
     def _likely(self, fitter: StructureFitter) -> Mixture:
@@ -203,7 +213,9 @@ class MixtureModel(Structure):
 
     kind = "mixture"
 
-    gate_penalty: float = 0.0  # penalty on effects of side information on the mixing weights; 0: no effects
+    gate_penalty: float = (
+        0.0  # penalty on effects of side information on the mixing weights; 0: no effects
+    )
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
 
     @property
@@ -249,7 +261,11 @@ class LowRank(Structure):
 
 
 def covariance_structures(
-    n_features: int, has_intercept: bool, varying: tuple[int, ...] | None = None, *, full: bool = True
+    n_features: int,
+    has_intercept: bool,
+    varying: tuple[int, ...] | None = None,
+    *,
+    full: bool = True,
 ) -> list[list[MixedModel]]:
     """Return mixed models with each covariance, simplest first.  Within a list, each fit starts from the previous one.
 
@@ -279,9 +295,13 @@ class StructureFitter:
 
     tasks: Tasks  # scaled, without the effects of side information
     seed: list[int]  # for the random starts of mixtures
-    side_fit: SideFit | None = None  # effects of side information, for all structures except "independent"
+    side_fit: SideFit | None = (
+        None  # effects of side information, for all structures except "independent"
+    )
     groups: Sequence[Group] = ()  # groups of side features
-    fitted: dict[Structure, Mixture] = field(default_factory=dict)  # fits without Γ, added on demand
+    fitted: dict[Structure, Mixture] = field(
+        default_factory=dict
+    )  # fits without Γ, added on demand
     starts: dict[Structure, Mixture] = field(default_factory=dict)  # initial values from other fits
     has_intercept: bool = False  # whether the last column is constant
     tol: float = 1e-9  # tolerance of EM for few tasks
@@ -318,7 +338,11 @@ class StructureFitter:
         random effects of a task, and more rows than columns.  Otherwise, the result is that of `fit`.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
-        if not isinstance(structure, MixedModel) or structure.pseudo_tasks or not isinstance(tasks, Moments):
+        if (
+            not isinstance(structure, MixedModel)
+            or structure.pseudo_tasks
+            or not isinstance(tasks, Moments)
+        ):
             return model, None
         pattern = structure.pattern(d)
         if not (pattern.diagonal().sum() < len(tasks) and d < tasks.n_rows):

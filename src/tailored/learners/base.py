@@ -83,7 +83,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     #: (2,) class labels for a classification loss, if they are not -1 and +1.  A positive decision value means the
     #: second class.
     classes_: NDArray[Any]
-    task_labels_: NDArray[Any]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
+    task_labels_: NDArray[
+        Any
+    ]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
     #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions of quantiles,
     #: classes or counts need them, and for intervals if they have at most four million entries.
     task_posterior_: Posterior
@@ -145,10 +147,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             if not isinstance(value := getattr(self, name, False), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False; got {value!r}.")
         if self.n_jobs is not None and (not is_integer(self.n_jobs) or self.n_jobs == 0):
-            raise ValueError(f"n_jobs: expected None, a number of cores, or -1 for all; got {self.n_jobs!r}")
+            raise ValueError(
+                f"n_jobs: expected None, a number of cores, or -1 for all; got {self.n_jobs!r}"
+            )
         with restored_on_failure(self):
             for name in list(vars(self)) if reset else ():
-                if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
+                if name in ("_stream", "_goes_on") or (
+                    name.endswith("_") and not name.startswith("_")
+                ):
                     delattr(self, name)
             yield
 
@@ -165,7 +171,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Read tasks that the user passed for validation or testing; ``name`` is the argument."""
         tasks = reading.read(self, validation)
         if not len(tasks.y):
-            raise ValueError(f"{name}: none of its tasks has a row; pass tasks with rows, or leave it out")
+            raise ValueError(
+                f"{name}: none of its tasks has a row; pass tasks with rows, or leave it out"
+            )
         # Validation tasks are joined with the training tasks, so they need the same names of side information.
         return tasks.replace(side_names=self.columns_in_["side_info"])
 
@@ -251,7 +259,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             reading.refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
-            return AdaptedTasks(self.prior_, tensors.labels, weights_on_device(self.prior_, tensors))
+            return AdaptedTasks(
+                self.prior_, tensors.labels, weights_on_device(self.prior_, tensors)
+            )
         if tasks is None:
             reading.refuse_other_arguments(
                 "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
@@ -264,7 +274,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             weights = weights_on_device(self.prior_, tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
-        return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
+        return AdaptedTasks(
+            self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_
+        )
 
     def coefficients(self, side_info: SideInfoLike, *, return_std: bool = False) -> Any:
         """Return the expected coefficients of tasks with this side information, before any of their rows is observed.
@@ -345,7 +357,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if not hasattr(self, "task_posterior_"):
             fitted = "this learner was fitted to more tasks than it stores"
-            raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
+            raise ValueError(
+                f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task"
+            )
         reading.refuse_side_info(self, side_info)
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
@@ -360,21 +374,29 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         else:
             labels = read_labels(groups, "groups")
         if len(labels) != X.shape[0]:
-            raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
+            raise ValueError(
+                f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}"
+            )
         positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
-        known_exposure, new_exposure = (None if exposure is None else exposure[at] for at in (~new, new))
+        known_exposure, new_exposure = (
+            None if exposure is None else exposure[at] for at in (~new, new)
+        )
         if new.any():
             is_missing = side_info is None and self.n_side_info_in_ > 0
             if is_missing:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = reading.tasks_without_rows(self, labels, new, side_info, like)
             if is_missing:
-                missing = "new tasks are predicted without side information, which `fit` had. Pass it."
+                missing = (
+                    "new tasks are predicted without side information, which `fit` had. Pass it."
+                )
                 warn(f"side_info: {missing}")
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_exposure).prediction
+            prediction[new] = predict(
+                self.prior_, posterior, X[new], task, exposure=new_exposure
+            ).prediction
         if not new.all():
             known = self.prior_, self.task_posterior_, X[~new], positions[~new]
             prediction[~new] = predict(*known, exposure=known_exposure).prediction
@@ -424,7 +446,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """
         if coverage is not None:
             check_fraction("coverage", coverage)
-        tasks, order, observed, labels = self._read_query(query, support, task, target, side_info, exposure)
+        tasks, order, observed, labels = self._read_query(
+            query, support, task, target, side_info, exposure
+        )
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -438,7 +462,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         found = parts[0] if parts else Predicted(*np.zeros((4, 0)))
         if len(parts) == 2:
             back = np.argsort(np.argsort(np.repeat(positions >= 0, tasks.sizes), kind="stable"))
-            found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
+            found = Predicted(
+                *(np.concatenate(column)[back] for column in zip(*parts, strict=True))
+            )
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         self._warn_same_numbers(tasks, positions)
         return reading.prediction_table(found._asdict(), query, order, labels)
@@ -455,7 +481,13 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
         check_is_fitted(self, "prior_")
         reading.refuse_side_info(self, side_info)
-        labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
+        labels = (
+            self.columns_in_["task"]
+            if task is None
+            else task
+            if isinstance(task, str)
+            else tuple(task)
+        )
         target = self.columns_in_["target"] if target is None else target
         options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
         tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
@@ -463,7 +495,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         observed = None
         if support is not None:
             if target is None and not isinstance(support, TaskSet):
-                raise ValueError("target: the learner was not fitted to a frame; name the column of support")
+                raise ValueError(
+                    "target: the learner was not fitted to a frame; name the column of support"
+                )
             observed = reading.read_table(self, support, "support", **options)[0]
             observed = reading.read(self, observed) if len(observed) else None
         return tasks, order, observed, labels
@@ -486,7 +520,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             for labels in (tasks.labels, self.task_labels_)
         )
         if numbered:
-            found = "label 0 also occurs" if len(tasks) == 1 else f"labels 0 to {len(tasks) - 1} also occur"
+            found = (
+                "label 0 also occurs"
+                if len(tasks) == 1
+                else f"labels 0 to {len(tasks) - 1} also occur"
+            )
             advice = "so these tasks are predicted as training tasks. Relabel tasks that are new."
             warn(f"query: {found} in the training data, {advice}")
 
@@ -521,8 +559,13 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         array (n_draws, n)
             One column per query row, in the same order.
         """
-        n_draws, rng = check_int("n_draws", n_draws, 1), np.random.default_rng(seed_of(random_state))
-        tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
+        n_draws, rng = (
+            check_int("n_draws", n_draws, 1),
+            np.random.default_rng(seed_of(random_state)),
+        )
+        tasks, order, observed, _ = self._read_query(
+            query, support, task, target, side_info, exposure
+        )
         draws = joint_rows(self, "sample", tasks, observed, calibrated=False).draw(n_draws, rng)
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         return draws if (np.diff(order) > 0).all() else draws[:, np.argsort(order)]
@@ -577,10 +620,17 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
-        n_draws, rng = check_int("n_draws", n_draws, 2), np.random.default_rng(seed_of(random_state))
-        tasks, order, observed, _ = self._read_query(query, support, task, target, side_info, exposure)
+        n_draws, rng = (
+            check_int("n_draws", n_draws, 2),
+            np.random.default_rng(seed_of(random_state)),
+        )
+        tasks, order, observed, _ = self._read_query(
+            query, support, task, target, side_info, exposure
+        )
         if (quantile := self.prior_.quantile) is not None:
-            found = f"the model predicts the {quantile:g} quantile of rows, and quantiles do not add up"
+            found = (
+                f"the model predicts the {quantile:g} quantile of rows, and quantiles do not add up"
+            )
             raise ValueError(f"predict_totals: {found}; fit with loss='squared'")
         rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
         options = by, weights, statistic == "mean", coverage, n_draws, rng
@@ -604,7 +654,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def predict_proba(self) -> Any:
         """Raise AttributeError; `EmpiricalBayesClassifier` predicts probabilities."""
         name = type(self).__name__
-        raise AttributeError(f"predict_proba: EmpiricalBayesClassifier has probabilities, {name} does not")
+        raise AttributeError(
+            f"predict_proba: EmpiricalBayesClassifier has probabilities, {name} does not"
+        )
 
     def _support_sampling(self) -> SupportSampling:
         """Return how many, and which, rows of new tasks the user expects to observe."""
@@ -621,7 +673,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> tuple[TaskSet, TaskSet]:
         """Split tasks into support and query rows."""
         sampling = self._sampling(n_support, order)
-        return tasks.support_query(sampling.typical, random_state=rng, shuffle=not sampling.in_order)
+        return tasks.support_query(
+            sampling.typical, random_state=rng, shuffle=not sampling.in_order
+        )
 
     def task_errors(
         self,
@@ -693,10 +747,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             weights = more if weights is None else weights * more
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
-            raise ValueError(f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows")
+            raise ValueError(
+                f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows"
+            )
         # R² does not depend on the scale, and squares of unscaled targets may overflow.
         scaling = self.prior_.scaling
-        return float(r2_score(scaling.targets(query.y), scaling.targets(prediction), sample_weight=weights))
+        return float(
+            r2_score(scaling.targets(query.y), scaling.targets(prediction), sample_weight=weights)
+        )
 
     def calibrate_intervals(
         self,
@@ -726,7 +784,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if not self.prior_.response.is_gaussian:
-            raise ValueError("calibrate_intervals: intervals of counts are those of the model; omit the call")
+            raise ValueError(
+                "calibrate_intervals: intervals of counts are those of the model; omit the call"
+            )
         # Rows are drawn by task position; in label order, the result does not depend on the order of the user's tasks.
         tasks = reading.read(self, X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)

@@ -97,7 +97,9 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
 
     def predict_interval(self, X: RowsLike, *args: Any, **options: Any) -> Array:
         """Raise ValueError; classes have probabilities, not intervals."""
-        raise ValueError("predict_interval: classes have probabilities, not intervals; use predict_proba")
+        raise ValueError(
+            "predict_interval: classes have probabilities, not intervals; use predict_proba"
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -231,11 +233,15 @@ class EmpiricalBayesClassifier(_Classifier):
         rest = {"groups": groups, "side_info": side_info}
         rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
         if isinstance(X, TaskSet):
-            refuse_other_arguments("a TaskSet has its own {name}; leave it out, or pass arrays", y=y, **rest)
+            refuse_other_arguments(
+                "a TaskSet has its own {name}; leave it out, or pass arrays", y=y, **rest
+            )
             labels = class_labels(X)
         else:
             if isinstance(X, TaskScan):
-                raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")
+                raise TypeError(
+                    "X: a classifier does not take a scan; pass a TaskSet of a sample of tasks"
+                )
             if y is None:
                 raise ValueError(WITHOUT_Y)
             refuse_masked("y", y)
@@ -253,7 +259,9 @@ class EmpiricalBayesClassifier(_Classifier):
                 warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
                 if type_of_target(labels) == "continuous":
                     rows = "two rows each, one per class, with their numbers as frequency_weight"
-                    raise ValueError(f"y: Unknown label type: continuous; for proportions, pass {rows}")
+                    raise ValueError(
+                        f"y: Unknown label type: continuous; for proportions, pass {rows}"
+                    )
                 check_classification_targets(labels)
             classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
@@ -268,11 +276,15 @@ class EmpiricalBayesClassifier(_Classifier):
         is_set, learners = isinstance(X, TaskSet), []
         for target in _targets(codes, len(classes)):
             learner = EmpiricalBayesLearner(**self.get_params(deep=False), loss=Bernoulli())
-            learners.append(learner.fit(X.replace(y=target)) if is_set else learner.fit(X, target, **rest))
+            learners.append(
+                learner.fit(X.replace(y=target)) if is_set else learner.fit(X, target, **rest)
+            )
         self.classes_, self.learners_ = classes, learners
         return self
 
-    def adapt(self, X: RowsLike | None = None, y: ValuesLike = None, **options: Any) -> TaskClassifier:
+    def adapt(
+        self, X: RowsLike | None = None, y: ValuesLike = None, **options: Any
+    ) -> TaskClassifier:
         """Return the classifier of one new task, from a few rows or from none.
 
         For the options ``side_info``, ``sample_weight`` and ``frequency_weight`` see `EmpiricalBayesLearner.adapt`.
@@ -286,7 +298,9 @@ class EmpiricalBayesClassifier(_Classifier):
         models = [learner.adapt(X, target, **options) for learner, target in pairs]
         return TaskClassifier.of(self.classes_, models)
 
-    def predict_proba(self, X: RowsLike, groups: ValuesLike = None, side_info: SideInfoLike = None) -> Array:
+    def predict_proba(
+        self, X: RowsLike, groups: ValuesLike = None, side_info: SideInfoLike = None
+    ) -> Array:
         """Return the probability of each class (n, K); rows of tasks that were not in `fit` are predicted from the prior.
 
         Probabilities are averages over a Gaussian with the mean and covariance of the coefficients' posterior.  Parameters
@@ -315,7 +329,9 @@ class EmpiricalBayesClassifier(_Classifier):
         target = columns_in["target"] if target is None else target
         first = self.learners_[0]
         refuse_side_info(first, side_info)
-        tasks, order = read_table(first, query, "query", task=task, target=target, side_info=side_info)
+        tasks, order = read_table(
+            first, query, "query", task=task, target=target, side_info=side_info
+        )
         support = self._coded_rows(support, {"task": task, "target": target})
         P = task_probabilities(self.learners_, tasks, support)
         if len(self.classes_) > 2:
@@ -324,7 +340,9 @@ class EmpiricalBayesClassifier(_Classifier):
 
     def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
         """Draw targets of two classes, 1 for ``classes_[1]`` and 0 for ``classes_[0]``; see `EmpiricalBayesLearner.sample`."""
-        return self._of_two_classes("sample").sample(query, self._coded_rows(support, options), **options)
+        return self._of_two_classes("sample").sample(
+            query, self._coded_rows(support, options), **options
+        )
 
     def predict_totals(self, query: Any, support: Any = None, **options: Any) -> Any:
         """Predict the number or fraction of units in ``classes_[1]``, for two classes; see `EmpiricalBayesLearner.predict_totals`."""
@@ -361,7 +379,9 @@ class EmpiricalBayesClassifier(_Classifier):
         tasks = tasks_to_score(self, X, y, groups, side_info)
         given = self.n_support if n_support is None else n_support
         sampling = SupportSampling.of(given, self.order if order is None else order)
-        support, query = tasks.support_query(sampling.typical, self.random_state, not sampling.in_order)
+        support, query = tasks.support_query(
+            sampling.typical, self.random_state, not sampling.in_order
+        )
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with rows")
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y

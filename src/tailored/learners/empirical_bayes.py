@@ -246,7 +246,9 @@ class EmpiricalBayesLearner(MetaLearner):
             return
         self._fit_sample(sample, seed, validation)
         if not source.reservoir.is_whole:
-            fitted = f"the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} tasks"
+            fitted = (
+                f"the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} tasks"
+            )
             warn(f"X: {fitted}; predict_tasks(query, support=rows) adapts to the others")
 
     def _fit_sample(
@@ -263,7 +265,9 @@ class EmpiricalBayesLearner(MetaLearner):
         """
         held_out = self._check_held_out(sample, validation)
         if self.loss_.name in COUNTS and not sample.y.any():
-            raise ValueError("y: all counts are zero, so rates cannot be estimated; pass tasks with events")
+            raise ValueError(
+                "y: all counts are zero, so rates cannot be estimated; pass tasks with events"
+            )
         try:
             self._learn(sample, seed, held_out, source)
         except np.linalg.LinAlgError as error:
@@ -277,7 +281,9 @@ class EmpiricalBayesLearner(MetaLearner):
         """Return the validation tasks; raise ValueError if their values are too large for the scaling of the training tasks."""
         held_out = None if validation is None else self._read_held_out(validation)
         if held_out is not None and len(tasks.y):
-            Scaling.of(tasks, self.fit_intercept).check(held_out.X, held_out.y, names=tasks.feature_names)
+            Scaling.of(tasks, self.fit_intercept).check(
+                held_out.X, held_out.y, names=tasks.feature_names
+            )
         return held_out
 
     def _learn(
@@ -293,14 +299,18 @@ class EmpiricalBayesLearner(MetaLearner):
         loss = self.loss_ if quantile is None else Absolute()
         settings = self._settings(loss, seed, together)
         if settings.time is not None and source is not None:
-            raise ValueError("time: needs at most 5,000 tasks in memory; leave it out, or fit to fewer tasks")
+            raise ValueError(
+                "time: needs at most 5,000 tasks in memory; leave it out, or fit to fewer tasks"
+            )
         side = None if together.side_info is None else SideFeatures.fit(together)
         data = TrainingData(together, side, len(together) - len(ordered), settings)
         options: dict[str, Any] = {"progress": self.progress}
         if source is not None:
             options["source_in"] = partial(_statistics, source)
         learned = learn(data, **options)
-        if learned.warning is not None and np.ptp(together.y) > 0:  # the mean of equal targets has no error
+        if (
+            learned.warning is not None and np.ptp(together.y) > 0
+        ):  # the mean of equal targets has no error
             warn(learned.warning, UnhelpfulWarning)
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
@@ -309,7 +319,10 @@ class EmpiricalBayesLearner(MetaLearner):
             # The multiples of the standard deviation are those of held-out errors of the mean.
             prior = replace(prior, offset=0.0)
         self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
-        self.structure_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
+        self.structure_, self.n_components_ = (
+            learned.structure.describe(),
+            learned.structure.n_components,
+        )
         self.scale_ = learned.scale
         self.side_structure_ = None if learned.side is None else learned.side.describe()
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
@@ -364,7 +377,9 @@ class EmpiricalBayesLearner(MetaLearner):
     @property
     def _formula(self) -> Formula | None:
         """The formula that the tasks were read with, if it determines the random effects."""
-        return None if self.encoding_ is None or self.varying is not None else self.encoding_.formula
+        return (
+            None if self.encoding_ is None or self.varying is not None else self.encoding_.formula
+        )
 
     def _support_sampling(self) -> SupportSampling:
         return SupportSampling.of(self.n_support, self.order)
@@ -380,9 +395,13 @@ class EmpiricalBayesLearner(MetaLearner):
         if varying is None:
             return None
         if isinstance(varying, str) or not hasattr(varying, "__iter__"):
-            raise TypeError(f"varying: expected a list of columns, got {varying!r}; write [{varying!r}]")
+            raise TypeError(
+                f"varying: expected a list of columns, got {varying!r}; write [{varying!r}]"
+            )
         if len(tasks) < 2:
-            raise ValueError("varying: needs at least two tasks, got 1; pass more tasks, or leave it out")
+            raise ValueError(
+                "varying: needs at least two tasks, got 1; pass more tasks, or leave it out"
+            )
         found = {position for column in varying for position in self._column_positions(column)}
         if self.fit_intercept and (formula is None or formula.has_random_intercept):
             found.add(self.n_features_in_)
@@ -416,7 +435,9 @@ class EmpiricalBayesLearner(MetaLearner):
         d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
-                raise ValueError(f"{argument}: there is no column {column}; positions are 0 to {d - 1}")
+                raise ValueError(
+                    f"{argument}: there is no column {column}; positions are 0 to {d - 1}"
+                )
             return [int(column)]
         if names is None:
             advice = f"pass the position of {column!r}, or fit to a frame (set_output(transform='pandas') in a pipeline)"
@@ -431,19 +452,27 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @contextmanager
     def _open_scan(
-        self, scan: TaskScan, checkpoint: str | PathLike[str] | None, seed: int, validation: TaskSet | None
+        self,
+        scan: TaskScan,
+        checkpoint: str | PathLike[str] | None,
+        seed: int,
+        validation: TaskSet | None,
     ) -> Iterator[TaskSource]:
         """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
         if scan.table.dask_frame is not None:
             if checkpoint is not None:
-                raise ValueError("checkpoint: omit it; statistics of a Dask dataframe stay on its cluster")
+                raise ValueError(
+                    "checkpoint: omit it; statistics of a Dask dataframe stay on its cluster"
+                )
             yield DaskSource(scan, seed)
             return
         n_threads = joblib.effective_n_jobs(self.n_jobs)
         if checkpoint is not None:
             settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
             del settings["n_jobs"], settings["progress"]
-            source = DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
+            source = DiskSource(
+                scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads
+            )
             yield source
             source.close()
             return
@@ -466,8 +495,12 @@ def _statistics(
 def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:
     """Raise ValueError or warn if there are too few held-out tasks for a quantile."""
     if calibration is None:
-        raise ValueError("loss: quantiles are calibrated on held-out tasks; pass at least two tasks")
+        raise ValueError(
+            "loss: quantiles are calibrated on held-out tasks; pass at least two tasks"
+        )
     if not calibration.supports_quantile(quantile):
-        message = f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; "
+        message = (
+            f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; "
+        )
         message += "the extreme scores of held-out tasks are used"
         warn(message)

@@ -232,7 +232,9 @@ class SurrogateLearner(PaperLearner):
     feature_moment_: Array = field(init=False)  # mean of φφᵀ over the training tasks, (k, k)
     n_tasks_seen_: int = field(init=False)
     _stream: Stream = field(init=False)
-    _goes_on = False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
+    _goes_on = (
+        False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
+    )
     unsaved = ("_stream", "_goes_on")  # attributes that model files do not contain
 
     def fit(
@@ -306,16 +308,22 @@ class SurrogateLearner(PaperLearner):
         with restored_on_failure(self):
             if any(name.startswith("solver__") for name in params):
                 # Use a copy, so that an invalid name does not change the solver.
-                self.solver = params["solver"] = clone(params.get("solver", self.solver) or ProjectedSGD())
+                self.solver = params["solver"] = clone(
+                    params.get("solver", self.solver) or ProjectedSGD()
+                )
             super().set_params(**params)
         return self
 
-    def _learn(self, data: Data, validation: HeldOut | None, test: HeldOut | None, *, whole: bool) -> None:
+    def _learn(
+        self, data: Data, validation: HeldOut | None, test: HeldOut | None, *, whole: bool
+    ) -> None:
         """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
         solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
         tasks = read(self, *data, reset=is_new)
         if test is not None and self.bias == "conditional":
-            raise ValueError("test: there is no learning curve for bias='conditional'; leave out test=")
+            raise ValueError(
+                "test: there is no learning curve for bias='conditional'; leave out test="
+            )
         if is_new:
             seed = self._seed()
             empty = HeldOutPool(self.validation_fraction, self.support, seed)
@@ -332,7 +340,9 @@ class SurrogateLearner(PaperLearner):
             # Fit on the training tasks only, because the map must not use the held-out tasks.
             unfitted = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
             feature_map = unfitted.fit(train)
-        stream = replace(stream, pool=pool, feature_map=feature_map, n_tasks=stream.n_tasks + len(tasks))
+        stream = replace(
+            stream, pool=pool, feature_map=feature_map, n_tasks=stream.n_tasks + len(tasks)
+        )
         stream, batch = self._batch(stream, train, whole)
         C0 = self._constant(self.initial_representation, "initial_representation")
         tau = Constant(C0, batch.phis.shape[1])
@@ -364,7 +374,9 @@ class SurrogateLearner(PaperLearner):
 
     def _warn_constant(self) -> None:
         was_tried = any(row["step_H"] > 0 for row in self.search_results_)
-        reason = "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
+        reason = (
+            "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
+        )
         use = "only affects the prior mean" if self.bias == "conditional" else "is not used"
         warn(
             f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
@@ -383,12 +395,16 @@ class SurrogateLearner(PaperLearner):
                 means.add(one.iterate)
                 taus = means.mean()
             else:
-                taus = one.average().evaluate(test.phis)  # the average of `fit`, with its limit on the rank
+                taus = one.average().evaluate(
+                    test.phis
+                )  # the average of `fit`, with its limit on the rank
             prior = replace(problem.start, conditioning=given, bias=one.bias_mean.copy())
             flat = (self.scale_ * taus).reshape(len(test.phis), given.n_side)
             curve.append(replace(test, phis=flat).error(prior, self.n_jobs))
 
-        run([problem.trajectory(self.step_size_)], problem.batch, problem.surrogate, callback=record)
+        run(
+            [problem.trajectory(self.step_size_)], problem.batch, problem.surrogate, callback=record
+        )
         return np.array(curve)
 
     def _hold_out(
@@ -398,7 +414,9 @@ class SurrogateLearner(PaperLearner):
         pool = stream.pool
         if pool is None and validation is not None:
             advice = "Omit validation, or select the step on these tasks: solver=ProjectedSGD(step='search')"
-            raise ValueError(f"validation: with a given step, validation tasks are not used. {advice}")
+            raise ValueError(
+                f"validation: with a given step, validation tasks are not used. {advice}"
+            )
         if pool is None:
             return None, tasks
         if validation is None:
@@ -419,7 +437,9 @@ class SurrogateLearner(PaperLearner):
             raise TypeError(f"{name}: expected a TaskSet or a pair of TaskSets (support, query)")
         support, query = (self._read_held_out(part, name) for part in tasks)
         if not np.array_equal(support.labels, query.labels):
-            raise ValueError(f"{name}: support and query must have the same tasks, in the same order")
+            raise ValueError(
+                f"{name}: support and query must have the same tasks, in the same order"
+            )
         return support, query
 
     def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
@@ -446,8 +466,12 @@ class SurrogateLearner(PaperLearner):
             squared_scale = np.full(len(train), squared_scale[-1])
         return stream, StreamBatch(self._rows(train), phis, squared_scale)
 
-    def _held_out(self, feature_map: FeatureMap | None, support: TaskSet, query: TaskSet) -> HeldOutTasks:
-        return HeldOutTasks(self._rows(support), self._rows(query), self._features(feature_map, support))
+    def _held_out(
+        self, feature_map: FeatureMap | None, support: TaskSet, query: TaskSet
+    ) -> HeldOutTasks:
+        return HeldOutTasks(
+            self._rows(support), self._rows(query), self._features(feature_map, support)
+        )
 
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))
@@ -457,7 +481,9 @@ class SurrogateLearner(PaperLearner):
         if not np.isfinite(lipschitz):
             if not whole:
                 advice = "pass lipschitz=, e.g. the root mean square of the targets"
-                raise ValueError(f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}")
+                raise ValueError(
+                    f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}"
+                )
             # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
             lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
         return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
@@ -472,7 +498,9 @@ class SurrogateLearner(PaperLearner):
         if self.lipschitz is not None:
             check_positive("lipschitz", self.lipschitz)
         if self.bias == "conditional" and self.feature_map is None:
-            raise ValueError("bias: 'conditional' needs a feature map; use ConditionalLearner or 'shared'")
+            raise ValueError(
+                "bias: 'conditional' needs a feature map; use ConditionalLearner or 'shared'"
+            )
         solver = ProjectedSGD() if self.solver is None else self.solver
         if not isinstance(solver, ProjectedSGD):
             raise TypeError(f"solver: expected None or a ProjectedSGD, got {type(solver).__name__}")
@@ -593,4 +621,6 @@ validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
         """Return a learner with the settings of the paper's experiments; see `ConditionalLearner.paper`."""
-        return cls(**{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides})
+        return cls(
+            **{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides}
+        )

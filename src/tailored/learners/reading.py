@@ -147,7 +147,9 @@ def read(
     if reset and groups is None and len(tasks.y) > 1:
         routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
         advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
-        warn(f"groups is None, so all {len(tasks.y)} rows are one task; {advice}", SingleTaskWarning)
+        warn(
+            f"groups is None, so all {len(tasks.y)} rows are one task; {advice}", SingleTaskWarning
+        )
     if not may_lack_names:
         _check_names_of_rows(learner, encoding, X, reset=reset)
     return check_tasks(learner, tasks, reset=reset)
@@ -272,7 +274,13 @@ def read_rows(
     d, names = model.n_features_in_, feature_names(model)
     # Valid arrays are returned early, because the checks cost more than the prediction of a few rows.
     is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
-    if is_array and exposure is None and X.shape == (len(X), d) and len(X) and prior.scaling.holds(X):
+    if (
+        is_array
+        and exposure is None
+        and X.shape == (len(X), d)
+        and len(X)
+        and prior.scaling.holds(X)
+    ):
         return X, None
     encoded, read_as = encode_rows(X, encoding, min_rows=0)
     check_finite(encoded, "X", columns=None if read_as is None else read_as.source_names)
@@ -293,9 +301,13 @@ def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
     if not shape or shape[0] != 0:
         return False
     if y is not None and np.size(y):
-        raise ValueError(f"X has no rows, but y has {np.size(y)} targets. Pass the same number of both.")
+        raise ValueError(
+            f"X has no rows, but y has {np.size(y)} targets. Pass the same number of both."
+        )
     if len(shape) == 2 and type(X) is np.ndarray and shape[1] != n_features:
-        raise ValueError(f"X has {shape[1]} columns (and no rows), but there were {n_features} in fit.")
+        raise ValueError(
+            f"X has {shape[1]} columns (and no rows), but there were {n_features} in fit."
+        )
     return True
 
 
@@ -321,13 +333,17 @@ def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> Non
         raise ValueError(f"X has {tasks.n_features} features, but {expected}")
     if names is not None and known is not None and list(names) != list(known):
         found = f"expected {list(known)}, got {list(names)}{hint}"
-        raise ValueError(f"The feature names should match those that were passed during fit: {found}")
+        raise ValueError(
+            f"The feature names should match those that were passed during fit: {found}"
+        )
 
 
 def refuse_side_info(learner: Learner, side_info: SideInfoLike) -> None:
     """Raise ValueError if there is side information, but the learner was fitted without it."""
     if side_info is not None and not learner.n_side_info_in_:
-        raise ValueError("side_info: this learner was fitted without side information; leave it out here")
+        raise ValueError(
+            "side_info: this learner was fitted without side information; leave it out here"
+        )
 
 
 def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
@@ -336,7 +352,9 @@ def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
         names = learner.columns_in_["side_info"]
         columns = f" (columns {name_some(names, 12)})" if names else ""
         fitted = f"the learner was fitted with side information{columns}"
-        raise ValueError(f"side_info: {fitted}; {advice.format(f'{{{names[0]!r}: ...}}' if names else '')}")
+        raise ValueError(
+            f"side_info: {fitted}; {advice.format(f'{{{names[0]!r}: ...}}' if names else '')}"
+        )
 
 
 def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
@@ -363,7 +381,12 @@ def _check_row_values(learner: Learner, accepts: Accepts, tasks: TaskSet) -> Non
             use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
             found = f"{type(learner).__name__} with the {learner.loss_.name} loss"
             raise ValueError(f"{name}: {found} cannot use it; leave it out, or use {use}")
-    if len(tasks.y) and tasks.exposure is None and hasattr(learner, "prior_") and learner.prior_.has_exposure:
+    if (
+        len(tasks.y)
+        and tasks.exposure is None
+        and hasattr(learner, "prior_")
+        and learner.prior_.has_exposure
+    ):
         raise missing_exposure(learner.encoding_)
 
 
@@ -398,7 +421,9 @@ def tasks_without_rows(
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
         # An array has a row for each row of X; frames and mappings are searched by label.
-        table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
+        table = (
+            side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
+        )
         side_info = table[chosen]
     grouping = group_labels(labels[chosen])
     side = read_side_info(side_info, grouping, task=task)
@@ -418,7 +443,9 @@ def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: Values
     return tasks.replace(y=values[np.argsort(group_rows(groups, len(values)).codes, kind="stable")])
 
 
-def _valid_task(learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike) -> TaskSet | None:
+def _valid_task(
+    learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike
+) -> TaskSet | None:
     """Return one task from valid float64 arrays, or None for other input, which must be read and checked.
 
     This is a fast path, because scikit-learn's validation costs more than adapting to the task.
@@ -428,9 +455,15 @@ def _valid_task(learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInf
     for array in (X, y) if side_info is None else (X, y, side_info):
         if type(array) is not np.ndarray or array.dtype is not FLOAT or not array.size:
             return None
-    if y.ndim != 1 or X.shape != (len(y), learner.n_features_in_) or not learner.prior_.scaling.holds(X, y):
+    if (
+        y.ndim != 1
+        or X.shape != (len(y), learner.n_features_in_)
+        or not learner.prior_.scaling.holds(X, y)
+    ):
         return None
-    if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
+    if side_info is not None and (
+        side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2
+    ):
         return None
     learner.loss_.check_targets(y)
     # Copy, because a TaskSet makes its arrays read-only, and these belong to the user.
@@ -470,14 +503,18 @@ def read_tensors(
     """Return tensors of rows as tasks; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
         advice = "Pass an array, or use EmpiricalBayesLearner(device='cuda')."
-        raise ValueError(f"X: got a tensor, but {type(learner).__name__} computes on the CPU. {advice}")
+        raise ValueError(
+            f"X: got a tensor, but {type(learner).__name__} computes on the CPU. {advice}"
+        )
     if y is None or groups is None:
         raise ValueError("y, groups: missing; a tensor X needs both as tensors")
     tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
     if reset:
         return tasks
     if tasks.n_features != learner.n_features_in_:
-        raise ValueError(f"X: expected {learner.n_features_in_} columns as in fit, got {tasks.n_features}")
+        raise ValueError(
+            f"X: expected {learner.n_features_in_} columns as in fit, got {tasks.n_features}"
+        )
     if bool(learner.n_side_info_in_) != (side_info is not None):
         expected = "pass it" if learner.n_side_info_in_ else "leave it out"
         raise ValueError(f"side_info: must be given if and only if it was given to fit; {expected}")
@@ -503,10 +540,17 @@ def read_table(
         refuse_other_arguments(reason, side_info=side_info, exposure=exposure)
         return data, np.arange(len(data.y))
     if task is None:
-        raise ValueError(f"task: the learner was not fitted to a frame; name the label column of {name}")
+        raise ValueError(
+            f"task: the learner was not fitted to a frame; name the label column of {name}"
+        )
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
     side = learner.columns_in_["side_info"]
-    if side is None or encoding is not None or side_info is not None or not set(side) <= set(frame.columns):
+    if (
+        side is None
+        or encoding is not None
+        or side_info is not None
+        or not set(side) <= set(frame.columns)
+    ):
         side = []  # `LongTable` finds the side information columns of an encoding
     if encoding is not None:
         columns = [column.name for column in encoding.features]
@@ -514,15 +558,21 @@ def read_table(
         columns = other_columns(frame.columns, (*as_columns(task), target, exposure, *side))
         if len(columns) != n_features:
             given = f"{len(columns)}: {name_some(columns, 12)}"
-            raise ValueError(f"{name}: expected {n_features} feature columns as in fit, got {given}")
+            raise ValueError(
+                f"{name}: expected {n_features} feature columns as in fit, got {given}"
+            )
     target = None if name == "query" else target
-    require_columns(frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side])
+    require_columns(
+        frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side]
+    )
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     named = columns if encoding is None else None
     roles = task, target, named, side_info, side or None, encoding
     try:
-        tasks, order = TaskSet.of_table(LongTable(frame, *roles, row_columns={"exposure": exposure}))
+        tasks, order = TaskSet.of_table(
+            LongTable(frame, *roles, row_columns={"exposure": exposure})
+        )
     except ValueError as error:  # errors of `LongTable` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     if name == "support" and hasattr(learner, "task_labels_"):
@@ -551,6 +601,8 @@ def prediction_table(
     names = as_columns(task)
     for name in names:
         if name in columns:
-            raise ValueError(f"task: the column {name!r} has the name of a column of predictions; rename it")
+            raise ValueError(
+                f"task: the column {name!r} has the name of a column of predictions; rename it"
+            )
     back = np.argsort(order)
     return with_columns(query, names, {name: values[back] for name, values in columns.items()})

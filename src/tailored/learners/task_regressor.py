@@ -31,7 +31,15 @@ from .._utils.validation import (
 )
 from ..files import save
 from ..losses import Loss, get_loss
-from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, products
+from ..priors.base import (
+    Posterior,
+    Predicted,
+    Prior,
+    adapt_tasks,
+    needs_covariances,
+    predict,
+    products,
+)
 from ..priors.representation import RepresentationPrior
 from ..representation.conditioning import Bias, Constant
 from ..tasks.encoding import Encoding, missing_exposure
@@ -103,7 +111,9 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     _posterior: Posterior = field(init=False)
     _support: TaskSet | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
     _encoding: Encoding | None = field(init=False, default=None)  # how to read tables of rows
-    _certificate: tuple[float, int] | None = field(init=False, default=None)  # dual gap and iterations
+    _certificate: tuple[float, int] | None = field(
+        init=False, default=None
+    )  # dual gap and iterations
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -137,7 +147,11 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         """
         model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept)
         with single_threaded_products(*task.X.shape):
-            if not isinstance(task.X, np.ndarray) or task.X.base is not None or task.encoding is not None:
+            if (
+                not isinstance(task.X, np.ndarray)
+                or task.X.base is not None
+                or task.encoding is not None
+            ):
                 # A view would keep the rows of all tasks in memory.
                 task = task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
             model._adapt(prior, task)
@@ -167,7 +181,9 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         if self._support is None:
             advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
-            raise ValueError(f"update: this model was fitted by fit, which does not keep rows; {advice}")
+            raise ValueError(
+                f"update: this model was fitted by fit, which does not keep rows; {advice}"
+            )
         if self._encoding is not None and is_frame(X):
             roles = {"sample_weight": None, "frequency_weight": None}
             weights = self._encoding.read_columns(X, None, **roles)[1]
@@ -200,7 +216,11 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         refuse_masked("X", X)
         refuse_masked("y", y)
         with numbers_of("X, y"):
-            options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "y_numeric": True}
+            options: dict[str, Any] = {
+                "accept_sparse": "csr",
+                "dtype": np.float64,
+                "y_numeric": True,
+            }
             X, y = validate_data(self, X, targets_in_objects(y), **options)
         Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
         loss = get_loss(self.loss)
@@ -213,7 +233,9 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
             theta = check_psd(self.representation, "representation", d)
         bias = np.zeros(d) if self.bias is None else np.array(self.bias, dtype=float)
         if bias.shape != (d,) or not np.isfinite(bias).all():
-            raise ValueError(f"bias: expected {d} finite numbers, got an array of shape {bias.shape}")
+            raise ValueError(
+                f"bias: expected {d} finite numbers, got an array of shape {bias.shape}"
+            )
         settings: dict[str, Any] = {"inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         with single_threaded_blas():
             y = np.ascontiguousarray(y)
@@ -225,7 +247,11 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         )
         self._support = self._encoding = None
         self._certificate = float(solution.gap), int(solution.n_iter)
-        weights, n_rows, nothing = (solution.coef + bias)[None], np.array([len(y)]), np.zeros((0, 0, 0))
+        weights, n_rows, nothing = (
+            (solution.coef + bias)[None],
+            np.array([len(y)]),
+            np.zeros((0, 0, 0)),
+        )
         self._store(Posterior(weights, n_rows, np.zeros(0), nothing, np.zeros((1, 0))))
         return self
 
@@ -305,10 +331,14 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
         task = np.zeros(X.shape[0], dtype=np.intp)
         rows, part = prior.shared_part(X, posterior.shared_inputs[task])
-        own, every = (products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X))
+        own, every = (
+            products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X)
+        )
         return np.asarray(part + own - every)
 
-    def predict_interval(self, X: RowsLike, coverage: float = 0.9, exposure: ValuesLike = None) -> Array:
+    def predict_interval(
+        self, X: RowsLike, coverage: float = 0.9, exposure: ValuesLike = None
+    ) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
         The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
@@ -427,7 +457,9 @@ class AdaptedTasks:
         """Return the model of the task with this label."""
         tasks = self._support()
         at = int(tasks.index_of([label])[0])
-        return TaskRegressor.adapted(self._prior, tasks[at : at + 1], self._feature_names, self._encoding)
+        return TaskRegressor.adapted(
+            self._prior, tasks[at : at + 1], self._feature_names, self._encoding
+        )
 
     def _predicted(self, query: TaskSet, coverage: float | None) -> Predicted:
         tasks = self._support()
@@ -451,5 +483,7 @@ class AdaptedTasks:
 
     def _support(self) -> TaskSet:
         if self._tasks is None:
-            raise TypeError("query: models of tensors have coef_ and intercept_ only; adapt to a TaskSet")
+            raise TypeError(
+                "query: models of tensors have coef_ and intercept_ only; adapt to a TaskSet"
+            )
         return self._tasks

@@ -30,8 +30,14 @@ def joint_rows(
     prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
     if not isinstance(prior, MixturePrior) or isinstance(prior.response, SerialGaussian):
         found = f"the {type(prior).__name__} of {type(learner).__name__}"
-        found = "noise that is correlated in time" if isinstance(prior.response, SerialGaussian) else found
-        advice = "EmpiricalBayesLearner, with fewer columns if there are hundreds, and without time="
+        found = (
+            "noise that is correlated in time"
+            if isinstance(prior.response, SerialGaussian)
+            else found
+        )
+        advice = (
+            "EmpiricalBayesLearner, with fewer columns if there are hundreds, and without time="
+        )
         raise ValueError(f"{method}: not supported for {found}; use {advice}")
     if not len(tasks.y):
         raise ValueError("query: it has no rows; pass at least one")
@@ -40,7 +46,9 @@ def joint_rows(
     if missing.any():
         found = f"there are none for {name_some(native(tasks.labels[missing]))}"
         advice = "Pass the rows of fit, or relabel new tasks."
-        raise ValueError(f"support: {method} needs the rows of training tasks, but {found}. {advice}")
+        raise ValueError(
+            f"support: {method} needs the rows of training tasks, but {found}. {advice}"
+        )
     require_side_info(learner, adapted, "pass it, or tables that have it")
     summary = getattr(learner, "training_summary_", None)
     errors = None if summary is None else summary.mean
@@ -57,7 +65,9 @@ def column_of(query: RowsLike, name: str, values: str | ValuesLike) -> Any:
         require_columns(frame, name, [values])
         return frame[values]
     if (name, values) != ("by", "task"):
-        raise ValueError(f"{name}: a TaskSet has no column {values!r}; pass an array, or a frame as query")
+        raise ValueError(
+            f"{name}: a TaskSet has no column {values!r}; pass an array, or a frame as query"
+        )
     return np.repeat(query.labels, query.sizes)
 
 

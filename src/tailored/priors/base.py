@@ -65,7 +65,9 @@ class Posterior(Record):
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
     squares: Array  # (T,) sums of squared residuals of the support rows; always empty for classes and counts
-    covariances: Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
+    covariances: (
+        Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
+    )
     shared_inputs: Array  # (T, k) encoded side information for shared effects; k may be 0
     #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.
     history: Array = field(default_factory=lambda: np.zeros((0, 0)))
@@ -92,18 +94,22 @@ class Prior(Record, ABC):
 
     scaling: Scaling  # scaling of columns and targets; τ, b and calibration refer to scaled data
     response: Response = field(default_factory=Gaussian)  # the distribution of the targets
-    calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
-    offset: float = (
-        0.0  # added to predictions of numeric targets, in the user's units, for example from means to medians
+    calibration: Calibration | None = (
+        None  # scores of held-out tasks from which intervals are computed
     )
+    offset: float = 0.0  # added to predictions of numeric targets, in the user's units, for example from means to medians
     #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean; None to predict the mean.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) rounded training range; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
     shared: SharedEffects | None = None  # the prior is for the tasks without these effects
 
-    block_floats: ClassVar[int] = 1 << 17  # maximum number of floats in the (d, d) matrices of a block
-    parallel_blocks: ClassVar[bool] = True  # False if the posterior of a block is itself computed in parallel
+    block_floats: ClassVar[int] = (
+        1 << 17
+    )  # maximum number of floats in the (d, d) matrices of a block
+    parallel_blocks: ClassVar[bool] = (
+        True  # False if the posterior of a block is itself computed in parallel
+    )
 
     def __repr__(self) -> str:
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
@@ -121,12 +127,18 @@ class Prior(Record, ABC):
             margin[self.shared.coded_columns] = np.inf
         return low - margin, high + margin
 
-    def warn_far_rows(self, X: Matrix, names: Sequence[str] | NDArray[np.object_] | None = None) -> None:
+    def warn_far_rows(
+        self, X: Matrix, names: Sequence[str] | NDArray[np.object_] | None = None
+    ) -> None:
         """Warn if a feature is outside the training range by more than the width of that range."""
         if self._far_limits is None or not X.shape[0]:
             return
         low, high = self._far_limits
-        if isinstance(X, np.ndarray) and not np.count_nonzero(low > X) and not np.count_nonzero(high < X):
+        if (
+            isinstance(X, np.ndarray)
+            and not np.count_nonzero(low > X)
+            and not np.count_nonzero(high < X)
+        ):
             # Return early in the usual case, which takes about two microseconds for one row.
             return
         smallest, largest = column_range(X)
@@ -135,7 +147,10 @@ class Prior(Record, ABC):
         if not len(far):
             return
         j = int(far[0])
-        name, value = j if names is None else repr(str(names[j])), smallest[j] if is_low[j] else largest[j]
+        name, value = (
+            j if names is None else repr(str(names[j])),
+            smallest[j] if is_low[j] else largest[j],
+        )
         assert self.feature_range is not None
         first, last = self.feature_range[:, j]
         others = f" In total, {len(far)} columns are far outside." if len(far) > 1 else ""
@@ -161,7 +176,9 @@ class Prior(Record, ABC):
     @property
     def has_intervals(self) -> bool:
         """Whether prediction intervals can be computed; those of numeric targets need a calibration."""
-        return self.response.has_intervals and (not self.response.is_gaussian or self.calibration is not None)
+        return self.response.has_intervals and (
+            not self.response.is_gaussian or self.calibration is not None
+        )
 
     @property
     def task_settings(self) -> dict[str, Any]:
@@ -204,7 +221,9 @@ class Prior(Record, ABC):
     def certificate(self, support: TaskSet) -> tuple[float, int]:
         """Return a bound on the suboptimality of one task's (scaled) objective, NaN if unknown, and the number of iterations."""
 
-    def posterior(self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None) -> Posterior:
+    def posterior(
+        self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None
+    ) -> Posterior:
         """Return the posterior of one block of tasks (see `adapt_tasks`)."""
         residual = self.residual_tasks(tasks)
         weights, covariance = self._solve(residual, covariances, n_jobs)
@@ -216,7 +235,11 @@ class Prior(Record, ABC):
             if (row_weights := residual.row_weights) is not None:
                 errors *= np.sqrt(row_weights)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
-        n_rows = tasks.sizes if tasks.frequency_weight is None else np.rint(tasks.n_observed).astype(np.intp)
+        n_rows = (
+            tasks.sizes
+            if tasks.frequency_weight is None
+            else np.rint(tasks.n_observed).astype(np.intp)
+        )
         return Posterior(weights, n_rows, squares, covariance, self.shared_inputs(tasks))
 
     def representation(
@@ -284,7 +307,11 @@ class Prior(Record, ABC):
             X, part = self.shared_part(X, posterior.shared_inputs[task])
         centre = products(X, posterior.weights, task, self.fit_intercept)
         centre = centre if part is None else centre + part
-        own = np.maximum(self.variances(posterior, X, task), 0.0) if variances else np.zeros(len(centre))
+        own = (
+            np.maximum(self.variances(posterior, X, task), 0.0)
+            if variances
+            else np.zeros(len(centre))
+        )
         return centre, own, of_shared
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
@@ -293,7 +320,9 @@ class Prior(Record, ABC):
         def work(start: int, stop: int) -> tuple[Array, Array, Array]:
             posterior = self.posterior(support[start:stop], n_jobs=n_jobs)
             rows, task = _rows_of_block(query, start, stop)
-            centre, variances, _ = self.linear_predictors(posterior, query.X[rows], task, variances=True)
+            centre, variances, _ = self.linear_predictors(
+                posterior, query.X[rows], task, variances=True
+            )
             return (query.y[rows] - centre) / self.scaling.target, variances, posterior.squares
 
         errors, variances, squares = _joined(each_block(self, len(query), work, n_jobs))
@@ -304,7 +333,9 @@ class Prior(Record, ABC):
         return Errors(errors, variances, task, squares, support.sizes)
 
 
-def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None) -> list[T]:
+def each_block(
+    prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None
+) -> list[T]:
     """Return the results of ``work(start, stop)`` for blocks of tasks; the blocks do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
@@ -339,7 +370,11 @@ def adapt_tasks(
 
 
 def predict_blocks(
-    prior: Prior, support: TaskSet, query: TaskSet, coverage: float | None = None, n_jobs: int | None = None
+    prior: Prior,
+    support: TaskSet,
+    query: TaskSet,
+    coverage: float | None = None,
+    n_jobs: int | None = None,
 ) -> Predicted:
     """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
     covariances = needs_covariances(prior, coverage)
@@ -352,7 +387,9 @@ def predict_blocks(
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
         rows, task = _rows_of_block(query, start, stop)
         exposure = None if query.exposure is None else query.exposure[rows]
-        return predict(prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure)
+        return predict(
+            prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure
+        )
 
     found = Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
     if not enough:
@@ -396,7 +433,9 @@ def predict(
     calibration = prior.calibration
     if calibration is None or not uncertain:
         return Predicted(centre + prior.offset, unknown, unknown, unknown)
-    own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows)
+    own = noise_variances(
+        posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows
+    )
     std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
     if multiples is None:
         multiples, enough = multiples_of(prior, posterior.n_rows, coverage)
@@ -409,14 +448,18 @@ def predict(
     return Predicted(prediction, centre + lower * std, centre + upper * std, deviation * std)
 
 
-def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> tuple[Array, bool]:
+def multiples_of(
+    prior: Prior, sizes: NDArray[np.int64], coverage: float | None
+) -> tuple[Array, bool]:
     """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard deviations.
 
     The second result is whether enough tasks were held out to calibrate the bounds.
     """
     calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
-    counts, which = np.unique(sizes, return_inverse=True) if len(sizes) > 1 else (sizes, np.zeros(1, np.intp))
+    counts, which = (
+        np.unique(sizes, return_inverse=True) if len(sizes) > 1 else (sizes, np.zeros(1, np.intp))
+    )
     rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
     table = np.array([row for row, _ in rows]).reshape(-1, 4)
     return table[which.ravel()], coverage is None or all(known for _, known in rows)
@@ -425,7 +468,9 @@ def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None)
 def _warn_uncalibrated(coverage: float | None) -> None:
     percent = f"{100.0 * (coverage or 0.0):g} %"
     message = f"coverage: too few tasks were held out to calibrate {percent} intervals. "
-    message += "Bounds are those of the model, or beyond the largest held-out errors where this is wider. "
+    message += (
+        "Bounds are those of the model, or beyond the largest held-out errors where this is wider. "
+    )
     message += "Fit more tasks, or use a smaller coverage."
     warn(message)
 
@@ -496,8 +541,14 @@ def calibrate(
         assert prior.mixture is not None
         return found._replace(variances=prior.mixture.noise / noise * (1.0 + found.variances) - 1.0)
 
-    levels = [(n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)]
-    return calibration_of(levels, n_repeats) if any(len(found.errors) for found in levels[-1][1]) else None
+    levels = [
+        (n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)
+    ]
+    return (
+        calibration_of(levels, n_repeats)
+        if any(len(found.errors) for found in levels[-1][1])
+        else None
+    )
 
 
 def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:

@@ -54,7 +54,9 @@ def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: 
     if calibration is None:
         return np.ones(len(n_rows))
     squares = noise * (n_rows - prior.n_weights + np.trace(influence, axis1=1, axis2=2))
-    own = noise_variances(np.maximum(squares, 0.0), n_rows, calibration.noise, calibration.noise_rows)
+    own = noise_variances(
+        np.maximum(squares, 0.0), n_rows, calibration.noise, calibration.noise_rows
+    )
     # The deviation does not depend on the coverage.
     return np.asarray(multiples_of(prior, n_rows, 0.01)[0][:, 2] ** 2 * own / noise)
 
@@ -111,10 +113,17 @@ class JointRows:
         shares = statistics.posterior(model).shares
         centres = np.einsum("tj,jtd->td", shares, means) if len(means) > 1 else means[0]
         scale = _variance_ratios(prior, posterior.n_rows, R[0]) if calibrated else np.ones(T)
-        side = np.hstack([np.ones((T, 1)), np.zeros((T, 0)) if statistics.side is None else statistics.side])
+        side = np.hstack(
+            [np.ones((T, 1)), np.zeros((T, 0)) if statistics.side is None else statistics.side]
+        )
         noise = prior.scaling.target**2 * model.noise * scale[task]
         rows = prior.scaling.dense(X), task, centre, mean, noise, levels
-        coefficients = shares, means - centres, np.sqrt(scale)[:, None, None] * np.stack(roots), np.stack(R)
+        coefficients = (
+            shares,
+            means - centres,
+            np.sqrt(scale)[:, None, None] * np.stack(roots),
+            np.stack(R),
+        )
         return cls(prior, errors, *rows, *coefficients, side)
 
     @property
@@ -135,10 +144,13 @@ class JointRows:
             moved = np.einsum("pd,pdk->pk", A, self.influence[0][task])
             h = add @ (moved[:, self.errors.row] * self.side[task][:, self.errors.column])
             total += np.einsum("gi,ij,gj->g", h, np.nan_to_num(self.errors.covariance), h)
-        total = total * self.prior.scaling.target**2 + np.bincount(group, units * self.noise, n_groups)
+        total = total * self.prior.scaling.target**2 + np.bincount(
+            group, units * self.noise, n_groups
+        )
         for category, variances in self.levels:
             total += (
-                sparse.csr_array((units, (group, category)), (n_groups, len(variances))).power(2) @ variances
+                sparse.csr_array((units, (group, category)), (n_groups, len(variances))).power(2)
+                @ variances
             )
         return np.asarray(total)
 
@@ -167,7 +179,9 @@ class JointRows:
         rows = frozen(self.X), frozen(self.task, np.intp), frozen(self.centre)
         add_products(*rows, deviations, float(prior.scaling.target), out)
         for category, variances in self.levels:
-            out += (rng.standard_normal((len(out), len(variances))) * np.sqrt(variances))[:, category]
+            out += (rng.standard_normal((len(out), len(variances))) * np.sqrt(variances))[
+                :, category
+            ]
         prior.response.draw(rng, out, self.noise, units)
 
     def _draw_coefficients(self, rng: np.random.Generator, n: int) -> Array:
@@ -179,7 +193,9 @@ class JointRows:
             B[:, errors.row, errors.column] = rng.standard_normal((n, len(L))) @ L.T
             shift = np.tensordot(self.side, B, (1, 2))
         steps = np.cumsum(self.shares, axis=1)[:, None, :-1]
-        component = (rng.random((T, n, 1)) > steps).sum(axis=2) if K > 1 else np.zeros((T, n), np.intp)
+        component = (
+            (rng.random((T, n, 1)) > steps).sum(axis=2) if K > 1 else np.zeros((T, n), np.intp)
+        )
         out = np.empty((n, T, d))
         for k in range(K):
             found = u @ self.roots[k].mT
@@ -190,7 +206,9 @@ class JointRows:
 
 
 @njit(**ROWS)
-def add_products(X: Array, task: Index, centre: Array, weights: Array, scale: float, out: Array) -> None:
+def add_products(
+    X: Array, task: Index, centre: Array, weights: Array, scale: float, out: Array
+) -> None:
     """Write ``centre + scale <x, w>`` of each row to ``out`` (n, N), for n draws of the weights (n, T, d)."""
     keep_separate()
     for s in range(len(out)):

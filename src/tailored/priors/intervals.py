@@ -26,7 +26,9 @@ from ..tasks.rows import Array
 NOISE_ROWS = (1e6, 80.0, 20.0, 5.0, 1.5)
 
 
-def noise_variances(squares: Array, n_rows: NDArray[np.int64], noise: float, noise_rows: float) -> Array:
+def noise_variances(
+    squares: Array, n_rows: NDArray[np.int64], noise: float, noise_rows: float
+) -> Array:
     """Estimate the noise variance of each task from its squared residuals, shrunk towards the average ``noise``."""
     return np.asarray((squares + noise_rows * noise) / (n_rows + noise_rows))
 
@@ -73,7 +75,9 @@ class Calibration(Record):
         # The tolerance is for rounding errors in the sums, which must not make a bound infinite.
         enough = 0.5 + 0.5 * coverage - 1e-12
         ends = np.array([[-np.inf, np.inf]] * len(self.rows))
-        for level, scores, (from_below, from_above) in zip(ends, self.scores, self._sums, strict=True):
+        for level, scores, (from_below, from_above) in zip(
+            ends, self.scores, self._sums, strict=True
+        ):
             lower, upper = np.searchsorted(from_above, enough), np.searchsorted(from_below, enough)
             if lower < len(scores):
                 level[0] = scores[-1 - lower]
@@ -90,12 +94,17 @@ class Calibration(Record):
     @cached_property
     def _midpoints(self) -> list[Array]:
         """Midpoints of the steps of the distribution function at each number of rows."""
-        return [(sums - 0.5 * w) / w.sum() for (sums, _), w in zip(self._sums, self.weights, strict=True)]
+        return [
+            (sums - 0.5 * w) / w.sum()
+            for (sums, _), w in zip(self._sums, self.weights, strict=True)
+        ]
 
     @cached_property
     def _squares(self) -> Array:
         """Mean squared score at each number of rows."""
-        return np.array([s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)])
+        return np.array(
+            [s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)]
+        )
 
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
         """Return bounds that replace infinite ones: Gaussian, or beyond the extreme scores if this is wider.
@@ -110,7 +119,9 @@ class Calibration(Record):
     def quantile(self, n_rows: int, share: float) -> float:
         """Return the ``share``-quantile of the scores for a task with ``n_rows`` support rows."""
         levels = zip(self._midpoints, self.scores, strict=True)
-        return float(self._interpolate(n_rows, np.array([np.interp(share, m, s) for m, s in levels])))
+        return float(
+            self._interpolate(n_rows, np.array([np.interp(share, m, s) for m, s in levels]))
+        )
 
     def supports_quantile(self, share: float) -> bool:
         """Return whether there are enough tasks for the ``share``-quantile at every number of rows."""
@@ -122,7 +133,9 @@ class Calibration(Record):
 
     def _interpolate(self, n_rows: int, values: Array) -> Any:
         """Interpolate values (L, ..), given at the numbers of rows n, linearly in log(1 + n)."""
-        position = float(np.interp(np.log1p(n_rows), np.log1p(self.rows), np.arange(len(self.rows))))
+        position = float(
+            np.interp(np.log1p(n_rows), np.log1p(self.rows), np.arange(len(self.rows)))
+        )
         below, above = int(np.floor(position)), int(np.ceil(position))
         share = position - below
         # Zero times an infinite bound would be NaN.
@@ -153,13 +166,18 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
     for _, parts in levels:
         counts = [np.bincount(part.task, minlength=len(part.n_rows)) for part in parts]
         n_tasks = sum(np.count_nonzero(count) for count in counts)
-        share = np.concatenate([1.0 / count[part.task] for part, count in zip(parts, counts, strict=True)])
+        share = np.concatenate(
+            [1.0 / count[part.task] for part, count in zip(parts, counts, strict=True)]
+        )
         errors.append(np.concatenate([part.errors for part in parts]))
         shares.append(share / max(n_tasks, 1))
         weights.append(share / (n_tasks + 0.5 * n_repeats))
 
     def deviations(noise_rows: float) -> list[Array]:
-        return [np.concatenate([part.deviations(noise, noise_rows) for part in parts]) for _, parts in levels]
+        return [
+            np.concatenate([part.deviations(noise, noise_rows) for part in parts])
+            for _, parts in levels
+        ]
 
     def log_loss(noise_rows: float) -> float:
         """Return the Gaussian log loss of the errors, with the best scale at each number of rows."""

@@ -28,7 +28,9 @@ class MixturePrior(Prior):
 
     model: Mixture
     side: SideFeatures | None = None  # features v(s) of the side information
-    without_rows: Array | None = None  # (d,) added to the mean of tasks without rows; None for nothing
+    without_rows: Array | None = (
+        None  # (d,) added to the mean of tasks without rows; None for nothing
+    )
 
     @property
     def mixture(self) -> Mixture:
@@ -57,12 +59,16 @@ class MixturePrior(Prior):
         """Return the posterior of residual tasks from their statistics, without the sums of squared residuals."""
         _, weights, covariance = self._solve_statistics(statistics, covariances)
         T, sizes = len(weights), np.asarray(statistics.sizes, dtype=np.int64)
-        found = Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, np.zeros((T, 0)))
+        found = Posterior(
+            self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, np.zeros((T, 0))
+        )
         if isinstance(statistics, SerialMoments):
             return replace(found, history=statistics.history(weights))
         return found
 
-    def posterior(self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None) -> Posterior:
+    def posterior(
+        self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None
+    ) -> Posterior:
         found = super().posterior(tasks, covariances, n_jobs)
         if not isinstance(self.response, SerialGaussian):
             return found
@@ -123,7 +129,9 @@ class MixturePrior(Prior):
     def _mean_of(self, statistics: Tasks, r: Array, weights: Array) -> Array:
         model = self.model
         if model.n_components > 1 and statistics.is_gaussian:
-            return weights + times(self._taus(r), times(statistics.gram, weights) - statistics.cross)
+            return weights + times(
+                self._taus(r), times(statistics.gram, weights) - statistics.cross
+            )
         # This avoids the rounding errors of the general formula.
         b = r @ model.means
         if model.side is not None:

@@ -23,14 +23,18 @@ BLOCK_TASKS = 1 << 20
 def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
     """Return the weights (T, d) of tasks with a `MixturePrior`, in the user's units; an intercept is last."""
     if not isinstance(prior, MixturePrior):
-        raise ValueError(f"device: {type(prior).__name__} is only supported on the CPU; use device=None")
+        raise ValueError(
+            f"device: {type(prior).__name__} is only supported on the CPU; use device=None"
+        )
     refused = {
         "classes, counts and correlated noise": prior.needs_rows,
         "effects that all tasks share": prior.shared is not None,
     }
     for what, is_refused in refused.items():
         if is_refused:
-            raise ValueError(f"device: {what} are computed on the CPU; set device=None and pass arrays")
+            raise ValueError(
+                f"device: {what} are computed on the CPU; set device=None and pass arrays"
+            )
     import torch
 
     starts = range(0, len(tasks), BLOCK_TASKS)

@@ -105,7 +105,9 @@ class RepresentationPrior(Prior):
                 tau = self.conditioning.columns(phis[t], columns)
                 theta = np.ascontiguousarray(tau[columns])
                 label = None if names is None else names[t]
-                solved = solving.solve(one.X, one.y, theta, offset=offset, label=label, **self.task_settings)
+                solved = solving.solve(
+                    one.X, one.y, theta, offset=offset, label=label, **self.task_settings
+                )
                 out[t] = tau @ _dual_direction(solved, one.X, self.inner)
                 # For columns with large values, the product above may consist of rounding errors only.
                 out[t, columns] = solved.coef

@@ -118,7 +118,9 @@ class SharedEffects(Record):
 
     effects: tuple[SharedEffect, ...]
     skewness: float = 0.0  # of the responses of the training tasks, see `Likelihood.skewness`
-    encoder: SideVector | None = field(default=None, kw_only=True)  # None if side information is not used
+    encoder: SideVector | None = field(
+        default=None, kw_only=True
+    )  # None if side information is not used
 
     def encode(self, tasks: TaskSet) -> Array:
         """Return the encoded side information of each task, (T, k); k is 0 if it is not used."""
@@ -140,7 +142,9 @@ class SharedEffects(Record):
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         """Return a description of the effects, given the names of the columns of X and of the side information."""
-        side = [] if self.encoder is None else [side_names[origin] for origin in self.encoder.origins]
+        side = (
+            [] if self.encoder is None else [side_names[origin] for origin in self.encoder.origins]
+        )
         return "; ".join(effect.describe(names, side) for effect in self.effects)
 
     def predict(self, X: Matrix, inputs: Array) -> Array:

@@ -60,7 +60,9 @@ def csv_link(title: str, columns: Mapping[str, Iterable[Any]], csv_format: CsvFo
     for row in (list(columns), *zip(*columns.values(), strict=True)):
         # A spreadsheet would read a label such as "=1+1" as a formula.
         values = [_FORMULA.sub("'", v) if isinstance(v, str) else v for v in row]
-        writer.writerow([str(v).replace(".", decimal) if isinstance(v, float) else v for v in values])
+        writer.writerow(
+            [str(v).replace(".", decimal) if isinstance(v, float) else v for v in values]
+        )
     data = base64.b64encode(file.getvalue().encode(encoding, "replace")).decode()
     name = f"{_slug(title)}.csv"
     return f'<p><a download="{name}" href="data:text/csv;base64,{data}">Download {name}</a></p>'

@@ -84,10 +84,18 @@ def write_report(
     if isinstance(learner, PaperLearner):
         raise TypeError(f"learner: {type(learner).__name__} has no report; print its summary()")
     check_target(out)  # before the evaluation, which may take minutes
-    target, note, has_classes = str(learner.columns_in_["target"] or "the target"), "", is_classifier(learner)
+    target, note, has_classes = (
+        str(learner.columns_in_["target"] or "the target"),
+        "",
+        is_classifier(learner),
+    )
     title = title or f"{len(tasks):,} tailored models of {target}"
     if evaluation is None:
-        options: dict[str, Any] = {"coverage": coverage, "random_state": random_state, "progress": progress}
+        options: dict[str, Any] = {
+            "coverage": coverage,
+            "random_state": random_state,
+            "progress": progress,
+        }
         evaluation, note = _evaluate(learner, tasks, **options)
     sections = EvaluationSections(evaluation, target, csv_format)
     content = {"Predictions": sections.predictions()}
@@ -98,7 +106,10 @@ def write_report(
         order = np.random.default_rng(random_state).permutation(len(tasks))
         model, drawn = learner, tasks[np.sort(order[:MAX_TASKS])]
         if has_classes:
-            model, drawn = learner.learners_[0], drawn.replace(y=target_positions(drawn, learner.classes_))
+            model, drawn = (
+                learner.learners_[0],
+                drawn.replace(y=target_positions(drawn, learner.classes_)),
+            )
             target = f"the probability of {learner.classes_[1]}"
         sampled = f"<p>A random sample of {len(drawn)} of the {len(tasks):,} tasks is drawn.</p>"
         parts = ModelSections(model, drawn, target, coverage, csv_format)
@@ -109,14 +120,21 @@ def write_report(
     content["Accuracy by number of support rows"] = sections.accuracy()
     content["Model"] = "".join(_model(summary, csv_format) for summary in summaries)
     data = tasks.describe()
-    if evaluation.loss not in ("squared", "absolute"):  # the loss is already the one that the hint recommends
-        data = replace(data, notes=[note for note in data.notes if note != hint_about_target(tasks.y)])
+    if evaluation.loss not in (
+        "squared",
+        "absolute",
+    ):  # the loss is already the one that the hint recommends
+        data = replace(
+            data, notes=[note for note in data.notes if note != hint_about_target(tasks.y)]
+        )
     content["Data"] = f"<pre>{escape(str(data))}</pre>"
     write_atomically(out, html_page(title, sections.opening(note), content).encode())
     return Path(out)
 
 
-def _evaluate(learner: Any, tasks: TaskSet, random_state: int, **options: Any) -> tuple[Evaluation, str]:
+def _evaluate(
+    learner: Any, tasks: TaskSet, random_state: int, **options: Any
+) -> tuple[Evaluation, str]:
     """Return the evaluation of all tasks, or of a random sample, and a note about the sample.
 
     Large data are sampled, because a page should take minutes, not hours.
@@ -142,11 +160,11 @@ def _model(summary: Summary, csv_format: CsvFormat) -> str:
     return summary.html_text + "".join(_saved(table, csv_format) for table in tables)
 
 
-def _saved(table: Table, csv_format: CsvFormat, numbers: Mapping[str, Sequence[Any]] | None = None) -> str:
+def _saved(
+    table: Table, csv_format: CsvFormat, numbers: Mapping[str, Sequence[Any]] | None = None
+) -> str:
     """Return a table and a link that saves its numbers as a CSV file."""
-    return (
-        f'<div class="scroll">{table.html}</div>{csv_link(table.title, numbers or table.columns, csv_format)}'
-    )
+    return f'<div class="scroll">{table.html}</div>{csv_link(table.title, numbers or table.columns, csv_format)}'
 
 
 @dataclass(frozen=True)
@@ -161,12 +179,17 @@ class EvaluationSections:
     def ends(self) -> tuple[str, str]:
         """The smallest and the largest number of support rows as text."""
         few, supports = {0: "no rows", 1: "one row"}, self.evaluation.supports
-        return few.get(supports[0], f"{supports[0]} rows"), few.get(supports[-1], f"{supports[-1]} rows")
+        return few.get(supports[0], f"{supports[0]} rows"), few.get(
+            supports[-1], f"{supports[-1]} rows"
+        )
 
     def opening(self, note: str) -> str:
         """Return the error on new tasks, the data it was measured on, the comparison with baselines, and a figure."""
         evaluation, (first, last) = self.evaluation, self.ends
-        mean, by_method = evaluation.mean, dict(zip(evaluation.methods, evaluation.mean[:, -1], strict=True))
+        mean, by_method = (
+            evaluation.mean,
+            dict(zip(evaluation.methods, evaluation.mean[:, -1], strict=True)),
+        )
         text = (
             f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(self.target)} is {format_number(mean[0, -1])} with "
             f"{last} of a new task, and {format_number(mean[0, 0])} with {first}.</strong> It was measured on "
@@ -175,7 +198,9 @@ class EvaluationSections:
         )
         if len(mean) > 1:
             best = 1 + int(np.argmin(mean[1:, -1]))
-            gains = (evaluation.errors[best, -1] - evaluation.errors[0, -1]) / (mean[best, -1] or 1.0)
+            gains = (evaluation.errors[best, -1] - evaluation.errors[0, -1]) / (
+                mean[best, -1] or 1.0
+            )
             gain, error = 100.0 * gains.mean(), 100.0 * standard_errors(gains)
             text += (
                 f" With {last}, the best of {len(mean) - 1} baselines ({escape(evaluation.methods[best])}) has "
@@ -225,7 +250,9 @@ class EvaluationSections:
         """Return the coverage and the mean width of the intervals."""
         evaluation, (first, last) = self.evaluation, self.ends
         covered, widths = 100.0 * evaluation.covered[0], evaluation.widths[0]
-        percent = " to ".join(dict.fromkeys(f"{share:.1f}" for share in (covered.min(), covered.max())))
+        percent = " to ".join(
+            dict.fromkeys(f"{share:.1f}" for share in (covered.min(), covered.max()))
+        )
         axes = new_axes(2)
         RowsDisplay.from_evaluation(evaluation, ax=axes)
         pyplot().close(axes[0].figure)  # the errors, which are in the opening
@@ -238,8 +265,12 @@ class EvaluationSections:
         """Return a table of every score."""
         records = self.evaluation.records()
         numbers = {name: [one[name] for one in records] for name in records[0]}
-        tables = "".join(_saved(table, self.csv_format, numbers) for table in self.evaluation.tables.values())
-        return tables + "".join(f"<p><small>{escape(text)}</small></p>" for text in self.evaluation.caption)
+        tables = "".join(
+            _saved(table, self.csv_format, numbers) for table in self.evaluation.tables.values()
+        )
+        return tables + "".join(
+            f"<p><small>{escape(text)}</small></p>" for text in self.evaluation.caption
+        )
 
 
 @dataclass(frozen=True)
@@ -305,7 +336,9 @@ class ModelSections:
                 found.ax_.set_xlabel(f"{name} minus prior mean")
                 yield self._effect(found, prior, level=level)
             for j in most_varying(self.learner, differences)[:n_shown]:
-                found = EffectsDisplay.from_estimator(self.learner, self.tasks, j, coverage=self.coverage)
+                found = EffectsDisplay.from_estimator(
+                    self.learner, self.tasks, j, coverage=self.coverage
+                )
                 bounds = {"lower": found.lower, "upper": found.upper}
                 yield self._effect(found, priors[:, j], coefficient=found.effects, **bounds)
 
@@ -333,15 +366,21 @@ class ModelSections:
     def task_fits(self) -> str:
         """Return figures of single tasks; the x-axis is the column with the largest effect among those with many values."""
         tasks, (level, prior) = self.tasks, self.levels
-        extreme = np.argsort(np.where(tasks.sizes > 0, -np.abs(level - prior), np.inf), kind="stable")
+        extreme = np.argsort(
+            np.where(tasks.sizes > 0, -np.abs(level - prior), np.inf), kind="stable"
+        )
         extreme = extreme[: min(MAX_TASK_FIGURES, np.count_nonzero(tasks.sizes))]
         values = self.effects_and_priors[0][:, : tasks.n_features]
         sizes = np.sqrt((values**2).mean(axis=0)) * self.X.std(axis=0)
-        j = int(np.argmax(sizes * [1.0 if len(np.unique(x)) > MAX_VALUES else 1e-9 for x in self.X.T]))
+        j = int(
+            np.argmax(sizes * [1.0 if len(np.unique(x)) > MAX_VALUES else 1e-9 for x in self.X.T])
+        )
 
         def panels() -> Iterator[tuple[str, str]]:
             for label in tasks.labels[np.sort(extreme)]:
-                display = TaskFitDisplay.from_estimator(self.learner, tasks, label, j, coverage=self.coverage)
+                display = TaskFitDisplay.from_estimator(
+                    self.learner, tasks, label, j, coverage=self.coverage
+                )
                 alt = f"{display.target} against {display.column}, {display.task}"
                 yield str(label), image(display.figure_, alt)
 

@@ -80,7 +80,9 @@ class Conditioning(Stored, ABC):
 
     def evaluate(self, phis: Array) -> Array:
         """Return τ at many feature vectors ``phis`` (T, k): an array (T, d, d)."""
-        return np.array([self(phi) for phi in phis]).reshape(len(phis), self.n_features, self.n_features)
+        return np.array([self(phi) for phi in phis]).reshape(
+            len(phis), self.n_features, self.n_features
+        )
 
     def columns(self, phi: Array, columns: Index) -> Array:
         """Return ``τ(s)[:, columns]``, for a sparse task whose other columns are zero."""
@@ -174,7 +176,9 @@ class Given(Conditioning):
         return phis.reshape(-1, *self.C.shape)
 
     def scale(self, factor: float) -> Given:
-        raise TypeError("tau: a given function cannot be scaled; multiply the values that it returns")
+        raise TypeError(
+            "tau: a given function cannot be scaled; multiply the values that it returns"
+        )
 
     def dense_H(self) -> Array:
         raise AttributeError("H_: a given function τ has no H; representation() returns its values")
@@ -208,7 +212,9 @@ class Dense(Conditioning):
     @property
     def depends_on_task(self) -> bool:
         # The mean of the iterates leaves rounding errors in an H that is zero.
-        return bool(np.abs(self.H).max(initial=0.0) > RANK_TOLERANCE * np.abs(self.C).max(initial=0.0))
+        return bool(
+            np.abs(self.H).max(initial=0.0) > RANK_TOLERANCE * np.abs(self.C).max(initial=0.0)
+        )
 
 
 #: For each value of a learner's ``bias``: whether the mean is learned, and whether it depends on φ.

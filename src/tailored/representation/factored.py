@@ -68,7 +68,11 @@ class _Range(Stored):
         cached = self._cached
         if cached is None or not np.array_equal(cached[0], phi):
             V = np.asarray(self.E.T.reshape(len(self.P), len(self.E) // len(phi), len(phi)) @ phi)
-            tau = V.T @ dsymm(1.0, self.P, V, lower=1) if len(V) else np.zeros((V.shape[1], V.shape[1]))
+            tau = (
+                V.T @ dsymm(1.0, self.P, V, lower=1)
+                if len(V)
+                else np.zeros((V.shape[1], V.shape[1]))
+            )
             cached = self._cached = phi, V, tau
         return cached[1:]
 
@@ -80,7 +84,9 @@ class _Range(Stored):
         M = np.zeros((n, n), order="F")
         M[:r, :r] = P
         # the lower triangle of P after the gradient step
-        M = finite(dsyr2k(0.5, K @ (squared * moved), K, beta=1.0, c=M, lower=1, overwrite_c=1), "H")
+        M = finite(
+            dsyr2k(0.5, K @ (squared * moved), K, beta=1.0, c=M, lower=1, overwrite_c=1), "H"
+        )
         # Directions that are rounding noise relative to the largest one are dropped, too.
         noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
         if rank is None:
@@ -98,7 +104,9 @@ class _Range(Stored):
             E -= 0.5 * E @ (E.T @ E - np.eye(len(P)))
         return _Range(E, P, self.n_steps + 1, change)
 
-    def _extended(self, phi: Array, squared: float, used: Index) -> tuple[Array, Array, Array, Array]:
+    def _extended(
+        self, phi: Array, squared: float, used: Index
+    ) -> tuple[Array, Array, Array, Array]:
         """Return K, E, P and new orthonormal directions, which together with E span the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
 
         K (r + m, m) has the coordinates of these columns in E and the new directions.
@@ -158,7 +166,9 @@ class Factored(Iterate):
         size = len(self.C) * n_side
         self._range = _zero(size)
         if basis is not None and P is not None:
-            self._range = _Range(np.array(basis, dtype=float, order="F"), np.array(P, dtype=float, order="F"))
+            self._range = _Range(
+                np.array(basis, dtype=float, order="F"), np.array(P, dtype=float, order="F")
+            )
         # H is ``_unit`` times ``_range``.  The unit is the first step size, so that different step sizes share ranges.
         self._unit = 1.0
         self.change: Change | None = None
@@ -209,7 +219,9 @@ class Factored(Iterate):
         moved = finite(unit * moved, "H")
         finite(unit * after.P.diagonal(), "H")
         if after.change is not None:
-            self.change = after.change._replace(moved=moved, values=finite(unit * after.change.values, "H"))
+            self.change = after.change._replace(
+                moved=moved, values=finite(unit * after.change.values, "H")
+            )
         self._range, self._unit = after, unit
 
     def accumulate(self, other: Factored, weight: float) -> None:
@@ -239,7 +251,9 @@ def _joined(E: Array, new: Array) -> Array:
     return np.concatenate([E.T, new.T]).T
 
 
-def _drop(E: Array, new: Array, M: Array, values: Array, vectors: Array) -> tuple[Array, Array, Array]:
+def _drop(
+    E: Array, new: Array, M: Array, values: Array, vectors: Array
+) -> tuple[Array, Array, Array]:
     """Reflect the basis (E, new) so that the eigenvectors come last, and drop them.
 
     Return the remaining basis, its block P of M, and the eigenvectors in full length (dk).
@@ -260,7 +274,9 @@ def _drop(E: Array, new: Array, M: Array, values: Array, vectors: Array) -> tupl
     inverse = (left / (1.0 + cosines)) @ left.T
     Y = dgemm(1.0, vectors, turn)
     MY = dgemm(1.0, Y, (turn.T * values) @ turn) - _last_columns(M, m)
-    EY = dgemm(-1.0, basis[:, kept:], inverse, 1.0, dgemm(1.0, removed, turn @ inverse), overwrite_c=True)
+    EY = dgemm(
+        -1.0, basis[:, kept:], inverse, 1.0, dgemm(1.0, removed, turn @ inverse), overwrite_c=True
+    )
     Y[kept:].flat[:: m + 1] -= 1.0
     if kept:
         basis = dgemm(-1.0, EY, Y[:kept], 1.0, basis[:, :kept], trans_b=True, overwrite_c=True)
@@ -289,9 +305,16 @@ def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     # Blocks of 12 columns: LAPACK's default of 32 takes 7 to 25 % longer for n = 100 to 650.
     reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=12 * n)
     values, vectors = eigh_tridiagonal(
-        diagonal, beside, select="v", select_range=(-np.inf, bound), lapack_driver="stemr", check_finite=False
+        diagonal,
+        beside,
+        select="v",
+        select_range=(-np.inf, bound),
+        lapack_driver="stemr",
+        check_finite=False,
     )
     # Move the vectors towards the nearest orthonormal ones, because errors accumulate over a run.
     vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(values)) - 0.5 * vectors.T @ vectors))
-    vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=32 * len(values) + 4160)[0]
+    vectors[1:] = dormqr(
+        "L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=32 * len(values) + 4160
+    )[0]
     return values, vectors

@@ -120,7 +120,10 @@ class ExactMean:
         weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
         H = iterate.dense_H() - weighted / self.count
         # If every step is projected to zero, the sums cancel up to rounding errors.
-        if np.abs(H).max(initial=0.0) <= CANCELLED * np.abs(sums.moved).max(initial=0.0) / self.count:
+        if (
+            np.abs(H).max(initial=0.0)
+            <= CANCELLED * np.abs(sums.moved).max(initial=0.0) / self.count
+        ):
             H[:] = 0.0
         # Rounding errors of large steps that cancel can move the mean out of the cone.
         return Dense(in_cone(0.5 * (H + H.T)), self.total_C / self.count)
@@ -169,8 +172,14 @@ class MeanAtTasks:
         self.count += 1
         self.total_C = self.total_C + iterate.C
         if isinstance(iterate, Factored):
-            part = self.follow(iterate) if iterate.rank is None else iterate.evaluate(self.phis) - iterate.C
-            self.total = part.copy() if self.total is None else np.add(self.total, part, out=self.total)
+            part = (
+                self.follow(iterate)
+                if iterate.rank is None
+                else iterate.evaluate(self.phis) - iterate.C
+            )
+            self.total = (
+                part.copy() if self.total is None else np.add(self.total, part, out=self.total)
+            )
 
     def mean(self) -> Array:
         """Return the means, (T, d, d), or (d, d) if they are the same for all tasks."""
@@ -188,10 +197,14 @@ class MeanAtTasks:
             moved[np.ix_(change.used, change.used)] = change.moved
             # Update in place, because allocating arrays of this size takes longer than the products.
             flat = self.current.reshape(T, d * d).T
-            flat = dger(1.0, moved.ravel(), np.square(self.phis @ change.phi), a=flat, overwrite_a=True)
+            flat = dger(
+                1.0, moved.ravel(), np.square(self.phis @ change.phi), a=flat, overwrite_a=True
+            )
             self.current = flat.T.reshape(T, d, d)
             V = slices(change.removed, self.phis, d)
-            self.current -= np.matmul(V.transpose(0, 2, 1), change.values[:, None] * V, out=self._product)
+            self.current -= np.matmul(
+                V.transpose(0, 2, 1), change.values[:, None] * V, out=self._product
+            )
         return self.current
 
 
@@ -206,10 +219,14 @@ class Trajectory:
     bias_mean: Bias
     n_steps: int = 0  # number of tasks used
     failure: str | None = None  # why the run stopped, if its iterates overflowed
-    is_candidate: bool = True  # False for an unconditional run that is only compared with the candidates
+    is_candidate: bool = (
+        True  # False for an unconditional run that is only compared with the candidates
+    )
 
     @classmethod
-    def start(cls, steps: StepSizes, C0: Array, bias: Bias, n_side: int, rank: int | None) -> Trajectory:
+    def start(
+        cls, steps: StepSizes, C0: Array, bias: Bias, n_side: int, rank: int | None
+    ) -> Trajectory:
         """Start at ``C = C0``, ``H = 0``.  H is learned if its step is not zero and there are features."""
         if not (n_side and steps.H):
             constant = Constant(C0, n_side)

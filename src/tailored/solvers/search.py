@@ -57,7 +57,9 @@ class HeldOutTasks:
 class Problem:
     """The surrogate, the training tasks to minimise it on, and held-out tasks for selection."""
 
-    start: RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
+    start: (
+        RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
+    )
     surrogate: Surrogate
     batch: StreamBatch  # the training tasks
     held_out: HeldOutTasks | None = None  # None if the step size is given
@@ -81,7 +83,9 @@ class Solution:
     state: tuple[Trajectory, ...]  # state from which the next call of the solver can continue
     history: list[dict[str, float]]  # candidates with their error on the held-out tasks
     error: float | None  # the smallest error in ``history``
-    errors: dict[str, float]  # held-out errors of independent, unconditional and conditional learning
+    errors: dict[
+        str, float
+    ]  # held-out errors of independent, unconditional and conditional learning
     scale: float  # the selected multiple of τ, already applied in ``prior``
     n_iter: int
 
@@ -103,7 +107,9 @@ class HeldOutPool:
     held_out: Pairs = ()
     fallback: Pairs = ()
 
-    def partition(self, tasks: TaskSet, first_position: int) -> tuple[HeldOutPool, NDArray[np.bool_]]:
+    def partition(
+        self, tasks: TaskSet, first_position: int
+    ) -> tuple[HeldOutPool, NDArray[np.bool_]]:
         """Hold out some of these tasks; return the extended pool and a mask of the training tasks.
 
         ``first_position`` is the position of the first task in the stream.
@@ -128,7 +134,9 @@ class HeldOutPool:
     def add(self, tasks: TaskSet) -> HeldOutPool:
         """Return the pool extended by validation tasks from the user."""
         first = _n_tasks(self.held_out)
-        return replace(self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks))))
+        return replace(
+            self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks)))
+        )
 
     def tasks(self) -> tuple[TaskSet, TaskSet]:
         """Return the held-out tasks, or else the first training tasks, as one (support, query) pair.
@@ -201,7 +209,9 @@ class ProjectedSGD(Stored, BaseEstimator):
         if state is None:
             candidates = self.candidates(conditional=problem.start.conditioning.n_side > 0)
             # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
-            constant = [StepSizes(step.C, 0.0, step.bias) for step in candidates if self.needs_held_out]
+            constant = [
+                StepSizes(step.C, 0.0, step.bias) for step in candidates if self.needs_held_out
+            ]
             steps = list(dict.fromkeys([*candidates, *constant]))
             runs = [problem.trajectory(step) for step in steps]
             for each in runs:
@@ -237,7 +247,9 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
 
     held_out, n_jobs = problem.held_out, problem.n_jobs
     if held_out is None:
-        return Solution(prior(0, 1.0), runs[0].steps, tuple(runs), [], None, {}, 1.0, max(runs[0].n_steps, 1))
+        return Solution(
+            prior(0, 1.0), runs[0].steps, tuple(runs), [], None, {}, 1.0, max(runs[0].n_steps, 1)
+        )
     scales = SCALES if problem.tune_scale else (1.0,)
     table = np.full((len(runs), len(scales)), np.inf)
     with single_threaded_blas():
@@ -246,7 +258,12 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
         errors = {"independent": held_out.error(problem.start, n_jobs)}
     chosen = [i for i, run in enumerate(runs) if run.is_candidate]
     history = [
-        {"step_C": runs[i].steps.C, "step_H": runs[i].steps.H, "scale": scale, "error": float(error)}
+        {
+            "step_C": runs[i].steps.C,
+            "step_H": runs[i].steps.H,
+            "scale": scale,
+            "error": float(error),
+        }
         for i in chosen
         for scale, error in zip(scales, table[i], strict=True)
     ]
@@ -254,8 +271,12 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
     i = min((i for i in chosen if i in averages), key=lambda i: float(table[i].min()))
     j = int(table[i].argmin())
     best, error = runs[i], float(table[i, j])
-    errors["unconditional"] = float(min(table[i].min() for i, run in enumerate(runs) if run.steps.H == 0.0))
+    errors["unconditional"] = float(
+        min(table[i].min() for i, run in enumerate(runs) if run.steps.H == 0.0)
+    )
     if problem.start.conditioning.n_side:
         errors["conditional"] = error
     n_iter = max(best.n_steps, 1)
-    return Solution(prior(i, scales[j]), best.steps, tuple(runs), history, error, errors, scales[j], n_iter)
+    return Solution(
+        prior(i, scales[j]), best.steps, tuple(runs), history, error, errors, scales[j], n_iter
+    )

@@ -146,10 +146,15 @@ class DaskSource:
         # The reader is sent as one Dask task, because shared effects of many categories may be large.
         reader = delayed(read, traverse=False, pure=False)
         compute = delayed(_shard, pure=False)
-        shards = [compute(part, self.roles, self.reservoir.sample[:0], reader) for part in whole.to_delayed()]
+        shards = [
+            compute(part, self.roles, self.reservoir.sample[:0], reader)
+            for part in whole.to_delayed()
+        ]
         if self.client is None:
             return Blocks(self._compute(shards))
-        statistics = ClusterStatistics(self.client, self.client.compute(shards), len(read.scaling.columns))
+        statistics = ClusterStatistics(
+            self.client, self.client.compute(shards), len(read.scaling.columns)
+        )
         statistics.totals()  # if a partition cannot be read, raise here instead of in EM
         return statistics
 

@@ -93,7 +93,9 @@ class PartitionedRows:
             end = path.stat().st_size
             while file.tell() < end:
                 labels, sizes, X, y, side = pickle.load(file)  # written by this process
-                yield like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side)
+                yield like.replace(
+                    X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side
+                )
 
     def clear(self) -> None:
         """Delete the files, and the folder if it is then empty."""
@@ -138,7 +140,13 @@ class DiskSource:
     """
 
     def __init__(
-        self, scan: TaskScan, folder: Path, *, seed: int, settings: dict[str, Any] | None, n_threads: int = 1
+        self,
+        scan: TaskScan,
+        folder: Path,
+        *,
+        seed: int,
+        settings: dict[str, Any] | None,
+        n_threads: int = 1,
     ) -> None:
         self._scan, self._folder, self._n_threads = scan, folder, n_threads
         self._rows = PartitionedRows(folder / "rows")
@@ -146,7 +154,9 @@ class DiskSource:
         self.reservoir = Reservoir(seed=seed)
         folder.mkdir(parents=True, exist_ok=True)
         if settings is not None:
-            roles = {f"column roles ({name})": value for name, value in scan.roles._asdict().items()}
+            roles = {
+                f"column roles ({name})": value for name, value in scan.roles._asdict().items()
+            }
             settings = {**roles, "encoding": repr(scan.given_encoding), "seed": seed, **settings}
             self._check("settings", settings)
         # A temporary folder does not need the hash, which takes a seventh of the time of the pass.
@@ -190,7 +200,13 @@ class DiskSource:
         """Return the statistics of all tasks, written to disk; partitions that an interrupted fit has completed are reused."""
         kind = "targets" if read.residuals is None else "residuals"
         scaling = read.scaling
-        values = [scaling.columns, scaling.shift, scaling.target, scaling.target_shift, scaling.fit_intercept]
+        values = [
+            scaling.columns,
+            scaling.shift,
+            scaling.target,
+            scaling.target_shift,
+            scaling.fit_intercept,
+        ]
         folder = self._folder / f"blocks-{kind}-{joblib.hash(values)}"
         folder.mkdir(exist_ok=True)
         blocks: list[LazyBlock] = []
@@ -205,7 +221,10 @@ class DiskSource:
                     write_block(folder / written[-1], statistics)
                 write_atomically(names, json.dumps(written).encode())
             stored = json.loads(names.read_text())
-            blocks += [LazyBlock(partial(read_block, folder / name), len(scaling.columns)) for name in stored]
+            blocks += [
+                LazyBlock(partial(read_block, folder / name), len(scaling.columns))
+                for name in stored
+            ]
         return Blocks(blocks, self._n_threads)
 
     def close(self) -> None:

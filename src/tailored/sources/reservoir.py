@@ -31,7 +31,9 @@ class Reservoir(Record):
     size: int = SAMPLE_TASKS  # maximum number of tasks
     numbers: int = SAMPLE_NUMBERS  # maximum number of values in their rows
     seed: int = 0  # seed of the keys
-    batches: tuple[TaskSet, ...] = ()  # in order of arrival; the first has at least two thirds of the rows
+    batches: tuple[
+        TaskSet, ...
+    ] = ()  # in order of arrival; the first has at least two thirds of the rows
     limit: int = NO_LIMIT  # tasks with this key or a larger one are not in the sample
 
     def __len__(self) -> int:
@@ -52,7 +54,11 @@ class Reservoir(Record):
 
     def _sampled(self, batch: TaskSet) -> TaskSet:
         """Return the tasks of a batch that are in the sample."""
-        return batch if self.is_whole else batch[label_keys(batch.labels, self.seed) < np.uint64(self.limit)]
+        return (
+            batch
+            if self.is_whole
+            else batch[label_keys(batch.labels, self.seed) < np.uint64(self.limit)]
+        )
 
     @cached_property
     def _index(self) -> tuple[Keys, NDArray[np.int64]]:
@@ -63,7 +69,9 @@ class Reservoir(Record):
         n = int(np.searchsorted(index[0], np.uint64(self.limit)))
         return index[0][:n], index[1][:n]
 
-    def _add(self, index: tuple[Keys, NDArray[np.int64]], batch: TaskSet) -> tuple[Keys, NDArray[np.int64]]:
+    def _add(
+        self, index: tuple[Keys, NDArray[np.int64]], batch: TaskSet
+    ) -> tuple[Keys, NDArray[np.int64]]:
         """Return the index after adding a batch."""
         keys = np.concatenate([index[0], label_keys(batch.labels, self.seed)])
         keys, position = np.unique(keys, return_inverse=True)

@@ -69,7 +69,9 @@ class TaskScan:
     given_encoding: Encoding | None = None  # the ``encoding`` passed to `scan`
 
     def __repr__(self) -> str:
-        return f"TaskScan({self.table.name!r}, task={self.roles.task!r}, target={self.roles.target!r})"
+        return (
+            f"TaskScan({self.table.name!r}, task={self.roles.task!r}, target={self.roles.target!r})"
+        )
 
     @cached_property
     def encoding(self) -> Encoding | None:
@@ -89,7 +91,9 @@ class TaskScan:
             return encoding  # numeric columns need no further pass
         # Read only the columns whose encoding depends on the whole table.
         columns = (encoding.features, encoding.side_info)
-        features, side = (tuple(c.name for c in some if c.name in encoding.encoded) for some in columns)
+        features, side = (
+            tuple(c.name for c in some if c.name in encoding.encoded) for some in columns
+        )
         categorical, n_rows = self.roles._replace(features=features, side=side), 0
         for batch in self.table.batches(None if names is None else categorical.names, size):
             frame = read_frame(batch.frame, "data")
@@ -118,7 +122,9 @@ class TaskScan:
             except ValueError as error:
                 raise ValueError(f"data: {batch.position}: {error}") from error
             if encoding is None and tasks.encoding is not None:
-                tasks.encoding.require_numbers("this table can be read only once; pass encoding= to scan")
+                tasks.encoding.require_numbers(
+                    "this table can be read only once; pass encoding= to scan"
+                )
                 encoding = tasks.encoding
             kind = tasks.labels.dtype.kind
             first_kind = first_kind or kind
@@ -129,12 +135,18 @@ class TaskScan:
                 )
             yield TaskBatch(tasks, batch.position, frame.select(roles.names))
 
-    def _check_columns(self, roles: ColumnRoles, names: Sequence[str], where: str, *, is_first: bool) -> None:
+    def _check_columns(
+        self, roles: ColumnRoles, names: Sequence[str], where: str, *, is_first: bool
+    ) -> None:
         missing = [name for name in roles.names if name not in names]
         new = [] if is_first else [name for name in names if name not in roles.names]
         if missing or (new and self.roles.features is None):
-            change = f"has no column {missing[0]!r}" if missing else f"has the new column {new[0]!r}"
-            raise ValueError(f"data: {where} {change}; the first batch had {name_some(roles.names, 12)}")
+            change = (
+                f"has no column {missing[0]!r}" if missing else f"has the new column {new[0]!r}"
+            )
+            raise ValueError(
+                f"data: {where} {change}; the first batch had {name_some(roles.names, 12)}"
+            )
 
 
 def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
@@ -148,7 +160,9 @@ def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
     values = np.empty((len(frame), len(roles.side)), dtype=object)
     for j, name in enumerate(roles.side):
         values[:, j] = side_column(frame[name])
-    return encoding.with_side_info(SideInfo(values, list(roles.side)), declared_types(frame, roles.side))
+    return encoding.with_side_info(
+        SideInfo(values, list(roles.side)), declared_types(frame, roles.side)
+    )
 
 
 def scan(
@@ -189,7 +203,9 @@ def scan(
     table = open_table(data)
     if encoding is not None:
         if features is not None:
-            raise ValueError("features: the encoding determines the features; leave out features or encoding")
+            raise ValueError(
+                "features: the encoding determines the features; leave out features or encoding"
+            )
         if table.dask_frame is not None:
             encoding.require_numbers(
                 "the partitions of a Dask dataframe must be numeric; encode such columns first"

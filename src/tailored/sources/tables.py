@@ -52,7 +52,11 @@ def open_table(data: Any) -> Table:
     kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
     if isinstance(data, str | Path):
         return _parquet(_files(Path(data)))
-    if isinstance(data, list | tuple) and data and all(isinstance(item, str | Path) for item in data):
+    if (
+        isinstance(data, list | tuple)
+        and data
+        and all(isinstance(item, str | Path) for item in data)
+    ):
         return _parquet([Path(item) for item in data])
     if is_dask(data):
         return _dask(data)
@@ -63,11 +67,17 @@ def open_table(data: Any) -> Table:
     if any(hasattr(data, name) for name in RELATION_METHODS):
         return _relation(data)
     if kind == "pyarrow.RecordBatchReader":
-        return Table(kind, lambda _, __: _arrow(iter(data), kind), list(data.schema.names), once=True)
-    if hasattr(data, "to_batches") and hasattr(data, "schema"):  # an Arrow dataset, or a scanner of one
+        return Table(
+            kind, lambda _, __: _arrow(iter(data), kind), list(data.schema.names), once=True
+        )
+    if hasattr(data, "to_batches") and hasattr(
+        data, "schema"
+    ):  # an Arrow dataset, or a scanner of one
 
         def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-            return _arrow(data.to_batches(columns=columns, batch_size=n_rows, batch_readahead=1), kind)
+            return _arrow(
+                data.to_batches(columns=columns, batch_size=n_rows, batch_readahead=1), kind
+            )
 
         return Table(kind, read, list(data.schema.names))
     if isinstance(data, Iterable) and not isinstance(data, dict | bytes):
@@ -100,11 +110,17 @@ def _parquet(files: list[Path]) -> Table:
         for file in files:
             parquet, row = _open_parquet(file), 0
             try:
-                for batch in parquet.iter_batches(batch_size=n_rows, columns=columns, use_threads=False):
-                    yield Batch(pa.Table.from_batches([batch]), f"{file}, batch starting at row {row}")
+                for batch in parquet.iter_batches(
+                    batch_size=n_rows, columns=columns, use_threads=False
+                ):
+                    yield Batch(
+                        pa.Table.from_batches([batch]), f"{file}, batch starting at row {row}"
+                    )
                     row += batch.num_rows
             except (OSError, pa.ArrowException) as error:
-                raise ValueError(f"data: {file} cannot be read beyond row {row} ({error})") from error
+                raise ValueError(
+                    f"data: {file} cannot be read beyond row {row} ({error})"
+                ) from error
             finally:
                 parquet.close()
 
@@ -121,8 +137,12 @@ def _open_parquet(file: Path) -> Any:
         # Pre-buffering is disabled, because a row group may be as large as the file.
         return pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
     except (OSError, pa.ArrowException) as error:
-        advice = "If it is a CSV file, pass polars.scan_csv(file). If it was truncated, write it again."
-        raise ValueError(f"data: {file} is not a complete parquet file ({error}). {advice}") from error
+        advice = (
+            "If it is a CSV file, pass polars.scan_csv(file). If it was truncated, write it again."
+        )
+        raise ValueError(
+            f"data: {file} is not a complete parquet file ({error}). {advice}"
+        ) from error
 
 
 def _frame(data: Any) -> Table:
@@ -131,7 +151,9 @@ def _frame(data: Any) -> Table:
     def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
         selected = frame if columns is None else frame.select(columns)
         for row in range(0, len(frame), n_rows):
-            yield Batch(selected[row : row + n_rows].to_native(), f"data, batch starting at row {row}")
+            yield Batch(
+                selected[row : row + n_rows].to_native(), f"data, batch starting at row {row}"
+            )
 
     return Table(type(data).__name__, read, list(frame.columns))
 
@@ -153,7 +175,9 @@ def _lazy(data: Any) -> Table:
 
     def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
         selected = data if columns is None else data.select(columns)
-        return _with_positions(selected.collect_batches(chunk_size=n_rows, maintain_order=True), "LazyFrame")
+        return _with_positions(
+            selected.collect_batches(chunk_size=n_rows, maintain_order=True), "LazyFrame"
+        )
 
     return Table("LazyFrame", read, list(data.collect_schema().names()))
 
@@ -162,7 +186,9 @@ def _relation(data: Any) -> Table:
     def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
         quoted = ['"' + name.replace('"', '""') + '"' for name in columns or ()]
         selected = data if columns is None else data.project(", ".join(quoted))
-        method = next(getattr(selected, name) for name in RELATION_METHODS if hasattr(selected, name))
+        method = next(
+            getattr(selected, name) for name in RELATION_METHODS if hasattr(selected, name)
+        )
         return _arrow(iter(method(n_rows)), "relation")
 
     return Table("relation", read, list(data.columns))

@@ -66,7 +66,9 @@ class FittedModel:
     def of(cls, learner: Any) -> FittedModel:
         side = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
         training = getattr(learner, "training_summary_", None)
-        return cls(learner.prior_, training, coefficient_names(learner), [str(name) for name in side])
+        return cls(
+            learner.prior_, training, coefficient_names(learner), [str(name) for name in side]
+        )
 
     @property
     def scale(self) -> Scale:
@@ -86,7 +88,9 @@ class FittedModel:
     @property
     def has_curves(self) -> bool:
         """Whether all tasks share curves or products of columns."""
-        return self.prior.shared is not None and len(self.categories) < len(self.prior.shared.effects)
+        return self.prior.shared is not None and len(self.categories) < len(
+            self.prior.shared.effects
+        )
 
     @cached_property
     def constant(self) -> list[int]:
@@ -112,7 +116,9 @@ class FittedModel:
     def fixed_effects(self) -> Array:
         """Prior mean at the mean of the side information; NaN if the prior does not define it."""
         mean = self.prior.mean_at_centre()
-        return self.prior.scaling.raw_weights(np.full(len(self.columns), np.nan) if mean is None else mean)
+        return self.prior.scaling.raw_weights(
+            np.full(len(self.columns), np.nan) if mean is None else mean
+        )
 
     @property
     def has_estimated_mean(self) -> bool:
@@ -194,7 +200,9 @@ def task_effects(
             before = prior.response.statistics(batch.without_rows(), prior.scaling, statistics.side)
             means = before.posterior(prior.mixture, Want(means=True)).mean
             errors = prior.scaling.raw_deviations(covariances)
-            parts.append((prior.scaling.raw_weights(estimates), errors, prior.scaling.raw_weights(means)))
+            parts.append(
+                (prior.scaling.raw_weights(estimates), errors, prior.scaling.raw_weights(means))
+            )
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 

@@ -29,7 +29,11 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         return
     centre = ""
     if prior.scaling.shift.any():
-        centre = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
+        centre = (
+            "means of the tasks' first rows"
+            if learner.order == "first"
+            else "means of the features"
+        )
     yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
     if (formula := lme4_formula(model, learner)) is not None:
         yield formula
@@ -47,27 +51,40 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         known = " and ".join(part for part, is_known in parts.items() if is_known)
         given = f" given {known}" if known else ""
         yield f"Estimated by {how}{given}; the {what} is {training.log_likelihood:.6g}."
-    if training is not None and prior.response.is_gaussian and learner.structure_["kind"] == "mixed model":
+    if (
+        training is not None
+        and prior.response.is_gaussian
+        and learner.structure_["kind"] == "mixed model"
+    ):
         # With one row per task, noise and random intercept are confounded.  If the user set the effects, count all, as
         # lme4 does.
-        n_effects = training.n_tasks * min(len(model.varying), 1 if len(training.compared) > 1 else np.inf)
+        n_effects = training.n_tasks * min(
+            len(model.varying), 1 if len(training.compared) > 1 else np.inf
+        )
         if training.n_rows <= n_effects:
             counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"
             yield f"Random effects can hardly be told apart from noise: {counts}. Their std is not reliable."
-    if prior.response.name == "bernoulli" and np.abs(model.mixture.moments()[0]).max() >= LARGEST_SCALE:
+    if (
+        prior.response.name == "bernoulli"
+        and np.abs(model.mixture.moments()[0]).max() >= LARGEST_SCALE
+    ):
         size = f"a coefficient is at least {LARGEST_SCALE:g} log odds per standard deviation of its column"
         yield f"The classes are separable, or nearly so: {size}. Fixed effects and their std. errors are not reliable."
     if isinstance(prior.response, SerialGaussian):
         share = 100.0 * prior.response.share / (1.0 + prior.response.share)
         kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
         yield f"Noise is correlated in time: {share:.0f} % of its variance has the correlation {kernel}."
-    elif learner.time is not None or (learner.encoding_ is not None and learner.encoding_.time is not None):
+    elif learner.time is not None or (
+        learner.encoding_ is not None and learner.encoding_.time is not None
+    ):
         yield "Noise that is correlated in time was a candidate. It was not accepted on held-out tasks."
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
         described = prior.shared.describe(model.columns, model.side_columns)
-        where = " Effects of values are in summary().to_frame('levels')." * bool(prior.shared.levels)
+        where = " Effects of values are in summary().to_frame('levels')." * bool(
+            prior.shared.levels
+        )
         yield f"Effects that all tasks share, not in the printed tables: {described}.{where}"
     if prior.reads_side_info and learner.n_side_info_in_:
         yield _describe_side(model, learner)
@@ -86,11 +103,17 @@ def describe_structure(
     """
     kind, n = structure["kind"], structure.get("n_components", 1)
     several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
-    gated = " whose mixing weights depend on the side information" if structure.get("gate_penalty") else ""
+    gated = (
+        " whose mixing weights depend on the side information"
+        if structure.get("gate_penalty")
+        else ""
+    )
     varying = [names[j] for j in structure.get("varying", range(len(names)))]
     if kind == "independent":
         ridge = (
-            "ridge regression" if regression == "linear" else f"{regression} regression with a ridge penalty"
+            "ridge regression"
+            if regression == "linear"
+            else f"{regression} regression with a ridge penalty"
         )
         text = f"{ridge}: there is one task, so nothing is pooled"
     elif kind == "factors plus diagonal":
@@ -116,13 +139,19 @@ def describe_structure(
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _random_effects(structure: Mapping[str, Any], varying: Sequence[str], d: int, centre: str) -> str:
+def _random_effects(
+    structure: Mapping[str, Any], varying: Sequence[str], d: int, centre: str
+) -> str:
     """Name the random effects of a mixed model with ``d`` coefficients."""
     if structure.get("structure") == "intercept" or varying == [INTERCEPT]:
         return "a random intercept"
     if len(varying) == 1:
         return f"a random effect on {varying[0]}"
-    which = "every coefficient" if len(varying) == d else f"these coefficients only: {', '.join(varying)}"
+    which = (
+        "every coefficient"
+        if len(varying) == d
+        else f"these coefficients only: {', '.join(varying)}"
+    )
     if structure.get("structure", "full") == "full":
         return f"correlated random effects on {which}"
     at = f" (at the {centre})" if centre else ""
@@ -154,9 +183,15 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
         text = f"{encoding.formula.text}{offset}{notes}"
         return f"Formula: {text}." if learner.varying is None else None
     if encoding is not None and not is_diagonal:
-        sources = [c.name if c.kind == "categorical" else name for c in encoding.features for name in c.names]
+        sources = [
+            c.name if c.kind == "categorical" else name
+            for c in encoding.features
+            for name in c.names
+        ]
     task, target = task_columns["task"], task_columns["target"]
-    group = "g" if task is None else ":".join(map(_quoted, [task] if isinstance(task, str) else task))
+    group = (
+        "g" if task is None else ":".join(map(_quoted, [task] if isinstance(task, str) else task))
+    )
     operator = "||" if is_diagonal else "|"
     effects = f"({_terms(slopes, names, sources, has_intercept)} {operator} {group})"
     if structure.get("pseudo_tasks") and len(slopes) + has_intercept > 1:
@@ -171,7 +206,9 @@ def _terms(
     positions: Sequence[int], names: Sequence[str], sources: Sequence[str], has_intercept: bool
 ) -> str:
     """Return the terms of a formula, joined by "+"; a categorical column is one term if ``positions`` has all its indicators."""
-    all_of = {source: {j for j in range(len(sources)) if sources[j] == source} for source in sources}
+    all_of = {
+        source: {j for j in range(len(sources)) if sources[j] == source} for source in sources
+    }
     terms = [sources[j] if all_of[sources[j]] <= {*positions} else names[j] for j in positions]
     terms = [_quoted(term) for term in dict.fromkeys(terms)]
     if len(terms) > MAX_TERMS:
@@ -198,7 +235,11 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
         return f"{text}: the log predictive density exceeds that of {other} by {gain}."
     is_richer = name.startswith("mixture")
     is_significant = runner_up.difference > RICHER * runner_up.std_error
-    reason = "of its errors" if is_significant or not is_richer else "the gain is below two standard errors"
+    reason = (
+        "of its errors"
+        if is_significant or not is_richer
+        else "the gain is below two standard errors"
+    )
     if not is_richer and not name.startswith("rank"):
         reason = "of its total error (given support rows plus without)"
     return f"{text}. The log predictive density of {other} is higher by {gain}. It is not selected because {reason}."
@@ -217,14 +258,18 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
             "on held-out tasks."
         )
     effects = model.prior.mixture.side if model.prior.mixture is not None else None
-    shifted = columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
+    shifted = (
+        columns if effects is None else [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
+    )
     text = f"coefficients of {list_some(shifted, MAX_NAMED)}"
     if shifted in ([INTERCEPT], columns):
         text = "the intercept" if shifted == [INTERCEPT] else "all coefficients"
     if effects is not None and not effects[effects.any(axis=1)][:, effects.any(axis=0)].all():
         text = "some or all coefficients"
     curved = dict.fromkeys(structure["curved"], " (nonlinear)")
-    chosen = [(names[j] if j < len(names) else f"s{j}") + curved.get(j, "") for j in structure["columns"]]
+    chosen = [
+        (names[j] if j < len(names) else f"s{j}") + curved.get(j, "") for j in structure["columns"]
+    ]
     return f"Columns of the side information that shift {text}: {list_some(chosen, MAX_NAMED)}."
 
 

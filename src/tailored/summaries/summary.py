@@ -82,7 +82,9 @@ def summarise(learner: Any, name: str, event: str, sampling: SupportSampling) ->
     """
     model = FittedModel.of(learner)
     title = one_line(f"{name}: {_data(learner, model.training)}")
-    return Summary(title, tuple(sentences(model, learner, event)), model_tables(model, learner, sampling))
+    return Summary(
+        title, tuple(sentences(model, learner, event)), model_tables(model, learner, sampling)
+    )
 
 
 def _data(learner: Any, training: TrainingSummary | None) -> str:
@@ -90,7 +92,9 @@ def _data(learner: Any, training: TrainingSummary | None) -> str:
     columns, parts = learner.columns_in_, []
     if training is not None:
         parts = [plural(training.n_tasks, "task"), plural(training.n_rows, "row")]
-        parts[0] += f" ({':'.join(as_columns(columns['task']))})" if columns["task"] is not None else ""
+        parts[0] += (
+            f" ({':'.join(as_columns(columns['task']))})" if columns["task"] is not None else ""
+        )
         parts[1] += f" of {columns['target']}" if columns["target"] is not None else ""
     return ", ".join([*parts, plural(learner.n_features_in_, "feature")])
 
@@ -111,7 +115,9 @@ def summarise_paper_learner(learner: Any) -> Summary:
         total = float(np.trace(mean))
         share = 1.0 - float(np.trace(conditioning.C)) / total if total > 0 else 0.0
         if not conditioning.depends_on_task:
-            sentences.append(f"τ is the same for every task, with rank {rank} in {len(values)} dimensions.")
+            sentences.append(
+                f"τ is the same for every task, with rank {rank} in {len(values)} dimensions."
+            )
         else:
             sentences.append(
                 f"τ(s) depends on φ(s) with k = {conditioning.n_side}; {100.0 * share:.0f} % of its mean trace is due "

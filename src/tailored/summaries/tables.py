@@ -39,7 +39,11 @@ def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) ->
     """
     if model.prior.mixture is None:
         columns = {"column": model.columns, "fixed effect": model.fixed_effects.tolist()}
-        tables = {"effects": Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")}
+        tables = {
+            "effects": Table(
+                "Fixed effects", columns, "fixed effect: prior mean of the coefficient."
+            )
+        }
     else:
         tables = {
             "effects": effects_table(model),
@@ -93,10 +97,14 @@ def effects_table(model: FittedModel) -> Table:
         )
         caption += " (of the intercept: at the feature means)" * has_shift
         if (r2 == 1.0).any():
-            caption += "; it is 100 % where tasks with equal side information have the same coefficient"
+            caption += (
+                "; it is 100 % where tasks with equal side information have the same coefficient"
+            )
     shared = model.prior.shared
     curved = (
-        set() if shared is None else {j for one in shared.effects for j in one.columns} & {*shown.tolist()}
+        set()
+        if shared is None
+        else {j for one in shared.effects for j in one.columns} & {*shown.tolist()}
     )
     if curved:
         names = list_some((model.columns[j] for j in sorted(curved)), MAX_NAMED)
@@ -113,9 +121,14 @@ def effects_table(model: FittedModel) -> Table:
 def _source_of_errors(model: FittedModel) -> str:
     """Return how the standard errors of the fixed effects are computed; see `tailored.gaussian.errors`."""
     least_squares = "generalised least squares under the estimated covariances"
-    if model.prior.response.is_gaussian or np.linalg.matrix_rank(model.covariance) > MOST_DIRECTIONS:
+    if (
+        model.prior.response.is_gaussian
+        or np.linalg.matrix_rank(model.covariance) > MOST_DIRECTIONS
+    ):
         return least_squares
-    return f"observed information of all parameters ({least_squares} if it is not positive definite)"
+    return (
+        f"observed information of all parameters ({least_squares} if it is not positive definite)"
+    )
 
 
 def ratios_table(model: FittedModel) -> Table:
@@ -162,8 +175,12 @@ def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     response, values, captions = model.prior.response, {}, []
     if response.is_gaussian:
-        share = model.prior.response.share if isinstance(model.prior.response, SerialGaussian) else 0.0
-        values["noise"] = model.prior.scaling.target * float(np.sqrt(model.mixture.noise * (1.0 + share)))
+        share = (
+            model.prior.response.share if isinstance(model.prior.response, SerialGaussian) else 0.0
+        )
+        values["noise"] = model.prior.scaling.target * float(
+            np.sqrt(model.mixture.noise * (1.0 + share))
+        )
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
         values["dispersion"] = model.mixture.noise
@@ -174,14 +191,22 @@ def noise_table(model: FittedModel) -> Table:
             "between tasks: difference of the tasks' models from the prior mean, root mean square over rows"
         )
     name = "value" if "dispersion" in values else "standard deviation"
-    title = "Noise and differences between tasks" if response.is_gaussian else "Differences between tasks"
-    return Table(title, {"source": list(values), name: list(values.values())}, "; ".join(captions) + ".")
+    title = (
+        "Noise and differences between tasks"
+        if response.is_gaussian
+        else "Differences between tasks"
+    )
+    return Table(
+        title, {"source": list(values), name: list(values.values())}, "; ".join(captions) + "."
+    )
 
 
 def levels_table(model: FittedModel, encoding: Any) -> Table:
     """Tabulate the effect of each value of the categorical columns that have many values."""
     shared, rows = model.prior.shared, []
-    values = {} if encoding is None else {column.name: column.categories for column in encoding.features}
+    values = (
+        {} if encoding is None else {column.name: column.categories for column in encoding.features}
+    )
     for one in () if shared is None else shared.levels:
         name, errors = model.columns[one.column], np.sqrt(one.variances).tolist()
         known = values[name] if one.values is None else one.values.tolist()
@@ -246,7 +271,10 @@ def side_table(model: FittedModel) -> Table:
         captions.append(
             "entropy reduction: fraction of the uncertainty about a task's component that is removed before any row is observed."
         )
-    order = [0, *(1 + np.argsort(-np.maximum(r2, side.entropy_reduction)[1:], kind="stable")).tolist()]
+    order = [
+        0,
+        *(1 + np.argsort(-np.maximum(r2, side.entropy_reduction)[1:], kind="stable")).tolist(),
+    ]
     percent = "R²", "entropy reduction"
     return Table("Side information", columns, " ".join(captions), percent, order=order)
 
@@ -261,7 +289,11 @@ def _side_names(model: FittedModel) -> list[str]:
 
 def side_effects_table(model: FittedModel) -> Table:
     """Tabulate the effects of side information on the coefficients, except columns with splines; empty if there are none."""
-    title, features, effects = "Effects of the side information", model.prior.side, model.mixture.side
+    title, features, effects = (
+        "Effects of the side information",
+        model.prior.side,
+        model.mixture.side,
+    )
     training, units = model.training, model.prior.scaling
     if (
         training is None
@@ -284,7 +316,8 @@ def side_effects_table(model: FittedModel) -> Table:
         error = units.raw_deviations(covariance)
         name = _side_names(model)[column] + (f"={category}" if category else "")
         rows += [
-            (name, model.columns[j], float(effect[j]), float(error[j])) for j in np.flatnonzero(error > 0)
+            (name, model.columns[j], float(effect[j]), float(error[j]))
+            for j in np.flatnonzero(error > 0)
         ]
     caption = (
         "effect: change of the coefficient per unit of the side information, or from its first category to another; "
@@ -323,7 +356,9 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         return Table(title, {})
     rows, share = compare_errors(training.errors), "25 to 75 %" if sampling.in_order else "75 %"
     if sampling.support is not None:
-        ends = (f"{end:,}" if isinstance(end, int) else f"{100.0 * end:g} %" for end in sampling.support)
+        ends = (
+            f"{end:,}" if isinstance(end, int) else f"{100.0 * end:g} %" for end in sampling.support
+        )
         share = " to ".join(dict.fromkeys(ends))
     caption = (
         f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
@@ -338,9 +373,7 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         )
     if len(rows) > 1:
         if prior.shared is not None:
-            caption += (
-                " All methods have the effects that all tasks share, which were fitted to these tasks, too."
-            )
+            caption += " All methods have the effects that all tasks share, which were fitted to these tasks, too."
         smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
         mixed = METHODS[MIXED_MODEL]
         mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
@@ -348,7 +381,9 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         noise = ", with the same correlation in time" * isinstance(prior.response, SerialGaussian)
         texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed + noise}
         texts[POOLED] += noise
-        defined = "; ".join(f"{name}: {text}" for name, text in texts.items() if name in training.errors)
+        defined = "; ".join(
+            f"{name}: {text}" for name, text in texts.items() if name in training.errors
+        )
         caption += (
             " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
             f"{defined}."
@@ -366,6 +401,8 @@ def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float,
             mean = float(difference.mean()) if len(difference) else np.nan
             # Divide by the largest difference, because squares of large errors would overflow.
             size = float(np.abs(difference).max(initial=0.0)) or 1.0
-            std_error = size * float(standard_errors(difference / size)) if len(difference) > 1 else np.nan
+            std_error = (
+                size * float(standard_errors(difference / size)) if len(difference) > 1 else np.nan
+            )
             rows.append((name, float(np.nanmean(values)), mean, std_error))
     return [rows[0], *sorted(rows[1:], key=lambda row: row[1])]

@@ -53,7 +53,9 @@ class Description:
 
     numbers: list[str]  # sentences about the numbers of tasks, rows, columns and dropped rows
     table: Table  # a row for each column: its name, "feature" or "side info", its kind, and how it was read
-    notes: list[str]  # on few tasks, tiny or constant columns, binary targets or counts, and task columns
+    notes: list[
+        str
+    ]  # on few tasks, tiny or constant columns, binary targets or counts, and task columns
 
     @classmethod
     def of(cls, tasks: Tasks) -> Description:
@@ -62,7 +64,9 @@ class Description:
         task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
         target = f", target {encoding.target}" if encoding.target else ""
         features, side = list(_features(tasks)), list(_side_info(tasks))
-        dropped = ", ".join(f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped)
+        dropped = ", ".join(
+            f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped
+        )
         numbers = [
             f"{plural(len(tasks), 'task')}{task}, {plural(len(tasks.y), 'row')}{target}",
             f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
@@ -117,7 +121,9 @@ def _side_info(tasks: Tasks) -> Iterator[tuple[str, ...]]:
     for name, values in zip(names, table.T, strict=True):
         present = [value for value in values.tolist() if not is_missing(value)]
         column = encodings.get(name, ColumnEncoding(name))
-        if column.kind == "number" and not all(isinstance(v, int | float | np.number) for v in present):
+        if column.kind == "number" and not all(
+            isinstance(v, int | float | np.number) for v in present
+        ):
             column = ColumnEncoding(name, "categorical", tuple(sorted(set(map(str, present)))))
         text = _range(np.array(present, dtype=float)) if column.kind == "number" else column.text()
         if column.kind == "categorical":
@@ -142,7 +148,11 @@ def data_notes(
         found = f"absolute targets below {LEAST_SCALE:g} in all rows"
         notes.append(f"{found} are not fitted well: multiply them by a constant")
     if len(tasks.y) > 1 and not sp.issparse(tasks.X):
-        titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
+        titles, X, encoding = (
+            _names(tasks) if names is None else list(names),
+            tasks.X,
+            tasks.encoding,
+        )
         in_task = np.diff(tasks.task_of_row) == 0
         # Most columns vary within the first tasks, so few columns are compared in all rows.
         first = slice(FIRST_ROWS)
@@ -158,7 +168,11 @@ def data_notes(
         if tiny:
             found = f"absolute values below {LEAST_SCALE:g} in all rows, so left out unless multiplied by a constant"
             notes.append(f"{found}: {list_some(titles[j] for j in tiny)}")
-        read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
+        read = (
+            {}
+            if encoding is None
+            else {name: c.name for c in encoding.features for name in c.names}
+        )
         parts = () if encoding is None else encoding.task_columns
         chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]
         has_formula = encoding is not None and encoding.formula is not None
@@ -167,7 +181,9 @@ def data_notes(
             advice = f"pass side_info=X[{f':, {chosen}' if names is None else columns}], and X without them"
             if encoding is not None and encoding.task_columns:
                 advice = f"use side_columns={columns}"
-            of_X = " (columns of the X that reached fit)" if names is None and encoding is None else ""
+            of_X = (
+                " (columns of the X that reached fit)" if names is None and encoding is None else ""
+            )
             some = f"{list_some(columns)}{of_X}. To make them side information, {advice}"
             notes.append(f"constant within every task: {some}")
     return notes
@@ -179,7 +195,10 @@ def _notes(tasks: Tasks) -> list[str]:
     if tasks.encoding is None or not tasks.encoding.classes:
         notes += filter(None, [hint_about_target(tasks.y)])
     if tasks.encoding is not None and len(tasks.encoding.task_columns) > 1:
-        columns, used = tasks.encoding.task_columns, (*tasks.encoding.features, *tasks.encoding.side_info)
+        columns, used = (
+            tasks.encoding.task_columns,
+            (*tasks.encoding.features, *tasks.encoding.side_info),
+        )
         ignored = f"; similarity between tasks with the same {columns[0]} is not modelled"
         ignored *= columns[0] not in {column.name for column in used}
         notes.append(f"each combination of {' and '.join(columns)} is one task{ignored}")

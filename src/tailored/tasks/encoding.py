@@ -59,7 +59,9 @@ ROW_VALUES = ("sample_weight", "frequency_weight", "exposure")
 Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 
 _DAY = 86_400.0 * 1e6  # in microseconds
-_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
+_ISO = re.compile(
+    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII
+)
 _NUMBER = int | float | np.number
 #: Matches a number that may have a decimal comma, thousands separators, or a percent or currency sign.
 _WRITTEN_NUMBER = re.compile(
@@ -139,12 +141,16 @@ class ColumnEncoding(Record):
             n, n_rows = len(categories), len(column)
             if n > MANY_CATEGORIES and (n > MAX_CATEGORIES or 2 * n > n_rows):
                 found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
-                advice = "Identifiers do not predict new rows: list the other columns in `features`."
+                advice = (
+                    "Identifiers do not predict new rows: list the other columns in `features`."
+                )
                 raise ValueError(f"{found}. {advice}")
         if not categories:
             return cls(name, kind)
         codes, distinct = _coded(column)
-        counts = dict(zip(distinct, np.bincount(codes[codes >= 0], minlength=len(distinct)), strict=True))
+        counts = dict(
+            zip(distinct, np.bincount(codes[codes >= 0], minlength=len(distinct)), strict=True)
+        )
         frequencies = np.array([float(counts.get(category, 0)) for category in categories])
         encoding = cls(name, kind, categories)
         means = [frequencies @ encoding.scores] if kind == "ordered" else frequencies[1:]
@@ -162,7 +168,9 @@ class ColumnEncoding(Record):
             if self.kind == "boolean":
                 other = values[(values != 0) & (values != 1) & ~np.isnan(values)]
                 if other.size:
-                    raise ValueError(f"{title} held booleans in training: use 0 and 1, not {other[0]:g}.")
+                    raise ValueError(
+                        f"{title} held booleans in training: use 0 and 1, not {other[0]:g}."
+                    )
             return values, []
         if self.kind == "date":
             days = _days(column, declared_kind(column)[0])
@@ -174,13 +182,17 @@ class ColumnEncoding(Record):
         expected = set(self.categories)
         if column.dtype.is_numeric() and not expected & set(distinct):
             categories = f"categories ({name_some(self.categories, 3)})"
-            raise ValueError(f"{title} held {categories} in the training table and has none of them now.")
+            raise ValueError(
+                f"{title} held {categories} in the training table and has none of them now."
+            )
         # One row per category, then one for each unknown category and one for missing values.
         unknown = [category for category in distinct if category not in expected]
         n, m, k = len(self.categories), len(unknown), max(len(self.names) - self.has_missing, 1)
         values = np.concatenate([np.arange(n), -2.0 - np.arange(m), [np.nan]])[:, None]
         if self.kind != "levels":
-            known = np.array(self.scores)[:, None] if self.kind == "ordered" else np.eye(n, k, k - n)
+            known = (
+                np.array(self.scores)[:, None] if self.kind == "ordered" else np.eye(n, k, k - n)
+            )
             average = np.broadcast_to(self.means or np.zeros(k), (m, k))
             values = np.vstack([known, average, np.full(k, np.nan)])
         position = {category: i for i, category in enumerate((*self.categories, *unknown))}
@@ -215,7 +227,9 @@ class ColumnEncoding(Record):
             day = _day_of(value)
             if day is None:
                 now = f"has {value!r} now. Use a date, or a string such as 2026-01-31."
-                raise ValueError(f"side_info: column {self.name!r} held dates in training and {now}")
+                raise ValueError(
+                    f"side_info: column {self.name!r} held dates in training and {now}"
+                )
             return day - self.origin, True
         if _text(value) in self.categories:
             return self.scores[self.categories.index(_text(value))], True
@@ -227,7 +241,9 @@ class ColumnEncoding(Record):
         if kinds <= {"number", "boolean"}:
             return self if self.kind == other.kind else ColumnEncoding(self.name)
         named = kinds <= {"categorical", "levels"}
-        if (len(kinds) > 1 and not named) or (self.kind == "ordered" and self.categories != other.categories):
+        if (len(kinds) > 1 and not named) or (
+            self.kind == "ordered" and self.categories != other.categories
+        ):
             texts = f"{self.text()} in one part of the table and {other.text()} in another"
             raise ValueError(f"column {self.name!r} is {texts}. Use the same type in all parts.")
         if self.kind == "date":
@@ -238,7 +254,9 @@ class ColumnEncoding(Record):
             return replace(self, means=tuple(means.tolist()))
         categories = tuple(sorted({*self.categories, *other.categories}))
         mine, theirs = self._frequencies(), other._frequencies()
-        merged = [(1.0 - share) * mine.get(v, 0.0) + share * theirs.get(v, 0.0) for v in categories[1:]]
+        merged = [
+            (1.0 - share) * mine.get(v, 0.0) + share * theirs.get(v, 0.0) for v in categories[1:]
+        ]
         kind = "levels" if len(categories) > MANY_CATEGORIES else "categorical"
         return replace(self, kind=kind, categories=categories, means=tuple(merged))
 
@@ -255,7 +273,11 @@ class ColumnEncoding(Record):
         if self.kind == "ordered":
             first, last = self.categories[0], self.categories[-1]
             low, high = self.scores[0], self.scores[-1]
-            return f"{first} to {last}" if f"{low:g}" == first else f"{low:g} ({first}) to {high:g} ({last})"
+            return (
+                f"{first} to {last}"
+                if f"{low:g}" == first
+                else f"{low:g} ({first}) to {high:g} ({last})"
+            )
         if self.kind == "levels":
             return f"one of {len(self.categories)} values, each with an effect of its own"
         if self.kind == "categorical":
@@ -280,20 +302,26 @@ class Encoding(Record):
     category.
     """
 
-    task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels
+    task: (
+        TaskColumns | None
+    )  # the column of task labels, or columns whose combinations are the labels
     target: str | None
     features: tuple[ColumnEncoding, ...] = ()
     side_info: tuple[ColumnEncoding, ...] = ()  # the feature map encodes its categorical columns
     #: Reasons why rows of the table were dropped, and numbers of rows.
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    classes: tuple[str | bool, ...] = ()  # sorted classes of a target that is stored as class positions
+    classes: tuple[
+        str | bool, ...
+    ] = ()  # sorted classes of a target that is stored as class positions
     # Names of the columns with the optional values per row.
     sample_weight: str | None = None
     frequency_weight: str | None = None
     exposure: str | None = None
     time: str | None = None  # the feature that is the time of a row
     imputes: bool = False  # whether missing features are replaced by their means
-    formula: Formula | None = None  # the encoded columns are then products of those of the `features`
+    formula: Formula | None = (
+        None  # the encoded columns are then products of those of the `features`
+    )
 
     @classmethod
     def of(
@@ -310,12 +338,16 @@ class Encoding(Record):
         columns, titles = [], {name: f"Feature column {name!r}" for name in names}
         for name, title in titles.items():
             column = ColumnEncoding.of(frame[name], title, is_categorical=name in categorical)
-            columns.append(column.imputing(column.read(frame[name], title)[0]) if imputes else column)
+            columns.append(
+                column.imputing(column.read(frame[name], title)[0]) if imputes else column
+            )
         encoding = cls(task, target, tuple(columns), imputes=imputes)
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
         if repeated:
             name = f"the name {repeated[0]!r} of an indicator"
-            raise ValueError(f"features: {name} is also the name of another column. Rename that column.")
+            raise ValueError(
+                f"features: {name} is also the name of another column. Rename that column."
+            )
         advice = "Encode it as numbers, or list the columns to use in `features`."
         return encoding, encoding.encode_features(frame, advice=advice)
 
@@ -328,10 +360,16 @@ class Encoding(Record):
         for column in self.features:
             k, title = len(column.names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
-            if not (k or self.imputes):  # the missing values of other columns are found in the encoded values
+            if not (
+                k or self.imputes
+            ):  # the missing values of other columns are found in the encoded values
                 check_finite(values[:, 0], f"{name}, column {column.name!r},")
             X[:, j : j + k] = column.impute(values) if self.imputes else values[:, :k]
-            other = "an average category" if column.kind == "levels" else "the mean of the training table"
+            other = (
+                "an average category"
+                if column.kind == "levels"
+                else "the mean of the training table"
+            )
             warn_unknown(unknown, column, f"replaced by {other}")
             j += k
         return self.design(X)
@@ -360,9 +398,13 @@ class Encoding(Record):
                 return self, numeric_column(column, title)
             self = replace(self, classes=tuple(sorted(set(values))))
         elif column.dtype.is_integer() and isinstance(self.classes[0], str):
-            values = [str(value) for value in values]  # a file in which all classes look like numbers
+            values = [
+                str(value) for value in values
+            ]  # a file in which all classes look like numbers
         y = np.full(len(column), np.nan)  # `TaskSet` raises ValueError for NaN
-        y[~np.asarray(column.is_null().to_numpy(), dtype=bool)] = class_positions(self.classes, values, title)
+        y[~np.asarray(column.is_null().to_numpy(), dtype=bool)] = class_positions(
+            self.classes, values, title
+        )
         return self, y
 
     def read_columns(
@@ -371,7 +413,9 @@ class Encoding(Record):
         """Return side information and values per row; those that are None are read from the columns of the frame X, if it has them."""
         frame, names = read_frame(X, "X"), [column.name for column in self.side_info]
         if side_info is None and names and len(frame) and set(names) <= set(frame.columns):
-            side_info = SideInfo(np.column_stack([side_column(frame[name]) for name in names]), names)
+            side_info = SideInfo(
+                np.column_stack([side_column(frame[name]) for name in names]), names
+            )
         for role in [role for role, value in values.items() if value is None]:
             name = getattr(self, role)
             if name in frame.columns:
@@ -409,7 +453,10 @@ class Encoding(Record):
         for column in self.features:
             part = X[:, first : (first := first + len(column.names))]
             if column.kind == "levels":
-                n, means = len(column.categories), column.means or np.zeros(len(column.categories) - 1)
+                n, means = (
+                    len(column.categories),
+                    column.means or np.zeros(len(column.categories) - 1),
+                )
                 position = np.maximum(part[:, 0], -1.0).astype(np.intp)
                 indicators = np.vstack([np.eye(n)[:, 1:], means])[position]
                 part = np.hstack([indicators, part[:, 1:]])
@@ -428,16 +475,26 @@ class Encoding(Record):
         if side.values is None:
             return self
         names = side.names or [str(j) for j in range(side.values.shape[1])]
-        columns = [_side_column(name, side.values[:, j], types.get(name)) for j, name in enumerate(names)]
+        columns = [
+            _side_column(name, side.values[:, j], types.get(name)) for j, name in enumerate(names)
+        ]
         return replace(self, side_info=tuple(columns))
 
     def encode_side_info(self, values: np.ndarray | None, names: list[str] | None) -> SideInfo:
         """Return side information with ordered categories and dates as numbers."""
-        coded = {column.name: column for column in self.side_info if column.kind in ("ordered", "date")}
-        if values is None or not coded or (names is None and values.shape[1] != len(self.side_info)):
+        coded = {
+            column.name: column for column in self.side_info if column.kind in ("ordered", "date")
+        }
+        if (
+            values is None
+            or not coded
+            or (names is None and values.shape[1] != len(self.side_info))
+        ):
             return SideInfo(values, names)
         table = values.astype(object)
-        for j, column in enumerate(map(coded.get, names or [column.name for column in self.side_info])):
+        for j, column in enumerate(
+            map(coded.get, names or [column.name for column in self.side_info])
+        ):
             if column is not None:
                 unknown: dict[str, None] = {}
                 for t, value in enumerate(values[:, j]):
@@ -452,19 +509,27 @@ class Encoding(Record):
         parts = []
         for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
             others = {column.name: column for column in theirs}
-            parts.append(tuple(c.merged(n, others[c.name], m) if c.name in others else c for c in mine))
+            parts.append(
+                tuple(c.merged(n, others[c.name], m) if c.name in others else c for c in mine)
+            )
         return replace(self, features=parts[0], side_info=parts[1])
 
     @property
     def encoded(self) -> list[str]:
         """Columns whose encoding depends on the whole table: categories and dates, except unordered categories of side information."""
-        features = [column.name for column in self.features if column.kind not in ("number", "boolean")]
-        return features + [column.name for column in self.side_info if column.kind in ("ordered", "date")]
+        features = [
+            column.name for column in self.features if column.kind not in ("number", "boolean")
+        ]
+        return features + [
+            column.name for column in self.side_info if column.kind in ("ordered", "date")
+        ]
 
     def require_numbers(self, why: str) -> None:
         """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain categories or dates."""
         if self.encoded:
-            raise ValueError(f"data: column {name_some(self.encoded)} holds categories or dates, and {why}")
+            raise ValueError(
+                f"data: column {name_some(self.encoded)} holds categories or dates, and {why}"
+            )
 
     def difference(self, other: Encoding) -> str | None:
         """Return a description of the first column that `other` encodes differently, or None."""
@@ -480,7 +545,9 @@ class Encoding(Record):
 def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the task columns as a tuple."""
     if not isinstance(task, Sequence):
-        raise TypeError(f"task must be the name of a column (a string), or a list of names; got {task!r}.")
+        raise TypeError(
+            f"task must be the name of a column (a string), or a list of names; got {task!r}."
+        )
     return (task,) if isinstance(task, str) else tuple(task)
 
 
@@ -492,13 +559,17 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
     if any(isinstance(label, list) for label in labels):
         raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
     unknown = name_some(sorted({label for label in labels if label not in known}, key=str))
-    raise ValueError(f"{title}: fit had the classes {name_some(list(classes), 12)}, but not {unknown}")
+    raise ValueError(
+        f"{title}: fit had the classes {name_some(list(classes), 12)}, but not {unknown}"
+    )
 
 
 def missing_exposure(encoding: Encoding | None) -> ValueError:
     """Return the error for rows without exposures if the training tasks had exposures."""
     name = None if encoding is None else encoding.exposure
-    column, frame = ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
+    column, frame = (
+        ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
+    )
     advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
     return ValueError(f"exposure: fit had exposures{column}, and these rows have none. {advice}")
 
@@ -544,7 +615,9 @@ def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
     return next((kind for type_, kind in kinds.items() if dtype == type_), "number"), ()
 
 
-def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] | None) -> ColumnEncoding:
+def _side_column(
+    name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] | None
+) -> ColumnEncoding:
     """Return the encoding of a column of side information from its values and declared kind."""
     present = [value for value in values.tolist() if not is_missing(value)]
     if kind is not None:
@@ -577,11 +650,15 @@ def refuse_misread_text(column: Column, title: str) -> None:
     texts = [value for value in values if not _WRITTEN_NUMBER.fullmatch(value)]
     fractions = [value for value in values if not value.removeprefix("-").isdecimal()]
     has_commas = not texts and any(DECIMAL_COMMA.fullmatch(value) for value in values)
-    are_numbers = len(values) >= MIN_NUMBERS and len(values) - len(texts) >= SHARE_OF_NUMBERS * len(values)
+    are_numbers = len(values) >= MIN_NUMBERS and len(values) - len(texts) >= SHARE_OF_NUMBERS * len(
+        values
+    )
     if not fractions or not (are_numbers or has_commas):
         return
     # The first of these values is the reason why the column was not read as numbers.
-    reason = (texts or [value for value in fractions if not PLAIN_NUMBER.fullmatch(value)] or fractions)[0]
+    reason = (
+        texts or [value for value in fractions if not PLAIN_NUMBER.fullmatch(value)] or fractions
+    )[0]
     k = values.index(reason)
     found = f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
     found = (
@@ -591,9 +668,7 @@ def refuse_misread_text(column: Column, title: str) -> None:
     )
     advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs, currency signs and thousands separators."
     if texts:
-        advice = (
-            "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
-        )
+        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
     advice += f" {DECIMAL_ADVICE}" * has_commas
     raise ValueError(f"{title}: most values look like numbers, but {found}. {advice}")
 
@@ -605,7 +680,9 @@ def _days(column: Column, kind: str) -> np.ndarray | None:
         return as_floats(stamps.dt.timestamp("us")) / _DAY
     if kind == "date":
         values = [None if is_missing(value) else value for value in column.to_list()]
-        return np.array([np.nan if value is None else _day_of(value) for value in values], dtype=float)
+        return np.array(
+            [np.nan if value is None else _day_of(value) for value in values], dtype=float
+        )
     codes, distinct = _coded(column) if kind == "categorical" else (np.zeros(0, np.int64), [])
     days = [_day_of(text) for text in distinct]
     return np.array([*days, np.nan], dtype=float)[codes] if days and None not in days else None
@@ -633,7 +710,9 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     if strings is not None:
         return strings
     codes: dict[str, int] = {}
-    rows = (-1 if is_missing(v) else codes.setdefault(_text(v), len(codes)) for v in column.to_list())
+    rows = (
+        -1 if is_missing(v) else codes.setdefault(_text(v), len(codes)) for v in column.to_list()
+    )
     return np.fromiter(rows, dtype=np.int64, count=len(column)), list(codes)
 
 

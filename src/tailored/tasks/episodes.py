@@ -55,13 +55,17 @@ class SupportSampling:
         if support is None or (isinstance(support, str) and support == "auto"):
             return cls(None, in_order)
         if isinstance(support, str) or np.ndim(support) > 1:
-            raise ValueError(f"n_support: expected a number or fraction of rows, or a pair; got {support!r}")
+            raise ValueError(
+                f"n_support: expected a number or fraction of rows, or a pair; got {support!r}"
+            )
         ends = list(support) if np.ndim(support) else [support, support]
         if len(ends) != 2:
             raise ValueError(f"n_support: a range is a pair (low, high), got {support!r}")
         low, high = (check_share("n_support", end) for end in ends)
         if type(low) is type(high) and low > high:
-            raise ValueError(f"n_support: the range {support!r} must be a pair (low, high) with low <= high")
+            raise ValueError(
+                f"n_support: the range {support!r} must be a pair (low, high) with low <= high"
+            )
         return cls((low, high), in_order)
 
     @property
@@ -95,10 +99,18 @@ class SupportSampling:
             # No repeats, because they would have the same rows.
             return _join(tasks, [_draw(tasks, each, None) for each in np.unique(n_support, axis=0)])
         rng = np.random.default_rng(seed)
-        return _join(tasks, [_draw(tasks, each, rng) for _ in range(n_repeats) for each in n_support])
+        return _join(
+            tasks, [_draw(tasks, each, rng) for _ in range(n_repeats) for each in n_support]
+        )
 
     def draw(
-        self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int, *, query_all: bool = False
+        self,
+        tasks: TaskSet,
+        n_support: int,
+        seed: list[int],
+        n_repeats: int,
+        *,
+        query_all: bool = False,
     ) -> Episodes:
         """Draw `n_support` support rows of every task (at most all but one), and query rows from the other rows.
 
@@ -159,7 +171,9 @@ def _episodes(tasks: TaskSet, support: NDArray[np.bool_], query: NDArray[np.bool
     task = tasks.task_of_row
     sizes = [np.bincount(task[rows], minlength=len(tasks)) for rows in (support, query)]
     used = np.flatnonzero(sizes[1])
-    return Episodes(tasks.with_rows(support, sizes[0])[used], tasks.with_rows(query, sizes[1])[used], used)
+    return Episodes(
+        tasks.with_rows(support, sizes[0])[used], tasks.with_rows(query, sizes[1])[used], used
+    )
 
 
 def _join(tasks: TaskSet, episodes: list[Episodes]) -> Episodes:

@@ -56,7 +56,9 @@ class Formula(Record):
                     values[factor] = evaluate(factor, values)
                     if (bad := np.isfinite(X).all(axis=1) & ~np.isfinite(values[factor])).any():
                         found = f"{factor} is not a finite number in row {int(np.argmax(bad))}"
-                        raise ValueError(f"formula: {found}. Use another function, or leave the row out.")
+                        raise ValueError(
+                            f"formula: {found}. Use another function, or leave the row out."
+                        )
                 out[:, j] *= values[factor]
         return out
 
@@ -78,7 +80,9 @@ def evaluate(factor: str, values: Mapping[str, Any]) -> Any:
                 return FUNCTIONS[name](value(a))
         allowed = f"numeric columns, numbers, + - * / ** and {', '.join(FUNCTIONS)}"
         advice = next((text for part, text in ADVICE.items() if part in factor), "Make it a column")
-        raise ValueError(f"formula: {ast.unparse(node)!r} is not supported. Allowed are {allowed}. {advice}.")
+        raise ValueError(
+            f"formula: {ast.unparse(node)!r} is not supported. Allowed are {allowed}. {advice}."
+        )
 
     with np.errstate(all="ignore"):
         return value(ast.parse(factor.replace("np.", ""), mode="eval").body)

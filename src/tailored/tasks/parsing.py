@@ -43,7 +43,9 @@ class ParsedFormula(NamedTuple):
         """Return the encoding with the formula, and the columns of the formula; ``X`` are the encoded columns."""
         if encoding.levels:  # fixed effects are not shrunk, however many categories there are
             encoding, X = encoding.with_indicators(X)
-        fixed, *random = (tuple(_columns(terms, encoding.features)) for terms in (self.fixed, *self.random))
+        fixed, *random = (
+            tuple(_columns(terms, encoding.features)) for terms in (self.fixed, *self.random)
+        )
         formula = Formula(
             self.text,
             fixed,
@@ -70,25 +72,41 @@ def parse(text: str) -> ParsedFormula:
         advice = "Add the target to the table; for successes and failures, use two rows with frequency_weight"
         _refuse(text, f"the target {target!r} is not a column. {advice}")
     if not bars or "|" in _BAR.sub("", right):
-        _refuse(text, "the task and the columns that vary must be in parentheses, as in (1 | g) or (x | g)")
+        _refuse(
+            text,
+            "the task and the columns that vary must be in parentheses, as in (1 | g) or (x | g)",
+        )
     group, *others = dict.fromkeys(group.strip() for *_, group in bars)
     if others:
-        crossed = f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
+        crossed = (
+            f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
+        )
         found = f"there is more than one group: {group!r} and {others[0]!r}"
         _refuse(text, f"{found}. For crossed groups, use {crossed}")
     if "/" in group:
         outer, pair = group.split("/")[0].strip(), group.replace("/", ":")
-        _refuse(text, f"{group!r} is nested. Write {outer} + (1 | {pair}); effects of {outer} are then fixed")
-    fixed, *random = _read(text, [_BAR.sub(f" {_PLACE} ", right), *(columns for columns, *_ in bars)])
+        _refuse(
+            text,
+            f"{group!r} is nested. Write {outer} + (1 | {pair}); effects of {outer} are then fixed",
+        )
+    fixed, *random = _read(
+        text, [_BAR.sub(f" {_PLACE} ", right), *(columns for columns, *_ in bars)]
+    )
     if [str(term) for term in fixed if _PLACE in str(term)] != [_PLACE]:
         _refuse(text, f"the term of {group!r} must be added with +")
     if not all(random) or (len(bars) > 1 and max(map(len, random)) > 1):
         _refuse(text, f"write one term (x | {group}) with all columns that vary, or (1 | {group})")
     if "1" not in fixed and any("1" in terms for terms in random):
-        _refuse(text, "a random intercept needs a fixed one. Remove '0 +' or '- 1', or write (0 + x | g)")
+        _refuse(
+            text,
+            "a random intercept needs a fixed one. Remove '0 +' or '- 1', or write (0 + x | g)",
+        )
     plain, categorical = _used(text, [term for terms in (fixed, *random) for term in terms])
     if both := plain & categorical:
-        _refuse(text, f"with and without C(): {name_some(sorted(both))}. Use a copy of the column in C()")
+        _refuse(
+            text,
+            f"with and without C(): {name_some(sorted(both))}. Use a copy of the column in C()",
+        )
     names = tuple(name.strip().strip("`") for name in group.split(":"))
     return ParsedFormula(
         text,
@@ -114,7 +132,10 @@ def _read(text: str, parts: Sequence[str]) -> list[Any]:
         return [Terms(part) for part in parts]
     except (FormulaicError, SyntaxError) as error:
         advice = ". Write C(x) for categories" * ("factor(" in text)  # as.factor(x)
-        _refuse(text, f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}{advice}")
+        _refuse(
+            text,
+            f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}{advice}",
+        )
 
 
 def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
@@ -125,7 +146,9 @@ def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
     for term, factor in used:
         kind, name = factor.eval_method.value, _column(factor.expr)
         if kind == "literal":
-            _refuse(text, f"{str(term)!r} contains a number. Leave it out, or write I() for arithmetic")
+            _refuse(
+                text, f"{str(term)!r} contains a number. Leave it out, or write I() for arithmetic"
+            )
         elif kind == "lookup":
             plain.add(name)
         elif name != factor.expr:
@@ -151,7 +174,9 @@ def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[s
     """Yield the factors of each column of these terms; formulaic leaves out redundant indicators."""
     import pandas
 
-    categories = {column.name: column.categories for column in features if column.kind == "categorical"}
+    categories = {
+        column.name: column.categories for column in features if column.kind == "categorical"
+    }
     row: dict[str, Any] = {"1": [1.0]}
     for factor in (factor for term in terms for factor in term.factors):
         known = categories.get(_column(factor.expr))
@@ -159,11 +184,17 @@ def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[s
     for part in terms.get_model_matrix(pandas.DataFrame(row)).model_spec.structure:
         for scoped in part.scoped_terms:
             choices = []
-            for factor in reversed(list(scoped.factors)):  # the first factor varies fastest, as in R
+            for factor in reversed(
+                list(scoped.factors)
+            ):  # the first factor varies fastest, as in R
                 name = _column(factor.factor.expr)
                 known = categories[name][bool(factor.reduced) :] if name in categories else None
-                choices.append([name] if known is None else [f"{name}={category}" for category in known])
-            yield from (column[::-1] for column in product(*choices) if column and column != (_PLACE,))
+                choices.append(
+                    [name] if known is None else [f"{name}={category}" for category in known]
+                )
+            yield from (
+                column[::-1] for column in product(*choices) if column and column != (_PLACE,)
+            )
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

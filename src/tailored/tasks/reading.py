@@ -29,7 +29,15 @@ from .._utils.frames import (
     read_frame,
     require_columns,
 )
-from .._utils.validation import check_choice, is_missing, label_array, name_some, native, refuse_masked, warn
+from .._utils.validation import (
+    check_choice,
+    is_missing,
+    label_array,
+    name_some,
+    native,
+    refuse_masked,
+    warn,
+)
 from ..exceptions import SecondGroupingWarning
 from .encoding import (
     MANY_CATEGORIES,
@@ -78,7 +86,9 @@ def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
     if hasattr(labels, "__array__") or not isinstance(labels, list | tuple):
         array = np.asarray(labels)
         if array.ndim != 1:
-            raise ValueError(f"{name} must be 1-D, with a label per entry; got shape {array.shape}.")
+            raise ValueError(
+                f"{name} must be 1-D, with a label per entry; got shape {array.shape}."
+            )
         return array if array.dtype.kind in "biufmMU" else label_array(array.tolist())
     # np.asarray would turn [1, "a"] into strings.
     return label_array(list(labels))
@@ -95,7 +105,9 @@ def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
     repeated = [key for key, count in Counter(keys).items() if count > 1]
     if repeated:
         verb = "appears" if len(repeated) == 1 else "appear"
-        raise ValueError(f"labels must be distinct, but {name_some(repeated)} {verb} more than once.")
+        raise ValueError(
+            f"labels must be distinct, but {name_some(repeated)} {verb} more than once."
+        )
     return array.copy()
 
 
@@ -106,7 +118,9 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     strings = factorize(groups)
     labels = read_labels(groups, name) if strings is None else strings[0]
     if len(labels) != n_rows:
-        raise ValueError(f"{name} has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
+        raise ValueError(
+            f"{name} has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row."
+        )
     if strings is None:
         return group_labels(labels, name)
     codes, distinct = strings
@@ -125,7 +139,9 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
             numbers = (known.setdefault(label, len(known)) for label in native(labels))
             codes = np.fromiter(numbers, np.int64, len(labels))
         except TypeError as error:
-            raise TypeError(f"{name} must hold hashable labels, such as strings: {error}.") from None
+            raise TypeError(
+                f"{name} must hold hashable labels, such as strings: {error}."
+            ) from None
         refuse_other_spelling(list(known), list(known))
         grouping = Grouping(codes, label_array(list(known)), _first_rows(codes, len(known)))
     if grouping.labels.dtype.kind not in "biuU":
@@ -159,7 +175,9 @@ def first_difference(
     The second result is None if the `values` (n,) are constant within tasks, apart from missing values.
     """
     is_float = values.dtype.kind == "f"
-    missing = np.isnan(values) if is_float else np.array([is_missing(v) for v in values], dtype=bool)
+    missing = (
+        np.isnan(values) if is_float else np.array([is_missing(v) for v in values], dtype=bool)
+    )
     present = np.flatnonzero(~missing)[::-1]
     first = first.copy()
     first[codes[present]] = present  # NumPy keeps the last assignment, which is the first row
@@ -170,7 +188,9 @@ def first_difference(
     return first, (row, int(first[codes[row]]))
 
 
-def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
+def positions_of(
+    labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False
+) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
     Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises ValueError. With
@@ -188,7 +208,9 @@ def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = Fal
     refuse_other_spelling(native(labels[positions < 0]), list(position))
     kinds = [_KINDS.get(array.dtype.kind) for array in (labels, known)]
     if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
-        raise ValueError(f"labels: they are {kinds[0]} here and were {kinds[1]} in fit. Use the same type.")
+        raise ValueError(
+            f"labels: they are {kinds[0]} here and were {kinds[1]} in fit. Use the same type."
+        )
     return positions
 
 
@@ -235,15 +257,21 @@ def _numbers(labels: np.ndarray) -> Keys:
         return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
     if kind in "mM":
         return labels.astype(f"{kind}8[ns]").view(np.uint64)
-    return np.fromiter((_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels))
+    return np.fromiter(
+        (_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels)
+    )
 
 
 def _number(label: object) -> int:
-    if isinstance(label, int) or (isinstance(label, float) and label.is_integer() and abs(label) < 2.0**63):
+    if isinstance(label, int) or (
+        isinstance(label, float) and label.is_integer() and abs(label) < 2.0**63
+    ):
         return int(label) % 2**64
     if isinstance(label, float):
         return int(np.float64(label).view(np.uint64))
-    return int.from_bytes(blake2b(repr(_canonical(label)).encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        blake2b(repr(_canonical(label)).encode(), digest_size=8).digest(), "little"
+    )
 
 
 def _canonical(label: object) -> object:
@@ -331,14 +359,20 @@ def side_by_rows(
     data = nw.from_native(side_info, series_only=True).to_frame() if is_column else side_info
     frame, labels = read_frame(data, "side_info"), set(native(grouping.labels))
     index = _row_index(frame)
-    if not frame.columns or (index and set(index) == labels) or (task and set(task) <= set(frame.columns)):
+    if (
+        not frame.columns
+        or (index and set(index) == labels)
+        or (task and set(task) <= set(frame.columns))
+    ):
         return side_info
     rows = _side_of_rows(frame)
     if index is None or index == list(range(len(index))) or index in map(_row_index, like):
         return rows
     is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
     columns = map(side_column, frame.iter_columns())
-    differences = (first_difference(column, grouping.codes, grouping.first)[1] for column in columns)
+    differences = (
+        first_difference(column, grouping.codes, grouping.first)[1] for column in columns
+    )
     if is_integer and all(difference is None for difference in differences):
         if not labels <= set(index):
             return rows
@@ -358,7 +392,9 @@ def _find_rows(frame: Frame, task: Sequence[str], labels: np.ndarray) -> SideInf
     hint = ""
     if task and set(task) <= set(frame.columns):
         parts = [read_labels(frame[name].to_native(), "side_info") for name in task]
-        keys = parts[0] if len(task) == 1 else label_array(list(zip(*map(native, parts), strict=True)))
+        keys = (
+            parts[0] if len(task) == 1 else label_array(list(zip(*map(native, parts), strict=True)))
+        )
         frame = frame.select(other_columns(frame.columns, task))
     else:
         hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
@@ -369,7 +405,9 @@ def _find_rows(frame: Frame, task: Sequence[str], labels: np.ndarray) -> SideInf
     counts = np.bincount(positions[rows], minlength=len(labels))
     if (counts > 1).any():
         repeated = native(labels[counts > 1])
-        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one row per task.")
+        raise ValueError(
+            f"side_info has several rows for task {name_some(repeated)}. Keep one row per task."
+        )
     if (counts == 0).any():
         raise _no_row(native(labels[counts == 0]), native(keys), hint)
     rows = rows[np.argsort(positions[rows])]
@@ -384,14 +422,24 @@ def _row_index(data: Any) -> list[Any] | None:
     return None if index is None else list(index.tolist())
 
 
-def side_types(side_info: SideInfoLike, names: list[str] | None) -> dict[str, tuple[str, tuple[str, ...]]]:
+def side_types(
+    side_info: SideInfoLike, names: list[str] | None
+) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the declared types of the columns of side information, if it is a frame."""
-    return declared_types(read_frame(side_info, "side_info"), names or ()) if is_frame(side_info) else {}
+    return (
+        declared_types(read_frame(side_info, "side_info"), names or ())
+        if is_frame(side_info)
+        else {}
+    )
 
 
-def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> SideInfo:
+def side_from_columns(
+    columns: list[np.ndarray], names: list[str] | None, grouping: Grouping
+) -> SideInfo:
     """Return side information given for every row of X; it must be constant within each task."""
-    values = [constant_values(column, grouping, _title(j, names)) for j, column in enumerate(columns)]
+    values = [
+        constant_values(column, grouping, _title(j, names)) for j, column in enumerate(columns)
+    ]
     return _table(values, names, native(grouping.labels))
 
 
@@ -418,13 +466,19 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
         names = list(rows[0])
         for label, row in zip(labels, rows, strict=True):
             if set(row) != set(names):
-                expected = f"and that of task {labels[0]!r} has {names}. Give every task the same keys."
-                raise ValueError(f"side information of task {label!r} has the keys {list(row)}, {expected}")
+                expected = (
+                    f"and that of task {labels[0]!r} has {names}. Give every task the same keys."
+                )
+                raise ValueError(
+                    f"side information of task {label!r} has the keys {list(row)}, {expected}"
+                )
         cells = [[row[name] for name in names] for row in rows]
     else:
         cells = [_cells(row, label) for row, label in zip(rows, labels, strict=True)]
         _check_widths([len(row) for row in cells], labels)
-    columns = [np.fromiter(column, dtype=object, count=len(rows)) for column in zip(*cells, strict=True)]
+    columns = [
+        np.fromiter(column, dtype=object, count=len(rows)) for column in zip(*cells, strict=True)
+    ]
     return _table(columns, _strings(names), labels)
 
 
@@ -443,20 +497,26 @@ def _cells(row: Any, label: Any) -> list[Any]:
     elif not isinstance(row, Mapping) and np.ndim(row) == 0:
         return [row]
     expected = "a number, a 1-D vector or, for all tasks, a dict of named values"
-    raise TypeError(f"side information of task {label!r} must be {expected}; got {type(row).__name__}.")
+    raise TypeError(
+        f"side information of task {label!r} must be {expected}; got {type(row).__name__}."
+    )
 
 
 def _check_widths(widths: list[int], labels: list[Any]) -> None:
     for label, width in zip(labels, widths, strict=True):
         if width != widths[0]:
-            expected = f"and that of task {labels[0]!r} has {widths[0]}. Give every task the same number."
+            expected = (
+                f"and that of task {labels[0]!r} has {widths[0]}. Give every task the same number."
+            )
             raise ValueError(f"side information of task {label!r} has {width} values, {expected}")
 
 
 def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]) -> SideInfo:
     """Join columns with a value per task; numbers become floats, other values stay objects."""
     if not columns:
-        raise ValueError("side_info has no columns. Leave it out, or give every task at least one value.")
+        raise ValueError(
+            "side_info has no columns. Leave it out, or give every task at least one value."
+        )
     columns = [_as_column(column, _title(j, names)) for j, column in enumerate(columns)]
     for j, column in enumerate(columns):
         if column.dtype == np.float64 and (too_large := np.abs(column) > MAX_VALUE).any():
@@ -472,9 +532,13 @@ def _as_column(column: np.ndarray, title: str) -> np.ndarray:
     kind = column.dtype.kind
     if kind == "O":
         # None is equal to itself, unlike NaN, NaT and pandas' NA.
-        column = np.fromiter((None if is_missing(v) else v for v in column), dtype=object, count=len(column))
+        column = np.fromiter(
+            (None if is_missing(v) else v for v in column), dtype=object, count=len(column)
+        )
         if not all(isinstance(value, Hashable) for value in column):
-            raise TypeError(f"column {title} of side_info holds lists or other containers; use numbers.")
+            raise TypeError(
+                f"column {title} of side_info holds lists or other containers; use numbers."
+            )
         present = [value for value in column if value is not None]
         # A column without any value is numeric: a column of NaN.
         kind = np.asarray(present).dtype.kind if present else "f"
@@ -486,7 +550,9 @@ def _as_column(column: np.ndarray, title: str) -> np.ndarray:
 
 
 def _strings(names: Sequence[Any] | None) -> list[str] | None:
-    return list(names) if names is not None and all(isinstance(name, str) for name in names) else None
+    return (
+        list(names) if names is not None and all(isinstance(name, str) for name in names) else None
+    )
 
 
 def _title(j: int, names: list[str] | None) -> str:
@@ -497,7 +563,9 @@ def _index(data: Any, hint: str = "") -> list[Any]:
     index = _row_index(data)
     if index is None:
         kind = f"{type(data).__module__.split('.')[0]} {type(data).__name__}"
-        raise TypeError(f"side_info is a {kind}, which has no index to find tasks by. {BY_LABEL}{hint}")
+        raise TypeError(
+            f"side_info is a {kind}, which has no index to find tasks by. {BY_LABEL}{hint}"
+        )
     return index
 
 
@@ -534,7 +602,10 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
     may_be_zero = name in ("frequency_weight", "weights")
     bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
     if bad.any():
-        row, least = int(np.argmax(bad)), "zero or positive" if may_be_zero else "positive (not zero)"
+        row, least = (
+            int(np.argmax(bad)),
+            "zero or positive" if may_be_zero else "positive (not zero)",
+        )
         allowed = f"all must be {least} and at most {MAX_ROW_VALUE:g}. Drop rows with other values."
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}")
     return array
@@ -571,14 +642,18 @@ class LongTable:
         task = check_columns(data, "task", as_columns(self.task))
         if isinstance(self.side_info, np.ndarray | list | tuple):
             raise TypeError(f"side_info is of type {type(self.side_info).__name__}. {BY_LABEL}")
-        roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
+        roles = task + check_columns(
+            data, "target", [] if self.target is None else [self.target], task
+        )
         for role, name in self._row_columns.items():
             require_columns(data, role, [name])
             roles = roles + check_columns(data, role, [name], roles)
         # The parts of a label with several columns can also be features or side information.
         taken = roles[len(task) :] if len(task) > 1 else roles
         side_names = check_columns(data, "side_columns", self._side_columns(data), taken)
-        names = self._feature_columns(data, other_columns(data.columns, (*roles, *side_names)), taken)
+        names = self._feature_columns(
+            data, other_columns(data.columns, (*roles, *side_names)), taken
+        )
         if self.encoding is None:
             for name in names:
                 refuse_misread_text(data[name], f"Feature column {name!r}")
@@ -593,7 +668,9 @@ class LongTable:
         if self.encoding is None:
             imputes = self.missing == "impute"
             options: Any = {"categorical": () if self.formula is None else self.formula.categorical}
-            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes, **options)
+            encoding, X = Encoding.of(
+                data, names, self.task, self.target, imputes=imputes, **options
+            )
             warn_second_grouping(data, encoding, grouping)
             if self.formula is not None:
                 encoding, X = self.formula.apply(encoding, X)
@@ -611,12 +688,16 @@ class LongTable:
         if self.target is not None:
             encoding, y = encoding.encode_target(data[self.target], self.encoding is None)
         given = {role: numeric_column(data[name], role) for role, name in self._row_columns.items()}
-        row_values = {role: check_row_values(role, values, len(data)) for role, values in given.items()}
+        row_values = {
+            role: check_row_values(role, values, len(data)) for role, values in given.items()
+        }
         encoding = replace(encoding, dropped=dropped, **self._row_columns)
         if self.time is not None:
             check_columns(data, "time", [self.time])
             if self.time not in names:
-                raise ValueError(f"time: {self.time!r} is not one of the features: {name_some(names, 12)}")
+                raise ValueError(
+                    f"time: {self.time!r} is not one of the features: {name_some(names, 12)}"
+                )
             encoding = replace(encoding, time=self.time)
         return X, y, grouping, side, encoding, row_values
 
@@ -627,7 +708,9 @@ class LongTable:
         dropped: tuple[tuple[str, int], ...] = ()
         if self.missing != "error":
             features = names if self.missing == "drop" else ()
-            others = [name for name in (*self._row_columns.values(), *features) if name in data.columns]
+            others = [
+                name for name in (*self._row_columns.values(), *features) if name in data.columns
+            ]
             complete, dropped = complete_rows(data, task, self.target, others)
             data = data if complete.all() else data.filter(complete.tolist())
         if not len(data):
@@ -647,9 +730,13 @@ class LongTable:
         if self.encoding is not None:
             names = [column.name for column in self.encoding.features]
             if self.features is not None and list(self.features) != names:
-                raise ValueError("features: the encoding determines the features; leave features out.")
+                raise ValueError(
+                    "features: the encoding determines the features; leave features out."
+                )
             return names
-        return check_columns(data, "features", others if self.features is None else self.features, taken)
+        return check_columns(
+            data, "features", others if self.features is None else self.features, taken
+        )
 
     def _side_columns(self, data: Frame) -> Sequence[str]:
         """Return the columns of side information.
@@ -659,8 +746,12 @@ class LongTable:
         if self.side_columns is not None or self.encoding is None:
             return self.side_columns or ()
         features = {column.name for column in self.encoding.features}
-        names = [column.name for column in self.encoding.side_info if column.name not in self._side_table]
-        usable = (self._side_table or self.side_info is None) and set(names) <= set(data.columns) - features
+        names = [
+            column.name for column in self.encoding.side_info if column.name not in self._side_table
+        ]
+        usable = (self._side_table or self.side_info is None) and set(names) <= set(
+            data.columns
+        ) - features
         return names if usable else ()
 
     @property
@@ -683,13 +774,17 @@ class LongTable:
             part = part if labelled.all() else part.filter(labelled.tolist())
             codes, _, first = grouping = group_tasks(part, self.task)
             columns = {name: side_column(part[name]) for name in names}
-            names = [name for name in names if first_difference(columns[name], codes, first)[1] is None]
+            names = [
+                name for name in names if first_difference(columns[name], codes, first)[1] is None
+            ]
             if not names:
                 return []
         several = grouping.first[np.bincount(grouping.codes) > 1]
         if len(several) < MIN_TASKS:
             return []
-        present = {name: (v for v in native(columns[name][several]) if not is_missing(v)) for name in names}
+        present = {
+            name: (v for v in native(columns[name][several]) if not is_missing(v)) for name in names
+        }
         constant = [name for name, values in present.items() if len(set(map(str, values))) > 1]
         if constant:
             found = f"constant within every task, so read as side information: {name_some(constant, len(constant))}"
@@ -700,7 +795,9 @@ class LongTable:
         self, data: Frame, side_names: list[str], grouping: Grouping
     ) -> tuple[SideInfo, Declared]:
         """Return side information before it is encoded, and the declared types of its columns."""
-        side = read_side_info(self.side_info, grouping, task=as_columns(self.task), like=[self.frame])
+        side = read_side_info(
+            self.side_info, grouping, task=as_columns(self.task), like=[self.frame]
+        )
         types = side_types(self.side_info, side.names)
         if side_names:
             columns = [side_column(data[name]) for name in side_names]
@@ -748,7 +845,10 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:
-        data, grouping = data.head(GROUPING_ROWS), grouping._replace(codes=grouping.codes[:GROUPING_ROWS])
+        data, grouping = (
+            data.head(GROUPING_ROWS),
+            grouping._replace(codes=grouping.codes[:GROUPING_ROWS]),
+        )
     n_tasks = len(np.unique(grouping.codes))
     for column in encoding.features:
         is_integer = column.kind == "number" and data[column.name].dtype.is_integer()

@@ -151,7 +151,9 @@ def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | Non
 def standard_errors(values: Array) -> Array:
     """Return the standard errors of means over the last axis, the tasks; 0 for fewer than two tasks."""
     n = values.shape[-1]
-    return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1]))
+    return np.asarray(
+        values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1])
+    )
 
 
 def overall_mean(tasks: TaskSet) -> float:
@@ -365,11 +367,15 @@ class Scaling(Record):
 
         The coefficients ``fixed`` (d,) are integrated out, as in a restricted density.
         """
-        return float((n_rows - fixed.sum()) * np.log(self.target) + np.log(self.columns[fixed]).sum())
+        return float(
+            (n_rows - fixed.sum()) * np.log(self.target) + np.log(self.columns[fixed]).sum()
+        )
 
     def centred_deviations(self, covariance: Array) -> Array:
         """Return standard deviations (d,) like `raw_deviations`, but with the intercept at the shift of the columns."""
-        return np.asarray(self.target * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / self.columns)
+        return np.asarray(
+            self.target * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / self.columns
+        )
 
     @cached_property
     def _back(self) -> Array:
@@ -397,7 +403,9 @@ def column_range(X: Any) -> Array:
     if X.shape[0] == 0 or d == 0:
         return np.array([[np.inf], [-np.inf]]) * np.ones(d)
     ends = X.min(axis=0), X.max(axis=0)
-    return np.array([end.toarray().ravel() if sparse.issparse(X) else end for end in ends], dtype=float)
+    return np.array(
+        [end.toarray().ravel() if sparse.issparse(X) else end for end in ends], dtype=float
+    )
 
 
 def _largest(X: Any) -> Array:
@@ -412,7 +420,11 @@ def _check_limit(name: str, values: Array, limits: Array, names: Any = None) -> 
     if not beyond.any():
         return
     j = int(np.argmax(beyond))
-    title = "the targets have" if name == "y" else f"column {j if names is None else repr(names[j])} has"
+    title = (
+        "the targets have"
+        if name == "y"
+        else f"column {j if names is None else repr(names[j])} has"
+    )
     sizes = f"({values[j]:.3g}, limit {limits[j]:.3g})".replace("inf, ", "")
     advice = "Rescale the data, use the same units in fit and predict, or drop those rows."
     raise ValueError(f"{name}: {title} values too large for this model {sizes}. {advice}")

@@ -63,7 +63,17 @@ MOST_SINGLE_ROWS, FEWEST_REPEATS = 100_000, 4
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
 
-FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "encoding", *ROW_VALUES)
+FIELDS = (
+    "X",
+    "y",
+    "offsets",
+    "labels",
+    "side_info",
+    "side_names",
+    "feature_names",
+    "encoding",
+    *ROW_VALUES,
+)
 
 
 class _Fields(NamedTuple):
@@ -158,10 +168,14 @@ class TaskSet(Stored):
         grouping = group_rows(groups, len(target))
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
-        side = read_side_info(side_info, grouping, like=(groups, X, y), has_labels=groups is not None)
+        side = read_side_info(
+            side_info, grouping, like=(groups, X, y), has_labels=groups is not None
+        )
         if read_as is not None and encoding is None:
             read_as = read_as.with_side_info(side, side_types(side_info, side.names))
-        row_values = {name: check_row_values(name, value, len(target)) for name, value in values.items()}
+        row_values = {
+            name: check_row_values(name, value, len(target)) for name, value in values.items()
+        }
         self._collect(rows, target, grouping, side, read_as, row_values)
 
     @classmethod
@@ -278,7 +292,9 @@ class TaskSet(Stored):
             raise TypeError(f"tasks: expected a list of (X, y), got {type(tasks).__name__}.")
         entries = list(tasks)
         if not entries:
-            raise ValueError("tasks is empty: Found array with 0 sample(s) while a minimum of 1 is required.")
+            raise ValueError(
+                "tasks is empty: Found array with 0 sample(s) while a minimum of 1 is required."
+            )
         if labels is None:
             labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
         unique = distinct_labels(labels, len(entries))
@@ -293,11 +309,17 @@ class TaskSet(Stored):
                 raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
             columns = None if encoding is None else encoding.feature_names
             if not _equal(columns, names) or (encoding and first and encoding.difference(first)):
-                found = f"X of task {key!r} has other columns or categories than X of task {keys[0]!r}"
-                raise ValueError(f"{found}. Read all tasks from one table, with TaskSet.from_frame.")
+                found = (
+                    f"X of task {key!r} has other columns or categories than X of task {keys[0]!r}"
+                )
+                raise ValueError(
+                    f"{found}. Read all tasks from one table, with TaskSet.from_frame."
+                )
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
-            raise ValueError(f"side_info is missing for task {name_some(without)}: pass it for all or none.")
+            raise ValueError(
+                f"side_info is missing for task {name_some(without)}: pass it for all or none."
+            )
         side = SideInfo() if without else side_from_rows(sides, keys)
         side_names = [getattr(entry, "side_names", None) for entry in entries]
         if side.names is None and all(each == side_names[0] for each in side_names):
@@ -366,7 +388,9 @@ class TaskSet(Stored):
         if (frequency := row_values.get("frequency_weight")) is not None:
             order = order[frequency[order] > 0]
             if encoding is not None and (count := len(codes) - len(order)):
-                encoding = replace(encoding, dropped=(*encoding.dropped, ("frequency_weight 0", count)))
+                encoding = replace(
+                    encoding, dropped=(*encoding.dropped, ("frequency_weight 0", count))
+                )
         # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than indexing.
         rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
         for name in ROW_VALUES:
@@ -416,7 +440,9 @@ class TaskSet(Stored):
         """Number of rows per task, counted with their frequencies, (T,)."""
         if self.frequency_weight is None:
             return self.sizes.astype(float)
-        return np.asarray(np.bincount(self.task_of_row, self.frequency_weight, len(self)), dtype=float)
+        return np.asarray(
+            np.bincount(self.task_of_row, self.frequency_weight, len(self)), dtype=float
+        )
 
     def rows(self, index: slice | np.ndarray) -> dict[str, Any]:
         """Return the values of the rows at these positions, by attribute."""
@@ -511,13 +537,19 @@ class TaskSet(Stored):
         repeated = ascending[1:][ascending[1:] == ascending[:-1]]
         if len(repeated):
             label = native(self.labels[repeated])[0]
-            raise ValueError(f"task {label!r} is taken twice, but the labels of a TaskSet must be distinct.")
+            raise ValueError(
+                f"task {label!r} is taken twice, but the labels of a TaskSet must be distinct."
+            )
         return self._with(*rows_of_tasks(self.offsets, index), index)
 
-    def _with(self, rows: slice | np.ndarray, offsets: np.ndarray, index: slice | np.ndarray) -> Self:
+    def _with(
+        self, rows: slice | np.ndarray, offsets: np.ndarray, index: slice | np.ndarray
+    ) -> Self:
         """Return the tasks at the positions `index`; `rows` selects their rows."""
         side = None if self.side_info is None else self.side_info[index]
-        return self.replace(**self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side)
+        return self.replace(
+            **self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side
+        )
 
     def index_of(self, labels: ValuesLike) -> np.ndarray:
         """Return the positions (n,) of labels (a list, an array, or a single label); raise ValueError for unknown labels."""
@@ -527,7 +559,10 @@ class TaskSet(Stored):
         wanted = read_labels([labels] if single else labels, "labels")
         positions = positions_of(wanted, self.labels)
         if (positions < 0).any():
-            unknown, known = name_some(native(wanted[positions < 0])), name_some(native(self.labels), 3)
+            unknown, known = (
+                name_some(native(wanted[positions < 0])),
+                name_some(native(self.labels), 3),
+            )
             raise ValueError(
                 f"labels: there is no task {unknown} in this set. It has labels such as {known}."
             )
@@ -540,7 +575,9 @@ class TaskSet(Stored):
 
     def without_rows(self) -> Self:
         """Return the same tasks without any rows."""
-        return self.with_rows(np.zeros(len(self.y), dtype=bool), np.zeros(len(self), dtype=np.int64))
+        return self.with_rows(
+            np.zeros(len(self.y), dtype=bool), np.zeros(len(self), dtype=np.int64)
+        )
 
     def in_label_order(self, seed: int = 0) -> Self:
         """Return the tasks in a pseudorandom order, that of their hashed labels.
@@ -562,18 +599,29 @@ class TaskSet(Stored):
         side, names = query.side_info, query.side_names
         if side is None and self.side_info is not None:
             if is_new.any():
-                absent = f"task {name_some(native(query.labels[is_new]))} of query has no support rows"
-                raise ValueError(f"side_info: {absent}, and so no side information; pass it with the query.")
+                absent = (
+                    f"task {name_some(native(query.labels[is_new]))} of query has no support rows"
+                )
+                raise ValueError(
+                    f"side_info: {absent}, and so no side information; pass it with the query."
+                )
             side, names = self.side_info[at], self.side_names
         elif side is not None and self.side_info is not None and self.side_names == names:
             if (found := self.side_info.shape[1]) != side.shape[1]:
                 widths = f"found {side.shape[1]} and {found}"
-                raise ValueError(f"side_info: query and support must have the same columns; {widths}.")
+                raise ValueError(
+                    f"side_info: query and support must have the same columns; {widths}."
+                )
             n, known = len(at), np.flatnonzero(~is_new)
             both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
             for j, values in enumerate(np.concatenate([side, self.side_info[at[known]]]).T):
                 constant_values(values, both, repr(names[j]) if names else str(j))
-        changes = {"offsets": offsets, "labels": query.labels, "side_info": side, "side_names": names}
+        changes = {
+            "offsets": offsets,
+            "labels": query.labels,
+            "side_info": side,
+            "side_names": names,
+        }
         return self.replace(**self.rows(rows), **changes)
 
     def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
@@ -604,7 +652,9 @@ class TaskSet(Stored):
         counts = _task_counts(sizes, len(self))
         order = check_rng(random_state).permutation(len(self)) if shuffle else np.arange(len(self))
         ends = np.cumsum(counts)
-        return [self._take(order[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+        return [
+            self._take(order[end - count : end]) for end, count in zip(ends, counts, strict=True)
+        ]
 
     def support_query(
         self, support: float = 0.5, random_state: RandomState = None, shuffle: bool = True
@@ -662,7 +712,9 @@ class TaskSet(Stored):
             raise ValueError("sets is empty: pass at least one TaskSet.")
         labels = np.arange(sum(map(len, sets)))
         if not relabel:
-            labels = distinct_labels([key for each in sets for key in native(each.labels)], len(labels))
+            labels = distinct_labels(
+                [key for each in sets for key in native(each.labels)], len(labels)
+            )
         return cls._joined(sets, labels)
 
     @classmethod
@@ -678,7 +730,9 @@ class TaskSet(Stored):
         if len({array.dtype.kind for array in arrays}) == 1:
             grouping = group_labels(np.concatenate(arrays))
         else:  # NumPy would make strings of 1 and "1"
-            grouping = group_rows([label for array in arrays for label in native(array)], sum(map(len, sets)))
+            grouping = group_rows(
+                [label for array in arrays for label in native(array)], sum(map(len, sets))
+            )
         joined = cls._joined(sets, grouping.labels)
         if len(grouping.labels) == len(grouping.codes):
             return joined
@@ -687,7 +741,9 @@ class TaskSet(Stored):
         if side is not None:
             names = list(map(repr, joined.side_names or range(side.shape[1])))
             pairs = zip(side.T, names, strict=True)
-            side = np.column_stack([constant_values(column, grouping, name) for column, name in pairs])
+            side = np.column_stack(
+                [constant_values(column, grouping, name) for column, name in pairs]
+            )
         offsets = offsets_of(np.bincount(task, weights=joined.sizes))
         return joined.replace(**joined.rows(order), offsets=offsets, side_info=side)
 
@@ -699,14 +755,19 @@ class TaskSet(Stored):
         if first.side_info is not None:
             tables = [each.side_info for each in sets if each.side_info is not None]
             has_objects = any(table.dtype == object for table in tables)
-            side = np.concatenate([table.astype(object) if has_objects else table for table in tables])
+            side = np.concatenate(
+                [table.astype(object) if has_objects else table for table in tables]
+            )
         X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
         offsets = offsets_of(np.concatenate([each.sizes for each in sets]))
         encoding = first.encoding if all(each.encoding == first.encoding for each in sets) else None
         values: dict[str, Any] = {}
         for name in ROW_VALUES:
             if any(getattr(each, name) is not None for each in sets):
-                parts = [np.ones(len(each.y)) if (v := getattr(each, name)) is None else v for each in sets]
+                parts = [
+                    np.ones(len(each.y)) if (v := getattr(each, name)) is None else v
+                    for each in sets
+                ]
                 values[name] = np.concatenate(parts)
         values |= {"side_names": first.side_names, "feature_names": first.feature_names}
         return cls.from_arrays(X, y, offsets, labels, side, encoding=encoding, **values)
@@ -715,7 +776,9 @@ class TaskSet(Stored):
 def no_tasks(n_features: int) -> TaskSet:
     """Return a set without tasks."""
     none = np.zeros(0, dtype=np.int64)
-    return TaskSet.from_arrays(np.zeros((0, n_features)), np.zeros(0), np.zeros(1, dtype=np.int64), none)
+    return TaskSet.from_arrays(
+        np.zeros((0, n_features)), np.zeros(0), np.zeros(1, dtype=np.int64), none
+    )
 
 
 def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
@@ -725,8 +788,12 @@ def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
         for name in ("n_features", "feature_names", "side_names"):
             mine, theirs = getattr(first, name), getattr(other, name)
             if not _equal(mine, theirs) and (first.n_features or name != "feature_names"):
-                raise ValueError(f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree.")
-        widths = [None if each.side_info is None else each.side_info.shape[1] for each in (first, other)]
+                raise ValueError(
+                    f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree."
+                )
+        widths = [
+            None if each.side_info is None else each.side_info.shape[1] for each in (first, other)
+        ]
         if widths[0] != widths[1]:
             found = f"{widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in sets[0]"
             raise ValueError(f"side_info has {found}: pass the same columns for all sets, or none.")
@@ -743,9 +810,15 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoLike, Encoding | None]:
-    if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
-        raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
+def _read_entry(
+    entry: Any, label: Hashable
+) -> tuple[Any, np.ndarray, SideInfoLike, Encoding | None]:
+    if not isinstance(entry, Task) and not (
+        isinstance(entry, list | tuple) and len(entry) in (2, 3)
+    ):
+        raise TypeError(
+            f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}."
+        )
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
     try:
         rows, encoding = encode_rows(X, None, min_rows=0)
@@ -759,7 +832,9 @@ def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoL
         raise ValueError(f"Task {label!r}: {error}") from error
 
 
-def encode_rows(X: RowsLike, encoding: Encoding | None, min_rows: int = 1) -> tuple[Any, Encoding | None]:
+def encode_rows(
+    X: RowsLike, encoding: Encoding | None, min_rows: int = 1
+) -> tuple[Any, Encoding | None]:
     """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one made from them.
 
     The encoding is None for arrays, and for frames whose column names are not all strings. Columns that the encoding does
@@ -828,7 +903,9 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; cumulative sums of fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        raise ValueError(f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}.")
+        raise ValueError(
+            f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}."
+        )
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
@@ -838,7 +915,9 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
         raise ValueError(f"sizes={values} mixes numbers and fractions of tasks; use one of them.")
     shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
     if shares.sum() > 1 + 1e-9:
-        raise ValueError(f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1.")
+        raise ValueError(
+            f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1."
+        )
     ends = np.floor(np.cumsum(shares) * n_tasks + 0.5 + 1e-9).astype(np.int64)
     counts = np.diff(ends, prepend=0).tolist()
     if 0 in counts:

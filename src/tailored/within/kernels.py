@@ -37,12 +37,19 @@ Output = tuple[
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _ENTRY: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
 # Only entry points are called from Python and cached; wrappers for the rest would take half of the compile time.
-_INNER: dict[str, Any] = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INNER: dict[str, Any] = {
+    **_ENTRY,
+    "cache": False,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 # Functions that allocate nothing need no reference counting, which would take a fifth of their compile time.
 _LEAF: dict[str, Any] = {**_INNER, "_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
-_PATIENCE = 30  # stop after this many iterations without a smaller gap: only rounding errors are left
+_PATIENCE = (
+    30  # stop after this many iterations without a smaller gap: only rounding errors are left
+)
 _RIDGE = 1e-10  # proximal term of a free variable whose row of Z depends linearly on the others, relative to its diagonal entry
 
 
@@ -246,7 +253,13 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
     """
     loss, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
-    z, dz, weights, gradient, direction = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(r), np.zeros(r)
+    z, dz, weights, gradient, direction = (
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros(r),
+        np.zeros(r),
+    )
     target = best = np.inf
     stalled = extra = n_iter = 0
     while True:
@@ -398,7 +411,12 @@ def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float,
 
 @njit(**_LEAF)
 def _descend(
-    task: Task, enough: float, w: Floats, a: Floats, sides: Floats, space: tuple[Floats, Floats, Integers]
+    task: Task,
+    enough: float,
+    w: Floats,
+    a: Floats,
+    sides: Floats,
+    space: tuple[Floats, Floats, Integers],
 ) -> tuple[float, float]:
     """Take active-set steps from the given free variables; return the sums of losses and gaps over the rows.
 
@@ -509,7 +527,9 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 
 
 @njit(**_INNER)
-def _one_pass(loss: DualBox, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats) -> Outcome:
+def _one_pass(
+    loss: DualBox, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats
+) -> Outcome:
     """Set v, zero on entry, to the mean of w_2 .. w_{n+1}, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
 
     images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
@@ -545,7 +565,9 @@ def _one_pass(loss: DualBox, X: Floats, images: Floats, offset: Floats, v: Float
 def _part(parameters: Parameters, offset: Floats, start: int, stop: int) -> tuple[DualBox, Floats]:
     """Return the losses and the offset of the rows start:stop."""
     linear, lower, upper, quadratic, kink, logistic = parameters
-    loss = DualBox(linear[start:stop], lower[start:stop], upper[start:stop], quadratic, kink, logistic)
+    loss = DualBox(
+        linear[start:stop], lower[start:stop], upper[start:stop], quadratic, kink, logistic
+    )
     return loss, offset[start:stop].copy() if offset.shape[0] else np.zeros(stop - start)
 
 
@@ -604,13 +626,17 @@ def _exact_tasks(
 
 
 @njit(**_ENTRY)
-def exact_piecewise(tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output) -> None:
+def exact_piecewise(
+    tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output
+) -> None:
     """Solve tasks with a piecewise-linear loss, up to the tolerance."""
     _exact_tasks(_active_set, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
-def exact_smooth(tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output) -> None:
+def exact_smooth(
+    tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output
+) -> None:
     """Solve tasks with a smooth loss, up to the tolerance."""
     _exact_tasks(_newton, parameters, tol, max_iter, problem, out)
 

@@ -65,7 +65,14 @@ class WithinSolution(NamedTuple):
 
 
 def solve(
-    X: Floats, y: Floats, theta: Floats, loss: Loss, *, inner: str = "exact", label: Any = None, **more: Any
+    X: Floats,
+    y: Floats,
+    theta: Floats,
+    loss: Loss,
+    *,
+    inner: str = "exact",
+    label: Any = None,
+    **more: Any,
 ) -> WithinSolution:
     """Solve one task with rows X (n, d) and theta (d, d).  Messages contain its ``label``; ``more`` is for `solve_many`."""
     labels = None if label is None else [label]
@@ -73,7 +80,9 @@ def solve(
     solution = solve_many(X, y, starts, theta, loss, inner=inner, labels=labels, warn=False, **more)
     coef, alpha, value, gap, n_iter, converged = solution
     if not converged[0]:
-        message = f"{_name(labels, 0)} {inner} within-task algorithm {_FAILURE[inner]} Gap: {gap[0]:.3g}."
+        message = (
+            f"{_name(labels, 0)} {inner} within-task algorithm {_FAILURE[inner]} Gap: {gap[0]:.3g}."
+        )
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return WithinSolution(coef[0], alpha, value.item(), gap.item(), n_iter.item(), converged.item())
 

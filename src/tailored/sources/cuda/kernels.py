@@ -53,7 +53,9 @@ class Layout:
     @property
     def group(self) -> int:
         """Number of tasks whose products are written at once."""
-        return next(size for size in (32, 16, 8, 4, 2, 1) if self._product_bytes(size) <= self.shared_bytes)
+        return next(
+            size for size in (32, 16, 8, 4, 2, 1) if self._product_bytes(size) <= self.shared_bytes
+        )
 
     @property
     def n_products(self) -> int:
@@ -98,7 +100,11 @@ def _cupy_stream(current: Any) -> Any:
     import cupy
 
     from_external = getattr(cupy.cuda.Stream, "from_external", None)
-    return cupy.cuda.ExternalStream(current.cuda_stream) if from_external is None else from_external(current)
+    return (
+        cupy.cuda.ExternalStream(current.cuda_stream)
+        if from_external is None
+        else from_external(current)
+    )
 
 
 def _kernel_argument(value: Any) -> Any:
@@ -120,7 +126,9 @@ def kernels(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
         limits = current.attributes
         layout = Layout(d, limits["MaxSharedMemoryPerBlockOptin"])
         if layout.tile == 0:
-            raise ValueError(f"device: {d} columns do not fit into the GPU's shared memory; use device=None")
+            raise ValueError(
+                f"device: {d} columns do not fit into the GPU's shared memory; use device=None"
+            )
         macros = {
             "stored": stored,
             "D": d,

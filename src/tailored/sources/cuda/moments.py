@@ -28,7 +28,9 @@ class DeviceSource:
 
     tasks: TensorTasks
     seed: int
-    in_memory: TaskSet | None = None  # the same tasks, with column names and encoding, if they were copied
+    in_memory: TaskSet | None = (
+        None  # the same tasks, with column names and encoding, if they were copied
+    )
 
     @cached_property
     def reservoir(self) -> Reservoir:
@@ -45,7 +47,9 @@ class DeviceSource:
         tasks, side_tasks = self.tasks, self.tasks.side_tasks
         side = None if read.side is None or side_tasks is None else read.side(side_tasks)
         if read.residuals is not None:  # shared effects are computed on the CPU
-            in_memory = tasks.take(np.arange(len(tasks))) if self.in_memory is None else self.in_memory
+            in_memory = (
+                tasks.take(np.arange(len(tasks))) if self.in_memory is None else self.in_memory
+            )
             tasks = TensorTasks.from_tasks(read.residuals(in_memory), tasks.X.device)
         return CudaMoments.of(tasks, read.scaling, side)
 
@@ -100,7 +104,9 @@ class CudaMoments:
         packed = self.products.sum(dim=1, dtype=self.sizes.dtype).cpu().numpy()
         d = self.n_features
         whole = packed[unpacked(d + 1)]
-        return Totals(len(self), float(self.sizes.sum()), float(whole[d, d]), whole[d, :d], whole[:d, :d])
+        return Totals(
+            len(self), float(self.sizes.sum()), float(whole[d, d]), whole[d, :d], whole[:d, :d]
+        )
 
     def sums(self, model: Mixture, shares: object = None) -> Summed:
         """Return the expected sufficient statistics.
@@ -117,9 +123,14 @@ class CudaMoments:
             joint = self.log_joint(model, components)
             log_evidence = joint.logsumexp(0)
             weights = (joint - log_evidence).exp()
-            sums = [self._component_sums(c, model.noise, weights[k], None) for k, c in enumerate(components)]
+            sums = [
+                self._component_sums(c, model.noise, weights[k], None)
+                for k, c in enumerate(components)
+            ]
         constants = 0.5 * float(self.sizes.sum()) * np.log(2.0 * np.pi * model.noise)
-        return Summed(_read_sums(sums, components, model, float(log_evidence.sum()) - constants), None)
+        return Summed(
+            _read_sums(sums, components, model, float(log_evidence.sum()) - constants), None
+        )
 
     def posterior(self, model: Mixture) -> tuple[Tensor, Tensor]:
         """Return the responsibilities (T, K), and the posterior means of the weights given the component, (T, K, D)."""
@@ -175,7 +186,11 @@ class CudaMoments:
         """Return XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
         d = self.n_features
         position, products = unpacked(d + 1), self.products.double().T
-        return products[:, position[:d, :d]], products[:, position[d, :d]], products[:, position[d, d]]
+        return (
+            products[:, position[:d, :d]],
+            products[:, position[d, :d]],
+            products[:, position[d, d]],
+        )
 
     def _component_sums(
         self, component: Component, noise: float, shares: Tensor | None, log_joint: Tensor | None
@@ -185,19 +200,30 @@ class CudaMoments:
         Tasks with negligible responsibilities are left out.
         """
         compiled = self._compiled_for(component)
-        partial = self.sizes.new_zeros((compiled.n_multiprocessors * BLOCKS, compiled.layout.n_sums))
+        partial = self.sizes.new_zeros(
+            (compiled.n_multiprocessors * BLOCKS, compiled.layout.n_sums)
+        )
         index = None if shares is None else (shares > NEGLIGIBLE).nonzero()[:, 0]
         n = len(self) if index is None else len(index)
         self._launch("moments", component, noise, index, n, shares, log_joint, partial)
         sums: Array = partial.sum(dim=0).cpu().numpy()
         return sums
 
-    def _launch(self, name: str, component: Component, noise: float, *arguments: Tensor | int | None) -> None:
+    def _launch(
+        self, name: str, component: Component, noise: float, *arguments: Tensor | int | None
+    ) -> None:
         """Run a kernel on the statistics in the coordinates of a component."""
         products = self.products
         if component.reduction is not None:
             products = component.reduction @ products.double()
-        common = (products, len(self), component.ridge, component.mean, float(noise), component.constant)
+        common = (
+            products,
+            len(self),
+            component.ridge,
+            component.mean,
+            float(noise),
+            component.constant,
+        )
         self._compiled_for(component).launch(name, *common, *arguments)
 
     def _compiled_for(self, component: Component) -> Kernels:
@@ -224,7 +250,9 @@ class CudaMoments:
             return None if value is None else self.sizes.new_tensor(np.ascontiguousarray(value))
 
         return [
-            c._replace(ridge=to_device(c.ridge), mean=to_device(c.mean), reduction=to_device(c.reduction))
+            c._replace(
+                ridge=to_device(c.ridge), mean=to_device(c.mean), reduction=to_device(c.reduction)
+            )
             for c in (_component(model, k) for k in range(model.n_components))
         ]
 
@@ -252,7 +280,9 @@ def _component(model: Mixture, k: int) -> Component:
     return Component(ridge, np.zeros(p), constant, np.eye(p), root, _congruence(A))
 
 
-def _read_sums(sums: list[Array], components: list[Component], model: Mixture, log_evidence: float) -> Sums:
+def _read_sums(
+    sums: list[Array], components: list[Component], model: Mixture, log_evidence: float
+) -> Sums:
     """Unpack the kernel's sums for each component: r E(u uᵀ), r E(u), r and the residual."""
     first, second, counts, residual = [], [], [], 0.0
     for packed, component in zip(sums, components, strict=True):
@@ -261,7 +291,9 @@ def _read_sums(sums: list[Array], components: list[Component], model: Mixture, l
         n = padded * (padded + 1) // 2
         products, means = packed[:n][unpacked(padded)][:p, :p], packed[n : n + p]
         count, squares = float(packed[-2]), float(packed[-1])
-        residual += squares + model.noise * (p * count - float(np.sum(component.precision * products)))
+        residual += squares + model.noise * (
+            p * count - float(np.sum(component.precision * products))
+        )
         root = component.root
         second.append(products if root is None else root @ products @ root.T)
         first.append(means if root is None else root @ means)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def check_device(device: object) -> Device:
     """Return the torch device with this name; raise an error unless it is a CUDA device of this machine."""
     if not isinstance(device, str) or not device.startswith("cuda"):
-        raise ValueError(f"device must be None, 'cuda' or a device such as 'cuda:0'; got {device!r}.")
+        raise ValueError(
+            f"device must be None, 'cuda' or a device such as 'cuda:0'; got {device!r}."
+        )
     try:
         import cupy  # noqa: F401
         import torch
@@ -32,7 +34,9 @@ def check_device(device: object) -> Device:
         raise ValueError(
             f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use one of them, or None for the CPU"
         )
-    return torch.device("cuda", torch.cuda.current_device() if device == "cuda" else int(device[5:]))
+    return torch.device(
+        "cuda", torch.cuda.current_device() if device == "cuda" else int(device[5:])
+    )
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ class TensorTasks:
     y: Tensor  # (N,)
     offsets: Tensor  # (T + 1,) int64
     labels: Tensor | NDArray[Any]  # (T,) tensor or array
-    side_tasks: TaskSet | None = None  # the same tasks with their side information; its rows are not used
+    side_tasks: TaskSet | None = (
+        None  # the same tasks with their side information; its rows are not used
+    )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -89,7 +95,9 @@ class TensorTasks:
     def from_tasks(cls, tasks: TaskSet, device: Device) -> TensorTasks:
         """Copy tasks from memory to the device, dense and in double precision."""
         if tasks.row_weights is not None:
-            raise ValueError("device: rows with weights are only supported on the CPU; use device=None")
+            raise ValueError(
+                "device: rows with weights are only supported on the CPU; use device=None"
+            )
         import torch
 
         X = tasks.X.toarray() if tasks.is_sparse else tasks.X
@@ -120,7 +128,11 @@ class TensorTasks:
         first, last = int(offsets[0]), int(offsets[-1])
         side_tasks = None if self.side_tasks is None else self.side_tasks[start:stop]
         return TensorTasks(
-            self.X[first:last], self.y[first:last], offsets - first, self.labels[start:stop], side_tasks
+            self.X[first:last],
+            self.y[first:last],
+            offsets - first,
+            self.labels[start:stop],
+            side_tasks,
         )
 
     @property
