@@ -1,6 +1,6 @@
 """Random configurations by kind: a table, options, a fit, and what must hold.
 
-    python tests/oracle/oracle_cases.py KIND SEED [N]       # repeat one configuration, or run N
+python tests/oracle/oracle_cases.py KIND SEED [N]       # repeat one configuration, or run N
 """
 
 from __future__ import annotations
@@ -183,9 +183,7 @@ def times(rng, checks):
             checks.close("adapt: interval with serial noise", found, expected, 1e-9, y.std())
 
 
-KINDS = {
-    each.__name__: each for each in (gaussian, selected, counts, classes, mixtures, times)
-}
+KINDS = {each.__name__: each for each in (gaussian, selected, counts, classes, mixtures, times)}
 
 
 # ------------------------------------------------------------------ options
@@ -243,7 +241,9 @@ def _check_posteriors(checks, table, learner, tasks):
     for t in range(min(len(tasks), 10)):
         x, y = X[rows_of(tasks, t)], tasks.y[rows_of(tasks, t)]
         own, _, _ = posterior(x, y, np.ones(len(y)), prior[t], found.W, found.variance)
-        checks.close("fit of a task", x @ mean[t], x @ own, 1e-5, table.unit + np.abs(y).max() * 1e-6)
+        checks.close(
+            "fit of a task", x @ mean[t], x @ own, 1e-5, table.unit + np.abs(y).max() * 1e-6
+        )
 
 
 def _check_generalised(checks, table, learner, tasks, kind, options):
@@ -300,7 +300,9 @@ def _refit(checks, name, table, options, train, support, query, full, tolerance,
 
 
 def rename(rng, checks, table, options, support, query, full, tolerance):
-    labels = {label: f"n{i}" for i, label in enumerate(rng.permutation(table.train["task"].unique()))}
+    labels = {
+        label: f"n{i}" for i, label in enumerate(rng.permutation(table.train["task"].unique()))
+    }
     train = table.train.assign(task=table.train["task"].map(labels))
     train = pd.concat([train[train["task"] == label] for label in sorted(labels.values())])
     support, query = (f.assign(task="m" + f["task"].astype(str)) for f in (support, query))
@@ -324,7 +326,9 @@ def affine_target(rng, checks, table, options, support, query, full, tolerance):
 
 def affine_columns(rng, checks, table, options, support, query, full, tolerance):
     scale = {n: float(rng.choice([0.01, 200.0])) for n, k in table.kinds.items() if k == "number"}
-    frames = (f.assign(**{n: a * f[n] for n, a in scale.items()}) for f in (table.train, support, query))
+    frames = (
+        f.assign(**{n: a * f[n] for n, a in scale.items()}) for f in (table.train, support, query)
+    )
     _refit(checks, "units of columns", table, options, *frames, full, tolerance)
 
 
@@ -365,7 +369,9 @@ def arrays(rng, checks, table, options, support, query, full, tolerance):
     order = np.argsort(pd.factorize(query["task"])[0], kind="stable")
     for column in INTERVAL:
         expected = full[column].to_numpy()[order]
-        checks.close(f"arrays: {column}", found[column], expected, 1e-8, table.unit + np.abs(expected))
+        checks.close(
+            f"arrays: {column}", found[column], expected, 1e-8, table.unit + np.abs(expected)
+        )
 
 
 # ------------------------------------------------------------------ running

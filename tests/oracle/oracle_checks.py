@@ -186,7 +186,9 @@ def check_methods(checks, table, learner, rng, tolerance=1e-9):
     other = support.sample(frac=1.0, random_state=2)[support.columns[::-1]]
     again = learner.predict_tasks(shuffled.assign(other=1.0), other, **options).loc[asked.index]
     for column in columns:
-        checks.close(f"order of rows and columns: {column}", again[column], full[column], 1e-8, scale)
+        checks.close(
+            f"order of rows and columns: {column}", again[column], full[column], 1e-8, scale
+        )
     for label in query["task"].unique():
         s, q = support[support["task"] == label], asked[asked["task"] == label]
         _check_adapting(checks, table, learner, s, q, full.loc[q.index], scale, tolerance)
@@ -251,7 +253,9 @@ def _check_file(checks, learner, query, support, options, expected):
         loaded = load(path)
     found = loaded.predict_tasks(query, support, **options)
     checks.true("a loaded model predicts the same bits", found.equals(expected))
-    checks.true("a loaded model has the same summary", str(loaded.summary()) == str(learner.summary()))
+    checks.true(
+        "a loaded model has the same summary", str(loaded.summary()) == str(learner.summary())
+    )
 
 
 def check_totals(checks, table, learner, support, query, full, rng):
@@ -285,9 +289,7 @@ def check_variances(checks, table, learner, found, support, query, rng):
         at = (query["task"] == label).to_numpy()
         rows = support[support["task"] == label]
         x, target, precision, _ = expanded(table, rows)
-        _, V, R = posterior(
-            x[:, :d], target, precision, np.zeros(d), found.W, found.variance
-        )
+        _, V, R = posterior(x[:, :d], target, precision, np.zeros(d), found.W, found.variance)
         by_row = np.einsum("ni,ij,nj->n", Q[at], V, Q[at]) + found.variance
         shared = np.einsum("ni,ij,nj->n", Q[at] @ R, C, Q[at] @ R)
         factors = (each[at] - shared) / by_row
