@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+
 from oracle_checks import (
     INTERVAL,
     Checks,
@@ -31,7 +32,6 @@ from oracle_definitions import (
     response_mean,
 )
 from oracle_tables import draw
-
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.losses import Pinball
 

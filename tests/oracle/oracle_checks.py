@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from oracle_definitions import Marginal, posterior
 
+from oracle_definitions import Marginal, posterior
 from tailored import load
 
 INTERVAL = ("prediction", "lower", "upper", "std")

@@ -3,8 +3,8 @@
 from unittest.mock import patch
 
 import pytest
-from oracle_cases import KINDS, run
 
+from oracle_cases import KINDS, run
 from tailored import EmpiricalBayesLearner
 
 #: Number of configurations of each kind in `make test`, and in `make test-all`.
