@@ -48,8 +48,9 @@ def open_table(data: Any) -> Table:
     """Return the table for paths or an Arrow stream; raise TypeError for others."""
     if isinstance(data, str | Path):
         return _parquet(_files(Path(data)))
-    if isinstance(data, list | tuple) and all(isinstance(item, str | Path) for item in data):
-        return _parquet([file for item in data for file in _files(Path(item))])
+    paths = data if isinstance(data, list | tuple) else ()
+    if paths and all(isinstance(path, str | Path) for path in paths):
+        return _parquet([file for path in paths for file in _files(Path(path))])
     if hasattr(data, "__arrow_c_stream__"):
         return _stream(data)
     advice = f"expected {ACCEPTED}"
