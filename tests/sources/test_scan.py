@@ -64,7 +64,9 @@ KINDS = {
     "polars": lambda frame, _: pl.from_pandas(frame),
     "arrow": lambda frame, _: pa.Table.from_pandas(frame),
     "reader": lambda frame, _: pa.Table.from_pandas(frame).to_reader(max_chunksize=70),
-    "dataset": lambda frame, folder: ds.dataset(in_files(frame, folder / "f")).scanner().to_reader(),
+    "dataset": lambda frame, folder: (
+        ds.dataset(in_files(frame, folder / "f")).scanner().to_reader()
+    ),
     "relation": lambda frame, _: duckdb.from_df(frame),
     "CSV": in_csv,
 }
@@ -205,7 +207,9 @@ def test_files_that_differ_are_named(frame, tmp_path):
     with pytest.raises(ValueError, match=r"part-2\.parquet, batch .* row 0: .*'x2' is not numeric"):
         list(scan(folder, **COLUMNS).batches())
     part.assign(user=part["user"].astype(str)).to_parquet(last)
-    with pytest.raises(ValueError, match=r"part-2\.parquet, .* row 0: the labels have another type"):
+    with pytest.raises(
+        ValueError, match=r"part-2\.parquet, .* row 0: the labels have another type"
+    ):
         list(scan(folder, **COLUMNS).batches())
 
 
@@ -222,7 +226,9 @@ def test_a_missing_value_is_found(frame, tmp_path):
 def test_labels_of_other_types_are_learned_from(frame, label):
     users = [type(label)(label) if type(label) is not datetime.date else label] * 10
     users += [
-        datetime.date.fromordinal(int(u) + 9) if isinstance(label, datetime.date) else type(label)(int(u))
+        datetime.date.fromordinal(int(u) + 9)
+        if isinstance(label, datetime.date)
+        else type(label)(int(u))
         for u in frame["user"][10:]
     ]
     rows, columns = frame[["x1", "y"]].assign(user=users), {"task": "user", "target": "y"}

@@ -186,7 +186,7 @@ def _step(shard: Tasks, model: Mixture, earlier: Summed | None) -> Summed:
 def _draw_sample(
     part: Any, position: str, read: Callable[[Batch], TaskSet], empty: Reservoir
 ) -> Reservoir:
-    return empty.take(read(Batch(part, position))) if len(part) else empty
+    return empty.take(read(Batch(part, position))).merged if len(part) else empty
 
 
 def _merge_samples(samples: list[Reservoir]) -> Reservoir:
@@ -194,7 +194,7 @@ def _merge_samples(samples: list[Reservoir]) -> Reservoir:
     total = replace(samples[0], batches=(), limit=min(sample.limit for sample in samples))
     for sample in samples:
         total = total.take(sample.sample) if len(sample) else total
-    return total
+    return total.merged
 
 
 def _shard(

@@ -198,4 +198,3 @@ class DiskSource:
     def close(self) -> None:
         """Delete the rows; the statistics stay in the folder."""
         self._rows.close()
-

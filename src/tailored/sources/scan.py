@@ -23,9 +23,7 @@ class ColumnRoles(NamedTuple):
     side: list[str]
 
     @classmethod
-    def of(
-        cls, table: Any, task: str, target: str, features: Any, side: Any
-    ) -> ColumnRoles:
+    def of(cls, table: Any, task: str, target: str, features: Any, side: Any) -> ColumnRoles:
         """Check the arguments of `scan`; by default, all remaining columns are features."""
         reserved = check_columns(table, "task", [task])
         reserved += check_columns(table, "target", [target], reserved)
@@ -187,6 +185,4 @@ def scan(
         features = [column.name for column in encoding.features]
     table = data if is_dask(data) else open_table(data)
     columns = table if is_dask(data) else read_frame(table.schema.empty_table(), "data")
-    return TaskScan(
-        table, ColumnRoles.of(columns, task, target, features, side_columns), encoding
-    )
+    return TaskScan(table, ColumnRoles.of(columns, task, target, features, side_columns), encoding)

@@ -99,7 +99,9 @@ def _open_parquet(file: Path) -> Any:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"data: there is no file or folder {file}") from error
     except (OSError, pa.ArrowException) as error:
-        advice = "If it is a CSV file, pass duckdb.read_csv(file). If it was truncated, write it again."
+        advice = (
+            "If it is a CSV file, pass duckdb.read_csv(file). If it was truncated, write it again."
+        )
         raise ValueError(
             f"data: {file} is not a complete parquet file ({error}). {advice}"
         ) from error
@@ -131,9 +133,7 @@ def _reader(data: Any, name: str) -> Any:
         raise ValueError(f"data: {name} cannot be read as an Arrow table ({error})") from error
 
 
-def _batches(
-    batches: Iterable[Any], name: str, columns: list[str], n_rows: int
-) -> Iterator[Batch]:
+def _batches(batches: Iterable[Any], name: str, columns: list[str], n_rows: int) -> Iterator[Batch]:
     """Split record batches into tables of at most ``n_rows`` rows."""
     import pyarrow as pa
 
