@@ -27,9 +27,8 @@ from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
-from ..sources.cuda.moments import DeviceSource
-from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
+from ..sources.device import DeviceSource, check_device
 from ..sources.disk import DiskSource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
@@ -214,7 +213,7 @@ class EmpiricalBayesLearner(MetaLearner):
             elif is_tensor(X):
                 refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
-                self._fit_source(DeviceSource(tensors, seed), seed, validation)
+                self._fit_source(replace(tensors, seed=seed), seed, validation)
             else:
                 tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
                 self._fit_tasks(tasks, seed, validation)
@@ -235,8 +234,8 @@ class EmpiricalBayesLearner(MetaLearner):
             self._fit_sample(tasks, seed, validation)
             return
         if self.device is not None and d <= COMPILED_COLUMNS:
-            tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
-            source, is_small = DeviceSource(tensors, seed, tasks), False
+            source = DeviceSource.from_tasks(tasks, check_device(self.device))
+            is_small = False
         self._fit_sample(sample.sample, seed, validation, source, tasks if is_small else None)
 
     def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:

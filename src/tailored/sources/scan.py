@@ -75,7 +75,7 @@ class TaskBatch(NamedTuple):
 class TaskScan:
     """Tasks in a long table, as returned by `scan` and read by `EmpiricalBayesLearner.fit`."""
 
-    table: Table | Any  # or a Dask dataframe
+    table: Any  # a `Table` or a Dask dataframe
     roles: ColumnRoles
     given_encoding: Encoding | None = None  # the ``encoding`` passed to `scan`
 
@@ -113,8 +113,8 @@ class TaskScan:
         return encoding
 
     def _read(self, names: list[str]) -> Iterator[Batch]:
-        n_rows: int = batch_rows(len(self.roles.names))
-        return self.table.batches(names, n_rows)  # type: ignore[no-any-return]
+        table: Table = self.table
+        return table.batches(names, batch_rows(len(self.roles.names)))
 
     def batches(self) -> Iterator[TaskBatch]:
         """Read the tasks batch by batch; a task may be in several batches."""
