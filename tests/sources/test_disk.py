@@ -187,8 +187,7 @@ CHANGES = {
 @pytest.mark.parametrize("is_file", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
 def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path):
-    monkeypatch.setattr(tables, "MIN_ROWS", 100)
-    monkeypatch.setattr(tables, "MAX_ROWS", 100)
+    monkeypatch.setattr(tables, "BATCH_NUMBERS", 400)
     frame, path, folder = long_frame(125), tmp_path / "f.parquet", tmp_path / "c"
     reader = Reader(Scaling.raw(2))
     model = mixture(2, 2)

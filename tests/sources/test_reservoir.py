@@ -9,7 +9,6 @@ import pytest
 
 from tailored import TaskSet
 from tailored._utils.validation import label_array
-from tailored.sources import reservoir
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.reading import label_keys
 
@@ -50,7 +49,6 @@ def test_sample_has_the_rows_of_all_pieces_in_their_order(kind, limits):
         came.append(piece)
         if before is not sample and i % 11 == 5:
             sample = pickle.loads(pickle.dumps(sample))
-        assert len(sample.batches) <= reservoir.MAX_BATCHES
         assert sum(len(one.y) for one in sample.batches) <= 1.5 * len(sample.batches[0].y)
         if i % 9 == 8:
             everything = TaskSet.merge(came)

@@ -24,8 +24,7 @@ COLUMNS = {"task": "user", "target": "y", "side_columns": ["age", "town"]}
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr(tables, "MIN_ROWS", 100)
-    monkeypatch.setattr(tables, "MAX_ROWS", 100)
+    monkeypatch.setattr(tables, "BATCH_NUMBERS", 600)
 
 
 @pytest.fixture(scope="module")

@@ -27,14 +27,8 @@ from .reservoir import Reservoir
 from .scan import TaskScan
 from .tables import Batch
 
-#: Seconds to wait for the first worker.
-TIMEOUT = 30.0
 #: Maximum number of samples that are merged by one Dask task.
 FAN_IN = 8
-
-
-def _address(client: Any) -> str:
-    return str(client.scheduler.address) if client.scheduler is not None else "the scheduler"
 
 
 def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
@@ -49,7 +43,7 @@ def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
         error = failed.exception()
     except (CancelledError, OSError, TimeoutError) as lost:
         raise ConnectionError(
-            f"scheduler: the connection to {_address(client)} was lost, and with it the statistics of the tasks "
+            f"scheduler: the connection of {client} was lost, and with it the statistics of the tasks "
             f"({lost!r}). Start the scheduler and fit again."
         ) from lost
     reason = f"a partition failed ({type(error).__name__}: {error})"
@@ -111,18 +105,9 @@ class DaskSource:
         try:
             from distributed import get_client
 
-            client = get_client()
+            return get_client()
         except (ImportError, ValueError):
             return None
-        try:
-            client.wait_for_workers(1, timeout=TIMEOUT)
-        except TimeoutError as error:
-            # Without workers, Dask tasks would wait forever.
-            raise ConnectionError(
-                f"scheduler: {_address(client)} has no workers after {TIMEOUT:g} s; start some with "
-                f"`dask worker {_address(client)}`"
-            ) from error
-        return client
 
     @cached_property
     def reservoir(self) -> Reservoir:

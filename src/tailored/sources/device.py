@@ -119,33 +119,31 @@ class DeviceSource:
         side_tasks = None if tasks.side_info is None else tasks
         return cls(X, y, offsets, tasks.labels, side_tasks=side_tasks, in_memory=tasks)
 
-    def take(self, index: NDArray[np.intp]) -> TaskSet:
-        """Copy the tasks at these positions from the device to memory, with all of their rows."""
+    def take(self, selected: NDArray[np.bool_]) -> TaskSet:
+        """Copy the selected tasks from the device to memory, with all of their rows."""
         if self.in_memory is not None:
-            return self.in_memory[index]
-        offsets, index = self.offsets.cpu().numpy(), np.sort(index)
-        sizes = np.diff(offsets)[index]
-        rows = np.repeat(offsets[index] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        there = self.offsets.new_tensor(rows)
-        X, y = (part[there].double().cpu().numpy() for part in (self.X, self.y))
-        names, side = self.names[index], None
+            return self.in_memory[selected]
+        sizes = self.offsets.diff().cpu().numpy()
+        rows = self.offsets.new_tensor(np.flatnonzero(np.repeat(selected, sizes)))
+        X, y = (part[rows].double().cpu().numpy() for part in (self.X, self.y))
+        names, side = self.names[selected], None
         if self.side_tasks is not None and self.side_tasks.side_info is not None:
-            side = dict(zip(names.tolist(), self.side_tasks.side_info[index], strict=True))
-        return TaskSet(X, y, np.repeat(names, sizes), side)
+            side = dict(zip(names.tolist(), self.side_tasks.side_info[selected], strict=True))
+        return TaskSet(X, y, np.repeat(names, sizes[selected]), side)
 
     @cached_property
     def reservoir(self) -> Reservoir:
         # Add one task more than the sample may contain, so that `Reservoir.limit` is set.
-        empty = Reservoir(seed=self.seed)
-        first = np.argsort(label_keys(self.names, self.seed), kind="stable")[: empty.size + 1]
-        return empty.take(self.take(np.sort(first)))
+        empty, keys = Reservoir(seed=self.seed), label_keys(self.names, self.seed)
+        largest = np.sort(keys)[: empty.size + 1].max(initial=0)
+        return empty.take(self.take(keys <= largest))
 
     def statistics(self, read: Reader) -> Blocks:
         """Compute statistics in the memory of the device."""
         tasks = self
         side = None if read.side is None or self.side_tasks is None else read.side(self.side_tasks)
         if read.residuals is not None:  # shared effects are computed on the CPU
-            in_memory = read.residuals(self.take(np.arange(len(self))))
+            in_memory = read.residuals(self.take(np.ones(len(self), dtype=bool)))
             tasks = DeviceSource.from_tasks(in_memory, self.X.device)
         return Blocks(list(tasks.moments(read.scaling, side)))
 

@@ -11,12 +11,8 @@ from .._utils.records import Record, cached_property
 from ..tasks.reading import label_keys
 from ..tasks.task_set import TaskSet, check_same_columns
 
-#: Maximum number of tasks in a sample, and maximum number of values in their rows (64 MB).
-SAMPLE_TASKS, SAMPLE_NUMBERS = 5_000, 8_000_000
 #: Value of `Reservoir.limit` while all tasks are in the sample.  One in 2⁶⁴ labels has this key and is never drawn.
 NO_LIMIT = np.iinfo(np.uint64).max
-#: Maximum number of batches that are stored separately before they are merged.
-MAX_BATCHES = 32
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,8 @@ class Reservoir(Record):
     therefore does not grow with the rows of the sample, on average.
     """
 
-    size: int = SAMPLE_TASKS  # maximum number of tasks
-    numbers: int = SAMPLE_NUMBERS  # maximum number of values in their rows
+    size: int = 5_000  # maximum number of tasks
+    numbers: int = 8_000_000  # maximum number of values in their rows (64 MB)
     seed: int = 0  # seed of the keys
     batches: tuple[TaskSet, ...] = ()  # in order of arrival
     limit: int = NO_LIMIT  # tasks with this key or a larger one are not in the sample
@@ -74,8 +70,7 @@ class Reservoir(Record):
             check_same_columns([self.batches[0], batch])
         after = replace(self, batches=(*self.batches, batch))
         first, *later = (len(each.y) for each in after.batches)
-        is_due = 2 * sum(later) > first or len(after.batches) > MAX_BATCHES
-        return after.merged if later and is_due else after
+        return after.merged if 2 * sum(later) > first else after
 
 
 def _counts(tasks: TaskSet) -> NDArray[np.int64]:

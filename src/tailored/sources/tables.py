@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from .._utils.frames import is_frame
 
-#: Maximum number of values in a batch of more than MIN_ROWS rows (16 MB), and maximum number of rows.
-BATCH_NUMBERS, MIN_ROWS, MAX_ROWS = 2_000_000, 4_096, 262_144
+#: Maximum number of values in a batch (16 MB).
+BATCH_NUMBERS = 2_000_000
 
 ACCEPTED = (
     "a parquet file, a folder or list of parquet files, an object with Arrow's C stream (a pyarrow table or "
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 
 def batch_rows(n_columns: int) -> int:
     """Return the maximum number of rows of a batch with this number of columns."""
-    return min(max(BATCH_NUMBERS // n_columns, MIN_ROWS), MAX_ROWS)
+    return max(BATCH_NUMBERS // n_columns, 1)
 
 
 def open_table(data: Any) -> Table:
