@@ -535,7 +535,6 @@ def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
         ("pupils.parquet", checkpoint),
     ):
         run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1, *options)
-        assert any(folder.glob("kept/*")) == bool(options)
         np.testing.assert_allclose(
             tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-3
         )

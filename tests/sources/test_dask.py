@@ -258,20 +258,5 @@ def test_a_scheduler_that_goes_away_is_named():
         source.sums(mixture(2, 4))
         address = brief.scheduler_address
         brief.close(timeout=10)
-        with pytest.raises(ConnectionError, match=f"the connection to {address} was lost"):
+        with pytest.raises(ConnectionError, match=f"the connection of .*{address}.* was lost"):
             source.sums(mixture(2, 4))
-
-
-@pytest.mark.slow
-def test_a_cluster_without_workers_is_named(monkeypatch):
-    monkeypatch.setattr(dask_source, "TIMEOUT", 0.5)
-    with (
-        distributed.LocalCluster(
-            n_workers=0, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as empty,
-        distributed.Client(empty.scheduler_address, timeout=2),
-        pytest.raises(
-            ConnectionError, match=f"{empty.scheduler_address} has no workers after 0.5 s"
-        ),
-    ):
-        collection(frame_of()).reservoir  # noqa: B018

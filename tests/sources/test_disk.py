@@ -9,19 +9,25 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tailored import EmpiricalBayesLearner, TaskSet, scan
+from tailored import EmpiricalBayesLearner, TaskSet, load, scan
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.sources import disk as disk_module
 from tailored.sources import tables
-from tailored.sources.base import Blocks, LazyBlock
-from tailored.sources.disk import DiskSource, read_block, write_block
+from tailored.sources.base import Blocks, LazyBlock, Reader
+from tailored.sources.disk import (
+    N_PARTITIONS,
+    DiskSource,
+    PartitionedRows,
+    read_block,
+    write_block,
+)
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
 
 COLUMNS = {"task": "user", "target": "y"}
 
@@ -152,69 +158,78 @@ def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
     assert not hasattr(learner, "prior_")
 
 
-@pytest.mark.usefixtures("few_steps")
-def test_checkpoint_of_other_settings_is_refused(tmp_path):
-    frame = long_frame(12)
+def test_checkpoint_of_other_settings_is_refused(small_sample, tmp_path):
+    frame = long_frame()
     tasks = TaskSet.from_frame(frame, **COLUMNS)
-    EmpiricalBayesLearner().fit(scan(frame, **COLUMNS), checkpoint=tmp_path / "c")
-    for learner, features, validation, name in (
-        (
-            EmpiricalBayesLearner(reml=False),
-            None,
-            None,
-            "reml = True of the settings, and this fit has False",
-        ),
-        (EmpiricalBayesLearner(), ["x1"], None, r"column roles \(features\)"),
-        (EmpiricalBayesLearner(), None, tasks[:3], "validation"),
+    fit = EmpiricalBayesLearner(varying=[]).fit(scan(frame, **COLUMNS), checkpoint=tmp_path)
+    for changes, features, validation, difference in (
+        ({"reml": False}, None, None, "reml = True, and this fit has False"),
+        ({}, ["x1"], None, r"columns \(features\) = \['x0', 'x1'\], and this fit has \['x1'\]"),
+        ({}, None, tasks[:3], "validation = "),
     ):
         table = scan(frame, features=features, **COLUMNS)
-        with pytest.raises(ValueError, match=f"checkpoint: .* was written with {name}"):
-            learner.fit(table, validation=validation, checkpoint=tmp_path / "c")
+        with pytest.raises(ValueError, match=f"checkpoint: .* was written with {difference}"):
+            fit.set_params(**{"reml": True, **changes}).fit(
+                table, validation=validation, checkpoint=tmp_path
+            )
 
 
 CHANGES = {
-    "value": lambda frame: frame.assign(y=frame["y"].where(frame.index != 700, 0.25)),
-    "feature": lambda frame: frame.assign(x1=frame["x1"].where(frame.index != 3, 0.25)),
-    "order": lambda frame: frame[::-1].reset_index(drop=True),
-    "fewer rows": lambda frame: frame[:-1],
-    "one batch less": lambda frame: frame[:900],
-    "one batch more": lambda frame: pd.concat(
-        [frame, frame[-100:].assign(user=10**6)], ignore_index=True
-    ),
-    "type": lambda frame: frame.assign(
-        x0=frame["x0"].astype("float32").astype(float), user=frame["user"] + 0.0
-    ),
-    "nothing": lambda frame: frame.copy(),
-}
-DIFFERENCE = {
-    "fewer rows": "rows = 1000 of the table, and this fit has 999",
-    "type": "columns = .*Int64.* of the table, and this fit has .*Float64",
+    "value": (lambda frame: frame.assign(y=frame["y"].where(frame.index != 700, 0.25)), "hash"),
+    "feature": (lambda frame: frame.assign(x1=frame["x1"].where(frame.index != 3, 0.25)), "hash"),
+    "order": (lambda frame: frame[::-1].reset_index(drop=True), "hash"),
+    "fewer rows": (lambda frame: frame[:-1], "number of rows"),
+    "type": (lambda frame: frame.assign(user=frame["user"] + 0.0), "column types"),
+    "nothing": (lambda frame: frame.copy(), None),
 }
 
 
 @pytest.mark.parametrize("is_file", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
 def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path):
-    monkeypatch.setattr(tables, "MIN_ROWS", 100)
-    monkeypatch.setattr(tables, "MAX_ROWS", 100)
+    monkeypatch.setattr(tables, "BATCH_NUMBERS", 400)
     frame, path, folder = long_frame(125), tmp_path / "f.parquet", tmp_path / "c"
+    reader = Reader(Scaling.raw(2))
+    model = mixture(2, 2)
 
     def opened(frame):
-        if is_file:
-            frame.to_parquet(path)
-            table = scan(path, **COLUMNS)
-        else:
-            table = scan((frame[i : i + 100] for i in range(0, len(frame), 100)), **COLUMNS)
-        return DiskSource(table, folder, seed=0, settings={})
+        frame.to_parquet(path)
+        table = path if is_file else pa.Table.from_pandas(frame).to_reader(max_chunksize=130)
+        return DiskSource(scan(table, **COLUMNS), folder, 0, {})
 
-    first, other = opened(frame), CHANGES[change](frame)
-    if change == "nothing":
-        again = opened(other)
-        np.testing.assert_array_equal(again.reservoir.sample.y, first.reservoir.sample.y)
+    first, (changed, difference) = opened(frame), CHANGES[change]
+    expected = first.statistics(reader).sums(model)
+    first.close()
+    if difference is not None:
+        message = rf"checkpoint: .*was written with {difference} \(table\) = "
+        with pytest.raises(ValueError, match=message):
+            opened(changed(frame))
         return
-    message = rf"checkpoint: .*was written with {DIFFERENCE.get(change, '(content|rows) = .* of the table')}"
-    with pytest.raises(ValueError, match=message):
-        opened(other)
+    again = opened(changed(frame))
+    np.testing.assert_array_equal(again.reservoir.sample.y, first.reservoir.sample.y)
+    assert not any((folder / "tailored-rows").iterdir())
+    same_moments(again.statistics(reader).sums(model).sums, expected.sums, rtol=0)
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("read_bytes", [256_000_000, 600])
+def test_partitions_have_whole_tasks(read_bytes, words, monkeypatch, tmp_path):
+    """Also if partitions are too large to be read at once."""
+    monkeypatch.setattr(disk_module, "READ_BYTES", read_bytes)
+    frame = long_frame(300)
+    frame = frame.assign(user="user " + frame["user"].astype(str)) if words else frame
+    whole, rows = TaskSet.from_frame(frame, **COLUMNS), PartitionedRows(tmp_path / "rows")
+    for start in range(0, len(frame), 500):
+        rows.add(TaskSet.from_frame(frame[start : start + 500], **COLUMNS))
+    found = list(rows.tasks(whole))
+    assert len(found) > (N_PARTITIONS if read_bytes == 600 else N_PARTITIONS // 2)
+    together = TaskSet.concat(found)
+    assert len(together) == 300
+    together = together[together.index_of(whole.labels)]
+    for name in ("X", "y", "offsets"):
+        np.testing.assert_array_equal(getattr(together, name), getattr(whole, name))
+    rows.close()
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("few_steps")
@@ -235,23 +250,24 @@ KILLED = """
 import os, signal, sys
 from functools import partial
 from tailored import EmpiricalBayesLearner, scan
-from tailored.sources import disk, reservoir, tables
+from tailored.sources import disk, reservoir
 
-table, folder, stage, number, out = sys.argv[1:]
+table, folder, stage, out = sys.argv[1:]
 disk.Reservoir = partial(reservoir.Reservoir, size=45)
-tables.MIN_ROWS = tables.MAX_ROWS = 100
-count = [0]
-original = disk.write_atomically
+write, add = disk.write_atomically, disk.PartitionedRows.add
 
 def write_atomically(path, content):
-    count[0] += stage in path.name
-    if stage in path.name and count[0] == int(number):
-        if count[0] % 2:
-            original(path, content)
+    write(path, content)
+    if stage == path.name:
         os.kill(os.getpid(), signal.SIGKILL)
-    original(path, content)
 
-disk.write_atomically = write_atomically
+def append(rows, batch):
+    add(rows, batch)
+    if stage == "rows":
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert stage != "EM", "a complete checkpoint has no rows"
+
+disk.write_atomically, disk.PartitionedRows.add = write_atomically, append
 learner = EmpiricalBayesLearner(random_state=1)
 learner.fit(scan(table, task="user", target="y"), checkpoint=None if folder == "-" else folder)
 learner.save(out)
@@ -259,7 +275,7 @@ learner.save(out)
 
 
 def run_killed(*arguments):
-    """The fit in a process of its own; whether it was killed."""
+    """Fit in a process of its own, and return whether it was killed."""
     found = subprocess.run(
         [sys.executable, "-c", KILLED, *map(str, arguments)],
         capture_output=True,
@@ -273,17 +289,19 @@ def run_killed(*arguments):
 
 @pytest.mark.slow
 def test_a_killed_fit_resumes_to_the_same_bits(tmp_path):
-    """Killed while rows are read, and while blocks are written."""
-    from tailored import load
-
+    """Killed while rows are read, while blocks are written, and after the last block."""
     frame, table = long_frame(300, n_rows=5), tmp_path / "f.parquet"
     frame.to_parquet(table)
     folder, out = tmp_path / "c", tmp_path / "learner"
-    assert run_killed(table, folder, "table.json", 1, out)
-    assert run_killed(table, folder, ".block", 5, out)
+    for stage in ("rows", "5.block", "checkpoint.json"):
+        assert run_killed(table, folder, stage, out)
     assert not out.exists()
-    assert not run_killed(table, folder, "-", 0, out)
-    assert not run_killed(table, "-", "-", 0, tmp_path / "straight")
+    assert not run_killed(table, folder, "EM", out)
+    assert not (folder / "tailored-rows").exists()
+    # The lower triangle of XᵀX, Xᵀy, yᵀy and the number of rows: 11 numbers for each of 300 tasks.
+    blocks = sum(path.stat().st_size for path in folder.glob("*.block"))
+    assert 300 * 11 * 8 < blocks < 300 * 11 * 8 + 64 * 5 * 128 + 1
+    assert not run_killed(table, "-", "", tmp_path / "straight")
     one, other = load(out), load(tmp_path / "straight")
     same_prior(one, other, rtol=0)
     assert one.search_results_ == other.search_results_

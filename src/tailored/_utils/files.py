@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
+import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -25,35 +24,26 @@ def write_atomically(path: PathLike, content: bytes | Callable[[IO[bytes]], Any]
     temporary = target.with_name(f".tailored-{secrets.token_hex(8)}.part")
     try:
         with open(temporary, "xb") as file:
-            if target.exists() and hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             if isinstance(content, bytes):
                 file.write(content)
             else:
                 content(file)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except BaseException:
         # After os.replace there is nothing left to remove.
         temporary.unlink(missing_ok=True)
         raise
-    if hasattr(os, "O_DIRECTORY"):
-        # On systems where folders can be opened, flush the new name to the disk.
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def check_target(path: PathLike) -> Path:
     """Return the resolved path; raise an error if a regular file cannot be written there."""
-    status = None
     try:
         target = Path(path).resolve()
-        with suppress(FileNotFoundError, NotADirectoryError):
-            status = target.stat()
+        exists, is_file = target.exists(), target.is_file()
     except (
         OSError,
         RuntimeError,
@@ -65,9 +55,8 @@ def check_target(path: PathLike) -> Path:
         ) from error
     if target.is_symlink():  # since Python 3.13 resolve does not raise for a loop
         raise ValueError(f"path: {path} is a loop of symbolic links")
-    if status is not None and not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise ValueError(f"path: {path} is {kind}; give the name of a file")
+    if exists and not is_file:
+        raise ValueError(f"path: {path} is a folder or device; give the name of a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: the folder {target.parent} does not exist; create it first")
     return target

@@ -8,27 +8,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
+
+Result = TypeVar("Result")
 
 #: BLAS may multiply matrices with more entries in several threads, which changes rounding (OpenBLAS: above 9,216 entries).
 MAX_SINGLE_THREAD = 5_000
 
 
 @cache
-def _libraries() -> tuple[list[Any], list[Any]]:
-    """Return the BLAS libraries whose thread limit is per process, and those whose limit is per thread (OpenMP)."""
+def _libraries() -> list[Any]:
+    """Return the BLAS libraries."""
     # Cached, because the search takes a millisecond and the libraries do not change after NumPy is imported.
-    blas = ThreadpoolController().select(user_api="blas").lib_controllers
-    openmp = [
-        lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"
-    ]
-    return [lib for lib in blas if lib not in openmp], openmp
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-def _set(libraries: list[Any], numbers: list[int]) -> None:
-    for library, number in zip(libraries, numbers, strict=True):
+def _set(numbers: Sequence[int]) -> None:
+    for library, number in zip(_libraries(), numbers, strict=True):
         # threadpoolctl 3.7 and later only accept calls from one thread; the lock of _OneThread makes our calls safe.
         release = getattr(library, "clear_controlling_thread", lambda force: None)
         release(force=True)
@@ -41,41 +39,26 @@ class _OneThread:
 
     The first context sets the limit of the process, and the last one restores the earlier number of threads. If each
     context restored the number it found, the second of two overlapping contexts would restore the limit of the first.
-    A process that is forked meanwhile keeps the limit until all open contexts end in it. This never happens if another
-    thread opened one.
+    Later contexts set the limit again, because OpenMP has one for each thread; such a thread keeps it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._n_open = 0
         self._before: list[int] = []
-        self._own = threading.local()
-        if hasattr(os, "register_at_fork"):
-            release = self._lock.release
-            os.register_at_fork(
-                before=self._lock.acquire, after_in_parent=release, after_in_child=release
-            )
 
     def __enter__(self) -> None:
-        shared, own = _libraries()
         with self._lock:
-            if own:
-                before = [one.get_num_threads() for one in own]
-                self._own.before = [*getattr(self._own, "before", ()), before]
-                _set(own, [1] * len(own))
             if not self._n_open:
-                self._before = [one.get_num_threads() for one in shared]
-                _set(shared, [1] * len(shared))
+                self._before = [library.get_num_threads() for library in _libraries()]
             self._n_open += 1
+            _set([1] * len(self._before))
 
     def __exit__(self, *error: object) -> None:
-        shared, own = _libraries()
         with self._lock:
             self._n_open -= 1
             if not self._n_open:
-                _set(shared, self._before)
-            if own:
-                _set(own, self._own.before.pop())
+                _set(self._before)
 
 
 _one_thread = _OneThread()
@@ -113,11 +96,10 @@ def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads, f"tailored-{process}")
 
 
-def in_threads(work: Callable[..., None], calls: Sequence[tuple[Any, ...]], n_threads: int) -> None:
-    """Call ``work`` with each argument tuple, in parallel threads; calls must not write to the same memory."""
+def in_threads(
+    work: Callable[..., Result], calls: Sequence[tuple[Any, ...]], n_threads: int
+) -> list[Result]:
+    """Call ``work`` with each argument tuple, in parallel threads; return the results in order."""
     if n_threads == 1 or len(calls) < 2:
-        for args in calls:
-            work(*args)
-        return
-    for _ in _pool(n_threads, os.getpid()).map(lambda args: work(*args), calls):
-        pass
+        return [work(*args) for args in calls]
+    return list(_pool(n_threads, os.getpid()).map(lambda args: work(*args), calls))

@@ -103,8 +103,8 @@ def is_large(path: str) -> bool:
 
 
 def open_large(path: str, labels: Sequence[str]) -> Any:
-    """Return a path or an Arrow dataset that `tailored.scan` accepts; ``labels`` are read as strings."""
-    from pyarrow import dataset, input_stream
+    """Return a path or a DuckDB relation that `tailored.scan` accepts; ``labels`` are read as strings."""
+    from pyarrow import csv, input_stream
 
     if Path(path).is_dir():
         return path
@@ -112,7 +112,18 @@ def open_large(path: str, labels: Sequence[str]) -> Any:
         head = file.read(1 << 16)
     if head[:4] == b"PAR1":
         return path
-    return dataset.dataset(path, format=dataset.CsvFileFormat(**_csv_options(head, labels, "data")))
+    import duckdb
+
+    options = _csv_options(head, labels, "data")
+    return duckdb.read_csv(
+        path,
+        header=True,
+        sep=options["parse_options"].delimiter,
+        decimal=options["convert_options"].decimal_point,
+        encoding=options["read_options"].encoding.replace("utf8", "utf-8"),
+        dtype=dict.fromkeys(labels, "VARCHAR"),
+        na_values=csv.ConvertOptions().null_values,
+    )
 
 
 def _check_input(path: str, option: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -27,10 +27,9 @@ from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
-from ..sources.cuda.moments import DeviceSource
-from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
-from ..sources.disk import DiskSource, digest_tasks
+from ..sources.device import DeviceSource, check_device
+from ..sources.disk import DiskSource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
@@ -192,9 +191,10 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
-            Folder for the partitioned rows and the statistics of a scan, about as large as the numbers in the table.  The
-            same call with the same folder resumes an interrupted fit, with a bitwise identical result.  Other data or
-            settings in the same folder raise ValueError.  The default is a temporary folder.
+            Folder in which the statistics of a scan are kept when the pass over its rows is complete.  The same call with
+            the same folder then skips that work: it reads the table once, to compare it and to draw the sample, and gives
+            a bitwise identical result.  Other data or settings raise ValueError.  While rows are read, the folder also
+            holds a copy of them.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
@@ -213,7 +213,7 @@ class EmpiricalBayesLearner(MetaLearner):
             elif is_tensor(X):
                 refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
-                self._fit_source(DeviceSource(tensors, seed), seed, validation)
+                self._fit_source(replace(tensors, seed=seed), seed, validation)
             else:
                 tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
                 self._fit_tasks(tasks, seed, validation)
@@ -234,8 +234,8 @@ class EmpiricalBayesLearner(MetaLearner):
             self._fit_sample(tasks, seed, validation)
             return
         if self.device is not None and d <= COMPILED_COLUMNS:
-            tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
-            source, is_small = DeviceSource(tensors, seed, tasks), False
+            source = DeviceSource.from_tasks(tasks, check_device(self.device))
+            is_small = False
         self._fit_sample(sample.sample, seed, validation, source, tasks if is_small else None)
 
     def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
@@ -459,25 +459,23 @@ class EmpiricalBayesLearner(MetaLearner):
         validation: TaskSet | None,
     ) -> Iterator[TaskSource]:
         """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
-        if scan.table.dask_frame is not None:
+        if scan.is_dask:
             if checkpoint is not None:
                 raise ValueError(
                     "checkpoint: omit it; statistics of a Dask dataframe stay on its cluster"
                 )
             yield DaskSource(scan, seed)
             return
-        n_threads = joblib.effective_n_jobs(self.n_jobs)
+        settings = None
         if checkpoint is not None:
-            settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
+            settings = {**self.get_params(deep=False), "validation": joblib.hash(validation)}
             del settings["n_jobs"], settings["progress"]
-            source = DiskSource(
-                scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads
-            )
+        n_threads = joblib.effective_n_jobs(self.n_jobs)
+        with (
+            tempfile.TemporaryDirectory(prefix="tailored-") as temporary,
+            closing(DiskSource(scan, Path(checkpoint or temporary), seed, settings, n_threads)) as source,
+        ):
             yield source
-            source.close()
-            return
-        with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
-            yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
 
 
 def _statistics(

@@ -26,7 +26,7 @@ from .._utils.validation import check_finite, name_some, native, refuse_masked, 
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
 from ..priors.base import Posterior, Prior
-from ..sources.cuda.tensors import TensorTasks, check_device
+from ..sources.device import DeviceSource, check_device
 from ..sources.scan import TaskScan
 from ..tasks.encoding import (
     ROW_VALUES,
@@ -499,7 +499,7 @@ def read_tensors(
     side_info: SideInfoLike,
     *,
     reset: bool = False,
-) -> TensorTasks:
+) -> DeviceSource:
     """Return tensors of rows as tasks; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
         advice = "Pass an array, or use EmpiricalBayesLearner(device='cuda')."
@@ -508,7 +508,7 @@ def read_tensors(
         )
     if y is None or groups is None:
         raise ValueError("y, groups: missing; a tensor X needs both as tensors")
-    tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
+    tasks = DeviceSource.from_tensors(X, y, groups, side_info, check_device(learner.device))
     if reset:
         return tasks
     if tasks.n_features != learner.n_features_in_:

@@ -6,18 +6,17 @@ tasks.  Tasks can be in memory, in a table that is read in batches, on a Dask cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from operator import add
+from operator import add, methodcaller
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
-from .._utils.threads import single_threaded_blas
+from .._utils.threads import in_threads, single_threaded_blas
 from ..gaussian.em import Source as Statistics
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import LARGEST_STATISTICS, NEGLIGIBLE, Summed, Sums, Totals
@@ -29,7 +28,6 @@ from ..tasks.task_set import TaskSet
 from .reservoir import Reservoir
 
 Part = TypeVar("Part", Totals, Sums)
-Result = TypeVar("Result")
 
 #: Maximum number of floats of XᵀX in one block of tasks in memory (64 MB).
 BLOCK_FLOATS = 8_000_000
@@ -103,27 +101,16 @@ class Blocks:
         return self.blocks[0].n_features
 
     def totals(self) -> Totals:
-        return sum_in_order(self._map(lambda block: block.totals(), self.blocks))
+        calls = [(block,) for block in self.blocks]
+        return sum_in_order(in_threads(methodcaller("totals"), calls, self.n_threads))
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
         earlier = [None] * len(self.blocks) if shares is None else shares
-        kept = []
-
-        def each() -> Iterator[Sums]:
-            for summed in self._map(lambda block, r: block.sums(model, r), self.blocks, earlier):
-                kept.append(summed.shares)
-                yield summed.sums
-
+        calls = list(zip(self.blocks, earlier, strict=True))
         with single_threaded_blas():
-            return Summed(sum_in_order(each()), kept)
-
-    def _map(self, function: Callable[..., Result], *arguments: Sequence[Any]) -> Iterator[Result]:
-        """Return the results for all blocks in order."""
-        if self.n_threads == 1:
-            yield from map(function, *arguments)
-            return
-        with ThreadPoolExecutor(self.n_threads) as pool:
-            yield from pool.map(function, *arguments)
+            found = in_threads(lambda block, r: block.sums(model, r), calls, self.n_threads)
+        sums = sum_in_order(each.sums for each in found)
+        return Summed(sums, [each.shares for each in found])
 
 
 @dataclass(frozen=True)
@@ -148,10 +135,10 @@ class MemorySource:
         index = [order[start : start + size] for start in range(0, len(order), size)]
 
         # Each block copies its rows when it is loaded: sorting all rows at once would need twice their memory.
-        def load(block: NDArray[np.intp]) -> Tasks:
-            return read(self.tasks[block])
-
-        loads = [partial(load, block) for block in index]
+        loads = [partial(self._load, read, block) for block in index]
         if len(order) * d * d <= LARGEST_STATISTICS:
             return Blocks([load() for load in loads], self.n_threads)
         return Blocks([LazyBlock(load, d) for load in loads], self.n_threads)
+
+    def _load(self, read: Reader, block: NDArray[np.intp]) -> Tasks:
+        return read(self.tasks[block])

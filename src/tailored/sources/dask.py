@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -23,16 +24,11 @@ from ..gaussian.rows import Tasks
 from ..tasks.task_set import TaskSet
 from .base import Blocks, Reader, Statistics, sum_in_order
 from .reservoir import Reservoir
-from .scan import ColumnRoles, TaskScan
+from .scan import TaskScan
+from .tables import Batch
 
-#: Seconds to wait for the first worker.
-TIMEOUT = 30.0
 #: Maximum number of samples that are merged by one Dask task.
 FAN_IN = 8
-
-
-def _address(client: Any) -> str:
-    return str(client.scheduler.address) if client.scheduler is not None else "the scheduler"
 
 
 def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
@@ -47,7 +43,7 @@ def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
         error = failed.exception()
     except (CancelledError, OSError, TimeoutError) as lost:
         raise ConnectionError(
-            f"scheduler: the connection to {_address(client)} was lost, and with it the statistics of the tasks "
+            f"scheduler: the connection of {client} was lost, and with it the statistics of the tasks "
             f"({lost!r}). Start the scheduler and fit again."
         ) from lost
     reason = f"a partition failed ({type(error).__name__}: {error})"
@@ -95,12 +91,13 @@ class DaskSource:
     seed: int  # seed of the sample
 
     @cached_property
-    def roles(self) -> ColumnRoles:
-        return self.scan.roles.resolve(self.scan.table)
-
-    @cached_property
     def frame(self) -> Any:
-        return self.scan.table.dask_frame[self.roles.names]
+        return self.scan.table[self.scan.roles.names]
+
+    @property
+    def read(self) -> Callable[[Batch], TaskSet]:
+        """Read a partition on a worker."""
+        return partial(self.scan.roles.read_alone, encoding=self.scan.given_encoding)
 
     @cached_property
     def client(self) -> Any:
@@ -108,33 +105,25 @@ class DaskSource:
         try:
             from distributed import get_client
 
-            client = get_client()
+            return get_client()
         except (ImportError, ValueError):
             return None
-        try:
-            client.wait_for_workers(1, timeout=TIMEOUT)
-        except TimeoutError as error:
-            # Without workers, Dask tasks would wait forever.
-            raise ConnectionError(
-                f"scheduler: {_address(client)} has no workers after {TIMEOUT:g} s; start some with "
-                f"`dask worker {_address(client)}`"
-            ) from error
-        return client
 
     @cached_property
     def reservoir(self) -> Reservoir:
         from dask import delayed
 
         draw, merge = delayed(_draw_sample, pure=False), delayed(_merge_samples, pure=False)
+        empty = Reservoir(seed=self.seed)
         samples = [
-            draw(part, f"partition {i}", self.roles, Reservoir(seed=self.seed))
+            draw(part, f"partition {i}", self.read, empty)
             for i, part in enumerate(self.frame.to_delayed())
         ]
         while len(samples) > 1:
             samples = [merge(samples[i : i + FAN_IN]) for i in range(0, len(samples), FAN_IN)]
         sample: Reservoir = self._compute(samples)[0]
         if not len(sample):
-            raise ValueError(f"data: {self.scan.table.name} has no rows")
+            raise ValueError("data: the Dask dataframe has no rows")
         return sample
 
     def statistics(self, read: Reader) -> Statistics:
@@ -142,12 +131,12 @@ class DaskSource:
         from dask import delayed
 
         # The peer-to-peer shuffle would return rows in another order each time.
-        whole = self.frame.shuffle(on=self.roles.task, shuffle_method="tasks")
+        whole = self.frame.shuffle(on=self.scan.roles.task, shuffle_method="tasks")
         # The reader is sent as one Dask task, because shared effects of many categories may be large.
         reader = delayed(read, traverse=False, pure=False)
         compute = delayed(_shard, pure=False)
         shards = [
-            compute(part, self.roles, self.reservoir.sample[:0], reader)
+            compute(part, self.read, self.reservoir.sample[:0], reader)
             for part in whole.to_delayed()
         ]
         if self.client is None:
@@ -179,23 +168,10 @@ def _step(shard: Tasks, model: Mixture, earlier: Summed | None) -> Summed:
         return shard.sums(model, None if earlier is None else earlier.shares)
 
 
-def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
-    tasks = roles.read(part)
-    assert tasks.encoding is not None
-    tasks.encoding.require_numbers(
-        "partitions of a Dask dataframe are read separately; encode such columns as numbers first"
-    )
-    return tasks
-
-
-def _draw_sample(part: Any, name: str, roles: ColumnRoles, empty: Reservoir) -> Reservoir:
-    if not len(part):
-        return empty
-    try:
-        tasks = _read_partition(part, roles)
-    except ValueError as error:
-        raise ValueError(f"data: {name}: {error}") from error
-    return empty.take(tasks)
+def _draw_sample(
+    part: Any, position: str, read: Callable[[Batch], TaskSet], empty: Reservoir
+) -> Reservoir:
+    return empty.take(read(Batch(part, position))).merged if len(part) else empty
 
 
 def _merge_samples(samples: list[Reservoir]) -> Reservoir:
@@ -203,9 +179,12 @@ def _merge_samples(samples: list[Reservoir]) -> Reservoir:
     total = replace(samples[0], batches=(), limit=min(sample.limit for sample in samples))
     for sample in samples:
         total = total.take(sample.sample) if len(sample) else total
-    return total
+    return total.merged
 
 
-def _shard(part: Any, roles: ColumnRoles, no_tasks: TaskSet, read: Reader) -> Tasks:
+def _shard(
+    part: Any, read: Callable[[Batch], TaskSet], no_tasks: TaskSet, statistics: Reader
+) -> Tasks:
     with single_threaded_blas():
-        return read(_read_partition(part, roles).in_label_order() if len(part) else no_tasks)
+        tasks = read(Batch(part, "a partition")).in_label_order() if len(part) else no_tasks
+        return statistics(tasks)

@@ -1,8 +1,7 @@
 """Tasks of a table that is read in batches: a sample in memory, and statistics of all tasks on disk.
 
-One pass over the table partitions its rows by task and draws the sample.  When the scaling is known, each partition is
-converted to blocks of statistics.  All files are in one folder.  If an interrupted fit is repeated with this folder, it reads
-the table again, checks that its content has not changed, and reuses the completed blocks.
+One pass over the table partitions its rows by task and draws the sample.  When the model is selected on the sample, each
+partition is converted to a block of statistics, and EM reads these blocks.  A checkpoint is a folder that keeps the blocks.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -19,7 +18,9 @@ from typing import IO, Any
 import joblib
 import numpy as np
 
+from .. import _version
 from .._utils.files import write_atomically
+from .._utils.frames import read_frame
 from .._utils.threads import single_threaded_blas
 from ..gaussian.mixture import unpacked
 from ..gaussian.moments import Moments
@@ -30,79 +31,63 @@ from .base import Blocks, LazyBlock, Reader, Statistics
 from .reservoir import Reservoir
 from .scan import TaskScan
 
-#: Number of partitions, and maximum size in bytes of a partition that is read at once.
-N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
+#: Number of partitions, and maximum size in bytes of the rows of whole tasks that are read at once.
+N_PARTITIONS, READ_BYTES = 64, 256_000_000
 #: Seed of the keys that assign tasks to partitions.  It differs from the seed of the sample, so that partitions and
 #: sample are independent.
 PARTITION_SEED = 0x5AFE
 
 
-@dataclass(frozen=True)
 class PartitionedRows:
-    """Rows on disk, partitioned by task: each batch is appended to the files of the partitions of its tasks.
+    """Rows on disk, partitioned by task: each batch is appended to the files of the partitions of its tasks."""
 
-    When all batches have been added, a partition contains whole tasks.  A partition that is too large to be read at once is
-    partitioned again.
-    """
-
-    folder: Path
-    depth: int = 0  # number of times that these tasks have already been partitioned
-
-    def path(self, partition: int) -> Path:
-        return self.folder / f"{partition:02d}.rows"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.close()  # remove the rows of an interrupted fit
+        folder.mkdir(parents=True)
 
     def add(self, batch: TaskSet) -> None:
         """Append the rows of a batch."""
-        if batch.is_sparse:
-            raise TypeError("data: sparse tasks cannot be partitioned on disk; pass dense columns")
-        keys = label_keys(batch.labels, PARTITION_SEED + self.depth)
-        partition = (keys % np.uint64(N_PARTITIONS)).astype(np.intp)
+        partition = (_keys(batch) % N_PARTITIONS).astype(np.intp)
         order = np.argsort(partition, kind="stable")
         batch, ends = batch[order], np.searchsorted(partition[order], np.arange(N_PARTITIONS + 1))
-        self.folder.mkdir(parents=True, exist_ok=True)
         for i in range(N_PARTITIONS):
             if ends[i] < ends[i + 1]:
                 part = batch[ends[i] : ends[i + 1]]
-                with open(self.path(i), "ab") as file:
+                with open(self.folder / f"{i:02d}", "ab") as file:
                     pickle.dump((part.labels, part.sizes, part.X, part.y, part.side_info), file)
 
-    def tasks(self, partition: int, like: TaskSet) -> Iterator[TaskSet]:
-        """Yield the whole tasks of a partition in sets of bounded size (or one larger task), with the columns of ``like``."""
-        path = self.path(partition)
-        if not path.exists() or not path.stat().st_size:
-            return
-        if path.stat().st_size <= PARTITION_BYTES:
-            yield TaskSet.merge(self._batches(path, like)).in_label_order()
-            return
-        finer = PartitionedRows(self.folder / f"{partition:02d}", self.depth + 1)
-        finer.clear()  # remove files of an interrupted fit
-        for batch in self._batches(path, like):
-            finer.add(batch)
-        if max(file.stat().st_size for file in finer.folder.glob("*.rows")) == path.stat().st_size:
-            # A single task cannot be partitioned.
-            yield TaskSet.merge(self._batches(path, like))
-        else:
-            for i in range(N_PARTITIONS):
-                yield from finer.tasks(i, like)
-        finer.clear()
+    def tasks(self, like: TaskSet) -> Iterator[TaskSet]:
+        """Yield all tasks, whole and in sets of bounded size, with the column names and the encoding of ``like``.
 
-    @staticmethod
-    def _batches(path: Path, like: TaskSet) -> Iterator[TaskSet]:
-        """Yield the batches of a file, with the column names and the encoding of ``like``."""
-        with open(path, "rb") as file:
-            end = path.stat().st_size
-            while file.tell() < end:
-                labels, sizes, X, y, side = pickle.load(file)  # written by this process
-                yield like.replace(
-                    X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side
-                )
+        A partition that is too large to be read at once is read several times, for some of its tasks each time.
+        """
+        for path in sorted(self.folder.iterdir()):
+            n_parts = -(-path.stat().st_size // READ_BYTES)
+            for part in range(n_parts):
+                batches = [
+                    batch if n_parts == 1 else batch[_keys(batch) // N_PARTITIONS % n_parts == part]
+                    for batch in _read_rows(path, like)
+                ]
+                tasks = TaskSet.merge(batches).in_label_order()
+                if len(tasks):
+                    yield tasks
 
-    def clear(self) -> None:
-        """Delete the files, and the folder if it is then empty."""
-        for partition in range(N_PARTITIONS):
-            self.path(partition).unlink(missing_ok=True)
-        if self.folder.exists() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
+    def close(self) -> None:
+        """Delete the rows."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _keys(tasks: TaskSet) -> Any:
+    return label_keys(tasks.labels, PARTITION_SEED)
+
+
+def _read_rows(path: Path, like: TaskSet) -> Iterator[TaskSet]:
+    with open(path, "rb") as file:
+        end = path.stat().st_size
+        while file.tell() < end:
+            labels, sizes, X, y, side = pickle.load(file)  # written by this process
+            yield like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side)
 
 
 def write_block(path: Path, statistics: Tasks) -> None:
@@ -132,108 +117,84 @@ def read_block(path: Path) -> Moments:
 
 
 class DiskSource:
-    """The tasks of a table, stored in a folder.
+    """The tasks of a table, whose statistics are stored in a folder.
 
-    A folder can only be reused with the same table and the same settings.  Tables are compared by a hash of all values.
-    ``seed`` is the seed of the sample.  ``settings`` are all other settings on which the files depend; None for a temporary
-    folder, which is never reused.
+    ``settings`` are all settings on which the statistics depend; None for a temporary folder, which is never reused.
+    Otherwise, the file checkpoint.json is written after the last block, with the settings and a hash of the table.  A
+    later fit with this folder reads the table once, to compare the hash and to draw the sample, and reuses the blocks.
     """
 
     def __init__(
         self,
         scan: TaskScan,
         folder: Path,
-        *,
         seed: int,
-        settings: dict[str, Any] | None,
+        settings: dict[str, Any] | None = None,
         n_threads: int = 1,
     ) -> None:
-        self._scan, self._folder, self._n_threads = scan, folder, n_threads
-        self._rows = PartitionedRows(folder / "rows")
-        self._rows.clear()  # remove files of an interrupted fit
+        self._folder, self._n_threads, self._is_kept = folder, n_threads, settings is not None
+        self._record, self._stored = folder / "checkpoint.json", {}
+        self._rows = PartitionedRows(folder / "tailored-rows")
+        if self._is_kept and self._record.exists():
+            self._stored = json.loads(self._record.read_text())
+        roles = {f"columns ({name})": value for name, value in scan.roles._asdict().items()}
+        versions = {"version of tailored": _version.__version__, "encoding": scan.given_encoding}
+        described = {**roles, **versions, "seed": seed, **(settings or {})}
+        self._described = {name: repr(value) for name, value in described.items()}
+        self._check()
         self.reservoir = Reservoir(seed=seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        if settings is not None:
-            roles = {
-                f"column roles ({name})": value for name, value in scan.roles._asdict().items()
-            }
-            settings = {**roles, "encoding": repr(scan.given_encoding), "seed": seed, **settings}
-            self._check("settings", settings)
-        # A temporary folder does not need the hash, which takes a seventh of the time of the pass.
-        digest = self._read(with_hash=settings is not None)
-        if settings is not None:
-            self._check("table", digest)
+        self._read(scan)
+        self._check()
 
-    def _read(self, *, with_hash: bool) -> dict[str, Any]:
-        """Partition the rows of the table and draw the sample; return columns, number of rows and hash of the table."""
-        columns, n_rows, content = "", 0, hashlib.blake2b(digest_size=16)
-        for tasks, position, frame in self._scan.batches():
-            types = ", ".join(f"{name} ({frame[name].dtype})" for name in frame.columns)
-            columns, n_rows = columns or types, n_rows + len(frame)
-            content.update(f"{types}, {len(frame)} rows".encode())
-            for name in frame.columns if with_hash else ():
-                content.update(joblib.hash(frame[name].to_numpy()).encode())
+    def _read(self, scan: TaskScan) -> None:
+        """Partition the rows of the table, draw the sample, and describe the content of the table."""
+        types, n_rows, content = "", 0, hashlib.blake2b(digest_size=16)
+        for tasks, batch in scan.batches():
             try:
-                self._rows.add(tasks)
                 self.reservoir = self.reservoir.take(tasks)
+                if not self._stored:
+                    self._rows.add(tasks)
             except ValueError as error:
-                raise ValueError(f"data: {position}: {error}") from error
+                raise ValueError(f"data: {batch.position}: {error}") from error
+            if self._is_kept:  # the hash takes a seventh of the time of the pass
+                frame = read_frame(batch.frame, "data")
+                types, n_rows = str(dict(frame.schema)), n_rows + len(frame)
+                for name in frame.columns:
+                    content.update(joblib.hash(frame[name].to_numpy()).encode())
         if not len(self.reservoir):
-            raise ValueError(f"data: {self._scan.table.name} has no rows")
-        return {"columns": columns, "rows": n_rows, "content": content.hexdigest()}
+            raise ValueError(
+                f"data: {scan.table.name} has no rows, or can be read only once and was read before"
+            )
+        table = {"column types": types, "number of rows": n_rows, "hash": content.hexdigest()}
+        self._described |= {f"{name} (table)": str(value) for name, value in table.items()}
 
-    def _check(self, name: str, values: dict[str, Any]) -> None:
-        """Store the values in a new folder, or check that they equal those stored in the folder."""
-        path, mine = self._folder / f"{name}.json", json.loads(json.dumps(values, default=str))
-        if not path.exists():
-            write_atomically(path, json.dumps(mine).encode())
-            return
-        stored = json.loads(path.read_text())
-        for key in [*mine, *stored]:
-            if mine.get(key) != stored.get(key):
+    def _check(self) -> None:
+        """Raise ValueError if the folder was written for another table or with other settings."""
+        for name, value in self._described.items():
+            if self._stored.get(name, value) != value:
                 raise ValueError(
-                    f"checkpoint: the folder {self._folder} was written with {key} = {stored.get(key)!r} of the {name}, "
-                    f"and this fit has {mine.get(key)!r}. Use another folder, or delete this one."
+                    f"checkpoint: the folder {self._folder} was written with {name} = {self._stored[name]}, "
+                    f"and this fit has {value}. Use another folder, or delete this one."
                 )
 
     def statistics(self, read: Reader) -> Statistics:
-        """Return the statistics of all tasks, written to disk; partitions that an interrupted fit has completed are reused."""
-        kind = "targets" if read.residuals is None else "residuals"
-        scaling = read.scaling
-        values = [
-            scaling.columns,
-            scaling.shift,
-            scaling.target,
-            scaling.target_shift,
-            scaling.fit_intercept,
-        ]
-        folder = self._folder / f"blocks-{kind}-{joblib.hash(values)}"
-        folder.mkdir(exist_ok=True)
-        blocks: list[LazyBlock] = []
-        for partition in range(N_PARTITIONS):
-            names = folder / f"{partition:02d}.json"
-            if not names.exists():
-                written = []
-                for i, tasks in enumerate(self._rows.tasks(partition, self.reservoir.sample)):
-                    with single_threaded_blas():
-                        statistics = read(tasks)
-                    written.append(f"{partition:02d}-{i}.block")
-                    write_block(folder / written[-1], statistics)
-                write_atomically(names, json.dumps(written).encode())
-            stored = json.loads(names.read_text())
-            blocks += [
-                LazyBlock(partial(read_block, folder / name), len(scaling.columns))
-                for name in stored
-            ]
-        return Blocks(blocks, self._n_threads)
+        """Return the statistics of all tasks, written to disk; those of a completed checkpoint are reused."""
+        n_blocks = self._stored.get("blocks", 0)
+        if not n_blocks:
+            for tasks in self._rows.tasks(self.reservoir.sample):
+                with single_threaded_blas():
+                    statistics = read(tasks)
+                write_block(self._path(n_blocks), statistics)
+                n_blocks += 1
+            stored = {**self._described, "blocks": n_blocks}
+            write_atomically(self._record, json.dumps(stored).encode())
+        loads = [partial(read_block, self._path(i)) for i in range(n_blocks)]
+        d = len(read.scaling.columns)
+        return Blocks([LazyBlock(load, d) for load in loads], self._n_threads)
+
+    def _path(self, block: int) -> Path:
+        return self._folder / f"{block}.block"
 
     def close(self) -> None:
         """Delete the rows; the statistics stay in the folder."""
-        self._rows.clear()
-
-
-def digest_tasks(tasks: TaskSet | None) -> str:
-    """Return a hash of the rows, labels and side information of tasks; the empty string for None."""
-    if tasks is None:
-        return ""
-    return str(joblib.hash([tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info]))
+        self._rows.close()

@@ -1,6 +1,6 @@
-"""Read long tables in batches: parquet files, Arrow data, lazy frames, database relations and dataframes.
+"""Read long tables in batches: parquet files, and whatever exports Arrow's C stream.
 
-The library that a kind of table needs is imported only when such a table is passed.
+pyarrow is imported only when such a table is passed.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._utils.frames import is_dask, is_frame, read_frame
+from .._utils.frames import is_frame
 
-#: Maximum number of values in a batch of more than MIN_ROWS rows (16 MB), and maximum number of rows.
-BATCH_NUMBERS, MIN_ROWS, MAX_ROWS = 2_000_000, 4_096, 262_144
+#: Maximum number of values in a batch (16 MB).
+BATCH_NUMBERS = 2_000_000
 
 ACCEPTED = (
-    "a parquet file, a folder or list of parquet files, Arrow batches (a table, reader or dataset), a polars LazyFrame, "
-    "a DuckDB relation, a dataframe, a Dask dataframe, or an iterable of dataframes"
+    "a parquet file, a folder or list of parquet files, an object with Arrow's C stream (a pyarrow table or "
+    "reader, a pandas or polars frame, a DuckDB relation, the reader of an ADBC cursor), or a Dask dataframe"
 )
-#: Methods that return the batches of a DuckDB relation; the one of newer versions of DuckDB is first.
-RELATION_METHODS = ("to_arrow_reader", "fetch_record_batch")
 
 
 class Batch(NamedTuple):
-    """Some rows of a table as a dataframe, and their position in the table (for error messages)."""
+    """Some rows of a table as a pyarrow table, and their position (for error messages)."""
 
     frame: Any
     position: str
@@ -32,63 +30,39 @@ class Batch(NamedTuple):
 class Table(NamedTuple):
     """A table that is read in batches, always in the same order.
 
-    ``batches`` takes the columns to read (None: all) and the maximum number of rows of a batch.
+    ``batches`` takes the columns to read and the maximum number of rows of a batch.
     """
 
     name: str  # name in error messages
-    batches: Callable[[list[str] | None, int], Iterator[Batch]]
-    columns: list[str] | None  # None if they are only known from the first batch
+    schema: Any  # pyarrow schema
+    batches: Callable[[list[str], int], Iterator[Batch]]
     once: bool = False  # whether the table can be read only once
-    dask_frame: Any = None
 
 
 def batch_rows(n_columns: int) -> int:
     """Return the maximum number of rows of a batch with this number of columns."""
-    return min(max(BATCH_NUMBERS // max(n_columns, 1), MIN_ROWS), MAX_ROWS)
+    return max(BATCH_NUMBERS // n_columns, 1)
 
 
 def open_table(data: Any) -> Table:
-    """Return the table for any of the accepted kinds of data; raise TypeError for others."""
-    kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
+    """Return the table for paths or an Arrow stream; raise TypeError for others."""
     if isinstance(data, str | Path):
         return _parquet(_files(Path(data)))
-    if (
-        isinstance(data, list | tuple)
-        and data
-        and all(isinstance(item, str | Path) for item in data)
-    ):
-        return _parquet([Path(item) for item in data])
-    if is_dask(data):
-        return _dask(data)
-    if is_frame(data):
-        return _frame(data)
-    if kind == "polars.LazyFrame":
-        return _lazy(data)
-    if any(hasattr(data, name) for name in RELATION_METHODS):
-        return _relation(data)
-    if kind == "pyarrow.RecordBatchReader":
-        return Table(
-            kind, lambda _, __: _arrow(iter(data), kind), list(data.schema.names), once=True
-        )
-    if hasattr(data, "to_batches") and hasattr(
-        data, "schema"
-    ):  # an Arrow dataset, or a scanner of one
-
-        def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-            return _arrow(
-                data.to_batches(columns=columns, batch_size=n_rows, batch_readahead=1), kind
-            )
-
-        return Table(kind, read, list(data.schema.names))
-    if isinstance(data, Iterable) and not isinstance(data, dict | bytes):
-        return Table(kind, lambda _, __: _iterable(data), None, once=iter(data) is data)
-    raise TypeError(f"data: expected {ACCEPTED}; got {type(data).__name__}")
+    paths = data if isinstance(data, list | tuple) else ()
+    if paths and all(isinstance(path, str | Path) for path in paths):
+        return _parquet([file for path in paths for file in _files(Path(path))])
+    if hasattr(data, "__arrow_c_stream__"):
+        return _stream(data)
+    advice = f"expected {ACCEPTED}"
+    if hasattr(data, "collect"):
+        advice = "call .collect(), or write a parquet file with .sink_parquet(path)"
+    if hasattr(data, "scanner"):
+        advice = "pass dataset.scanner(batch_readahead=1).to_reader()"
+    raise TypeError(f"data: a {type(data).__name__} is not a table that scan reads; {advice}")
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise FileNotFoundError(f"data: there is no file or folder {path}")
-    if path.is_file():
+    if not path.is_dir():
         return [path]
     files = sorted(file for file in path.rglob("*.parquet") if not file.name.startswith(("_", ".")))
     if not files:
@@ -98,33 +72,19 @@ def _files(path: Path) -> list[Path]:
 
 def _parquet(files: list[Path]) -> Table:
     """Return a table that reads the files in order, after checking that each has the columns of the first."""
-    names = [_open_parquet(file).schema_arrow.names for file in files]
-    for file, columns in zip(files, names, strict=True):
-        missing = [name for name in names[0] if name not in columns]
+    schemas = [_open_parquet(file).schema_arrow for file in files]
+    for file, schema in zip(files, schemas, strict=True):
+        missing = [name for name in schemas[0].names if name not in schema.names]
         if missing:
             raise ValueError(f"data: {file} has no column {missing[0]!r}, which {files[0]} has")
 
-    def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-        import pyarrow as pa
-
+    def read(columns: list[str], n_rows: int) -> Iterator[Batch]:
         for file in files:
-            parquet, row = _open_parquet(file), 0
-            try:
-                for batch in parquet.iter_batches(
-                    batch_size=n_rows, columns=columns, use_threads=False
-                ):
-                    yield Batch(
-                        pa.Table.from_batches([batch]), f"{file}, batch starting at row {row}"
-                    )
-                    row += batch.num_rows
-            except (OSError, pa.ArrowException) as error:
-                raise ValueError(
-                    f"data: {file} cannot be read beyond row {row} ({error})"
-                ) from error
-            finally:
-                parquet.close()
+            with _open_parquet(file) as parquet:
+                batches = parquet.iter_batches(n_rows, columns=columns, use_threads=False)
+                yield from _batches(batches, str(file), columns, n_rows)
 
-    return Table(str(files[0] if len(files) == 1 else files[0].parent), read, names[0])
+    return Table(str(files[0] if len(files) == 1 else files[0].parent), schemas[0], read)
 
 
 def _open_parquet(file: Path) -> Any:
@@ -136,89 +96,54 @@ def _open_parquet(file: Path) -> Any:
     try:
         # Pre-buffering is disabled, because a row group may be as large as the file.
         return pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"data: there is no file or folder {file}") from error
     except (OSError, pa.ArrowException) as error:
         advice = (
-            "If it is a CSV file, pass polars.scan_csv(file). If it was truncated, write it again."
+            "If it is a CSV file, pass duckdb.read_csv(file). If it was truncated, write it again."
         )
         raise ValueError(
             f"data: {file} is not a complete parquet file ({error}). {advice}"
         ) from error
 
 
-def _frame(data: Any) -> Table:
-    frame = read_frame(data, "data")
+def _stream(data: Any) -> Table:
+    name = type(data).__name__
+    # In DuckDB before version 2, the C stream holds the whole result in memory; its readers do not.
+    relation = getattr(data, "to_arrow_reader", getattr(data, "fetch_record_batch", None))
+    once = relation is None and not is_frame(data)
+    reader = _reader(data if relation is None else data.limit(0), name)
 
-    def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-        selected = frame if columns is None else frame.select(columns)
-        for row in range(0, len(frame), n_rows):
-            yield Batch(
-                selected[row : row + n_rows].to_native(), f"data, batch starting at row {row}"
-            )
+    def read(columns: list[str], n_rows: int) -> Iterator[Batch]:
+        if relation is not None:
+            return _batches(relation(n_rows), name, columns, n_rows)
+        return _batches(reader if once else _reader(data, name), name, columns, n_rows)
 
-    return Table(type(data).__name__, read, list(frame.columns))
-
-
-def _dask(data: Any) -> Table:
-    def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-        selected = data if columns is None else data[columns]
-        parts = (selected.partitions[i].compute() for i in range(data.npartitions))
-        return _with_positions(parts, "Dask dataframe")
-
-    return Table("Dask dataframe", read, list(data.columns), dask_frame=data)
+    return Table(name, reader.schema, read, once)
 
 
-def _lazy(data: Any) -> Table:
-    if not hasattr(data, "collect_batches"):
-        raise ImportError(
-            "data: reading a LazyFrame in batches needs polars 1.34 or later; upgrade it, or write a parquet file"
-        )
-
-    def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-        selected = data if columns is None else data.select(columns)
-        return _with_positions(
-            selected.collect_batches(chunk_size=n_rows, maintain_order=True), "LazyFrame"
-        )
-
-    return Table("LazyFrame", read, list(data.collect_schema().names()))
+def _reader(data: Any, name: str) -> Any:
+    try:
+        from pyarrow import RecordBatchReader
+    except ImportError as error:
+        raise ImportError("data: Arrow streams are read with pyarrow; install pyarrow") from error
+    try:
+        return RecordBatchReader.from_stream(data)
+    except Exception as error:  # an error of the library of the data
+        raise ValueError(f"data: {name} cannot be read as an Arrow table ({error})") from error
 
 
-def _relation(data: Any) -> Table:
-    def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-        quoted = ['"' + name.replace('"', '""') + '"' for name in columns or ()]
-        selected = data if columns is None else data.project(", ".join(quoted))
-        method = next(
-            getattr(selected, name) for name in RELATION_METHODS if hasattr(selected, name)
-        )
-        return _arrow(iter(method(n_rows)), "relation")
-
-    return Table("relation", read, list(data.columns))
-
-
-def _arrow(batches: Iterator[Any], name: str) -> Iterator[Batch]:
+def _batches(batches: Iterable[Any], name: str, columns: list[str], n_rows: int) -> Iterator[Batch]:
+    """Split record batches into tables of at most ``n_rows`` rows."""
     import pyarrow as pa
 
-    return _with_positions((pa.Table.from_batches([batch]) for batch in batches), name)
-
-
-def _iterable(frames: Iterable[Any]) -> Iterator[Batch]:
-    def tables() -> Iterator[Any]:
-        for i, frame in enumerate(frames):
-            if type(frame).__name__ == "RecordBatch":
-                import pyarrow as pa
-
-                frame = pa.Table.from_batches([frame])
-            if not is_frame(frame):
-                found = f"item {i} of the iterable is a {type(frame).__name__}, not a dataframe"
-                raise TypeError(f"data: {found}; expected {ACCEPTED}")
-            yield frame
-
-    return _with_positions(tables(), "data")
-
-
-def _with_positions(frames: Iterator[Any], name: str) -> Iterator[Batch]:
     row = 0
-    for frame in frames:
-        n_rows = len(read_frame(frame, "data"))
-        if n_rows:
-            yield Batch(frame, f"{name}, batch starting at row {row}")
-        row += n_rows
+    try:
+        for batch in batches:
+            table = pa.Table.from_batches([batch.select(columns)])
+            for start in range(0, len(table), n_rows):
+                part = table.slice(start, n_rows)
+                yield Batch(part, f"{name}, batch starting at row {row}")
+                row += len(part)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"data: {name} cannot be read beyond row {row} ({error})") from error
