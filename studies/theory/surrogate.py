@@ -54,7 +54,7 @@ class MeanSurrogate:
         with single_threaded_blas():
             result = self._objective(self._rows, np.broadcast_to(theta, self._grams.shape))
         gradient = (
-            -0.5 * result.bias.T @ result.bias + np.tensordot(result.gram, self._grams, 1)
+            -0.5 * result.u.T @ result.u + np.tensordot(result.gram, self._grams, 1)
         ) / T
         return float(result.value.mean()), 0.5 * (gradient + gradient.T)
 
