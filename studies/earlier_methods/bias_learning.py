@@ -22,7 +22,8 @@ class BiasedPrior(RepresentationPrior):
     linear: Array  # B (d, k); b₀ is ``bias``
 
     def means(self, phis: Array) -> Array:
-        return self.bias + phis @ self.linear.T
+        assert self.bias is not None
+        return np.asarray(self.bias + phis @ self.linear.T)
 
     def mean_at_centre(self) -> None:
         """Return None, because the mean depends on the task."""
@@ -46,7 +47,7 @@ class _BiasLearner(SearchedLearner):
         squared = np.einsum("tk,tk->", phis, phis) / len(phis)
         learned = [self._descend(rows, phis, squared, **candidate) for candidate in candidates]
         d = rows.X.shape[1]
-        priors = []
+        priors: list[RepresentationPrior | None] = []
         for candidate, found in zip(candidates, learned, strict=True):
             tau = Conditioning.constant(np.eye(d) / candidate["regularization"], phis.shape[1])
             fields = {

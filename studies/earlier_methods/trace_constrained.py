@@ -78,9 +78,7 @@ class TraceConstrainedLearner(SearchedLearner):
         batch = StreamBatch(rows, phis, np.ones(len(phis)))
         objective = Surrogate(self.loss_, 0.0, self.inner, self.tol, self.max_iter)
         done = run(trajectories, batch, objective, n_jobs=self.n_jobs)
-        return [
-            None if one.failure else replace(start, conditioning=one.average()) for one in done
-        ]
+        return [None if one.failure else replace(start, conditioning=one.average()) for one in done]
 
 
 def _start(d: int, step_size: float, regularization: float) -> Trajectory:

@@ -328,9 +328,7 @@ def algorithm_1(data: Data, method: str) -> float:
     is_row = np.arange(train.X.shape[1]) < train.n[:, None]
     support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
     batch = StreamBatch(support, train.phi[:, :k], np.ones(len(train.n)))
-    runs = [
-        Trajectory.start(StepSizes(step, step), np.eye(d), k, None) for step in STEPS.tolist()
-    ]
+    runs = [Trajectory.start(StepSizes(step, step), np.eye(d), k, None) for step in STEPS.tolist()]
     run_solver(runs, batch, Surrogate(loss, loss.lipschitz, "online"))
     learned = [one.average() for one in runs if not one.failure]
     best = min(

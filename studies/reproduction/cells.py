@@ -148,10 +148,7 @@ def _learn(
     train, validation, test = (part.phis[:, :k] / scale for part in parts)
     C0 = np.eye(prepared.n_features)
     sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
-    runs = [
-        Trajectory.start(StepSizes(size, size), C0, k, config.learning.rank)
-        for size in sizes
-    ]
+    runs = [Trajectory.start(StepSizes(size, size), C0, k, config.learning.rank) for size in sizes]
     score = Scorer(config, prepared.test)
     curves = {size: Curve(config, score, test) for size in sizes}
     batch = StreamBatch(prepared.train.support, train, np.ones(len(train)))

@@ -52,7 +52,7 @@ class MeanAtTasks:
 
     def follow(self, iterate: Factored) -> Array:
         """Return τ − C at the tasks (T, d, d), updated by the last change of an iterate without a rank limit."""
-        d, T = iterate.n_features, len(self.phis)
+        d, T = len(iterate.C), len(self.phis)
         if self.current is None:
             self.current, self._product = np.zeros((T, d, d)), np.empty((T, d, d))
         change = iterate.change

@@ -140,14 +140,12 @@ class ExactMean(RunningMean):
         # Use a copy: the blocks, and hence the rounding, must not depend on when this is called.
         sums = deepcopy(self)
         sums.flush()
-        size = len(sums.restored)
-        lower = np.tril(sums.restored)
-        weighted = lower + np.tril(lower, -1).T
-        weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
+        # Of the symmetric matrices, only the lower triangles are computed and read.
+        weighted = sums.restored + sums.moved.transpose(0, 2, 1, 3).reshape(sums.restored.shape)
         H = iterate.dense_H() - weighted / self.count
-        # What is small beside the summed steps is what their cancellation left of rounding errors.
-        noise = RANK_TOLERANCE * max(np.abs(sums.moved).max() / self.count, np.abs(H).max())
-        return Conditioning(self.C, pivoted_root(0.5 * (H + H.T), noise))
+        # What is this small beside the summed steps is rounding errors that their cancellation left.
+        noise = 10.0 * RANK_TOLERANCE * np.abs(sums.moved).max() / self.count
+        return Conditioning(self.C, pivoted_root(H, noise))
 
     def flush(self) -> None:
         """Add the pending changes to the sums."""
@@ -170,10 +168,15 @@ class ExactMean(RunningMean):
 
 
 def pivoted_root(H: Array, noise: float) -> Array:
-    """Return A (n, r) with ``A Aᵀ = H`` for a positive semidefinite H with errors of this size."""
-    factor, pivots, rank, _ = dpstrf(H, tol=noise, lower=1)
-    root = np.zeros((len(H), rank))
-    root[pivots - 1] = np.tril(factor)[:, :rank]
+    """Return A (n, r) with ``A Aᵀ = H``, positive semidefinite up to errors of the size ``noise``.
+
+    Only the lower triangle of H (n, n) is read.
+    """
+    if H.diagonal().max(initial=0.0) <= noise:
+        return np.zeros((len(H), 0))
+    factor, pivots, rank, _ = dpstrf(np.asfortranarray(H), tol=noise, lower=1, overwrite_a=1)
+    root = np.empty((len(H), rank))
+    root[pivots - 1] = np.tril(factor[:, :rank])
     return root
 
 
