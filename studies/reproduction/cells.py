@@ -21,8 +21,8 @@ from tailored.tasks.rows import Rows
 from tailored.within import solving
 
 from ..theory.bayes import ClusterOracle
-from .curves import MeanAtTasks
 from .config import ExperimentConfig
+from .curves import MeanAtTasks
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]

@@ -168,21 +168,21 @@ def test_the_surrogate_at_a_given_representation(parts, loss):
     root = rng.normal(size=(3, 3))
     theta, phi = root @ root.T + 0.1 * np.eye(3), rng.normal(size=2)
     given = {"absolute": "absolute", "huber": Huber(delta=0.6)}[loss]
-    found = surrogate(theta, task.X, task.y, loss=given)
+    value, gradient = surrogate(theta, task.X, task.y, loss=given)
     literal_loss = {"absolute": reference.absolute(), "huber": reference.huber(0.6)}[loss]
-    assert found.value == pytest.approx(
+    assert value == pytest.approx(
         reference.surrogate(theta, task.X, task.y, literal_loss, literal_loss.lipschitz), abs=1e-9
     )
     alpha = reference.exact(task.X, task.y, theta, literal_loss).alpha
     np.testing.assert_allclose(
-        found.gradient,
+        gradient,
         reference.surrogate_gradient(task.X, alpha, literal_loss.lipschitz),
         atol=1e-7,
     )
     # the gradient in H of the docstring is that of Prop. properties_surrogate
     lifted = reference.lift(3, phi)
-    expected = lifted @ found.gradient @ lifted.T
-    np.testing.assert_allclose(np.kron(found.gradient, np.outer(phi, phi)), expected, atol=1e-14)
+    expected = lifted @ gradient @ lifted.T
+    np.testing.assert_allclose(np.kron(gradient, np.outer(phi, phi)), expected, atol=1e-14)
     with pytest.raises(ValueError, match="lipschitz: the squared loss"):
         surrogate(theta, task.X, task.y, loss="squared")
     with pytest.raises(ValueError, match=r"X, y: .* \(8, 3\) and \(7,\)"):

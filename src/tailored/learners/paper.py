@@ -283,8 +283,8 @@ class SurrogateLearner(PaperLearner):
         solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
         tasks = read(self, *data, reset=is_new)
         if is_new:
-            pool = HeldOutPool(self.validation_fraction, self.support, self._seed())
-            stream = Stream(pool if solver.needs_held_out else None)
+            empty = HeldOutPool(self.validation_fraction, self.support, self._seed())
+            stream = Stream(empty if solver.needs_held_out else None)
         else:
             stream = self._stream
         pool, train = self._hold_out(stream, tasks, validation)

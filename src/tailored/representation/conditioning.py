@@ -80,7 +80,7 @@ class Conditioning(Record):
     @property
     def depends_on_task(self) -> bool:
         """Whether τ can differ between tasks: H ≠ 0, or τ is given by the user."""
-        return self.root.shape[1] > 0
+        return bool(self.root.size)
 
     def __call__(self, phi: Array) -> Array:
         """Return τ at one feature vector ``phi`` (k,): a (d, d) matrix."""

@@ -161,8 +161,9 @@ class ProjectedSGD(Stored, BaseEstimator):
     Parameters
     ----------
     step : "search", float or pair of floats, default="search"
-        A pair is (step of C, step of H).  "search" selects the step on held-out tasks; all candidates share one
-        pass.  `tailored.theory.theory_step` computes the step of Thm. bound_estimated_feature.
+        A pair is (step of C, step of H).  "search" selects the step on
+        held-out tasks; all candidates share one pass.  The step of Thm. bound_estimated_feature is
+        ``tailored.theory.learned_function(quantities).step``.
     step_sizes : sequence of floats, optional
         Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
         `PAPER_STEP_SIZES`).
