@@ -35,7 +35,6 @@ def _paper(rng: Rng, kind: Callable[..., Any], **options: Any) -> Any:
     return kind(
         solver=_steps(rng),
         loss=str(rng.choice(["absolute", "squared", "huber"])),
-        bias=str(rng.choice(["none", "shared"])),
         fit_intercept=bool(rng.random() < 0.7),
         **options,
     )
