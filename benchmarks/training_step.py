@@ -21,14 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("", "tests")]
 
 import reference
+from studies.reproduction.curves import MeanAtTasks
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
+from tailored.representation.conditioning import Conditioning
 from tailored.representation.factored import Factored
-from tailored.solvers.algorithm_1 import MeanAtTasks
+from tailored.solvers.algorithm_1 import pivoted_root
 from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 from tailored.within import solving
@@ -85,7 +87,7 @@ def compare(seed, inner, gamma=1.0):
     slow_step = np.median([seconds(literal_step)[0] for _ in range(3)])
     slow, expected = zip(*(seconds(literal_whole) for _ in range(3)), strict=True)
     means = MeanAtTasks(new)
-    means.current = iterate.evaluate(new) - iterate.C
+    means.current = Conditioning(np.zeros((D, D)), pivoted_root(H, 1e-14)).evaluate(new)
     steps, evaluations, first = [], [], None
     for t in range(WARM_UP, WARM_UP + TIMED):
         steps.append(seconds(step, iterate, t)[0])

@@ -19,7 +19,7 @@ from ._utils.validation import (
 )
 from .tasks.task_set import TaskSet
 
-__all__ = ["CircleTruth", "ClusterTruth", "make_circle", "make_clusters"]
+__all__ = ["make_circle", "make_clusters"]
 
 #: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {

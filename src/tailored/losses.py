@@ -25,18 +25,7 @@ from ._utils.validation import (
 )
 
 Floats = NDArray[np.float64]
-__all__ = [
-    "LOSSES",
-    "Absolute",
-    "EpsilonInsensitive",
-    "Hinge",
-    "Huber",
-    "Logistic",
-    "Loss",
-    "Pinball",
-    "Squared",
-    "get_loss",
-]
+__all__ = ["EpsilonInsensitive", "Huber", "Pinball"]
 
 
 class DualBox(NamedTuple):

@@ -1,12 +1,17 @@
-"""The paper's claims as computable quantities: oracles in closed form, bounds, and the surrogate.
+"""The paper's oracle and bounds as functions of an environment (Thms. 1 and 5), and the surrogate.
 
-Every bound is a function of `Quantities` and returns a `Bound`.  `estimate_quantities` estimates them from tasks.
+- Prop. 2, the oracle:  τ_ρ(s) = √n/(2L) C(s)^{†/2} (C(s)^½ W(s) C(s)^½)^½ C(s)^{†/2}
+- Thm. 1, any τ:        E(τ) − E* ≤ E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))
+- Eq. 11, the oracle:   E(τ_ρ) − E* ≤ 2L/√n E_s ‖W(s)^½ C(s)^½‖_*
+- Thm. 5, Algorithm 1:  the bound of Thm. 1 + (½ + 2/n)(1 + K²)(LR)² ‖(H − H₀, C − C₀)‖_F / √T
+
+Every bound is a function of `Quantities` and returns a `Bound`.  `estimate_quantities` estimates
+them from tasks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,27 +32,14 @@ from .tasks.task_set import TaskSet
 __all__ = [
     "Bound",
     "Quantities",
-    "SurrogateValue",
     "conditional_optimum",
-    "convergence_rate",
     "estimate_quantities",
     "fixed_function",
-    "gradient_norm",
-    "independent_learning",
     "learned_function",
     "oracle_representation",
-    "previous_optimum",
-    "previous_oracle",
     "surrogate",
-    "theory_step",
-    "trace_constrained_oracle",
-    "unconditional_optimum",
-    "variational_trace_norm",
-    "within_task_generalization",
 ]
 
-#: A loss or its name.
-LossLike: TypeAlias = str | Loss
 #: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn noise of
 #: 1e-16 into 1e-8, so they are set to zero before any root is taken.
 RANK_TOLERANCE = 1e-12
@@ -55,20 +47,6 @@ RANK_TOLERANCE = 1e-12
 RANGE_TOLERANCE = 1e-6
 #: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX.
 RIDGE = 1e-3
-
-
-def variational_trace_norm(A: ArrayLike, B: ArrayLike) -> tuple[Array, float]:
-    """Solve ``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
-
-    The minimum is attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
-
-    A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.  Return the only
-    minimiser whose range lies in that of B, (d, d), and the minimum.
-    """
-    B = check_psd(B, "B")
-    A = check_psd(A, "A", len(B))
-    check_range(A, B, ("A", "B"), "Prop. generalization-variational-trace-norm")
-    return _weighted_root(A, B), 2.0 * trace_norm(A, B)
 
 
 def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Array:
@@ -85,22 +63,10 @@ def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Arr
     W = check_psd(W, "W", len(C))
     n, L = check_positive("n", n), check_positive("L", L)
     check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
-    return np.sqrt(n) / (2.0 * L) * _weighted_root(W, C)
+    return np.sqrt(n) / (2.0 * L) * weighted_root(W, C)
 
 
-def previous_oracle(W: ArrayLike) -> Array:
-    """Return ``W^½ / Tr(W^½)``, the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
-
-    It is the oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It minimises
-    only the first term of the bound, and its scale must be set by a regularisation parameter.
-    """
-    root = power(check_psd(W, "W"), 0.5)
-    trace = float(np.trace(root))
-    # If all weights are zero, every feasible θ is a minimiser; return zero.
-    return root / trace if trace > 0 else root
-
-
-def _weighted_root(A: Array, B: Array) -> Array:
+def weighted_root(A: Array, B: Array) -> Array:
     """Return ``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
     # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would square the
     # condition number.  The thin root of A gives exactly rank(A) singular values, without rounding noise.
@@ -244,6 +210,11 @@ class Quantities:
         return np.tensordot(self.probabilities, np.asarray(values), 1)
 
     @property
+    def gradient_norm(self) -> float:
+        """``(1 + K²)(LR)²(½ + 2/n)``, a bound on the gradients of the surrogate in (H, C) (Prop. 4)."""
+        return (1.0 + self.K**2) * (self.L * self.R) ** 2 * (0.5 + 2.0 / self.n)
+
+    @property
     def tau(self) -> Array:
         """The oracle of Prop. oracle_function at each value of the side information, (m, d, d)."""
         pairs = zip(self.W, self.C, strict=True)
@@ -275,7 +246,7 @@ def estimate_quantities(
     *,
     weights: ArrayLike | None = None,
     contexts: ArrayLike | None = None,
-    loss: LossLike = "absolute",
+    loss: str | Loss = "absolute",
 ) -> Quantities:
     """Estimate the quantities of the bounds from tasks.
 
@@ -361,16 +332,6 @@ class Bound:
     step: float | None = None
 
 
-def within_task_generalization(quantities: Quantities, theta: ArrayLike | None = None) -> Bound:
-    """Return the bound ``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC_ρ)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM).
-
-    By default, θ is the unconditional oracle.
-    """
-    C = quantities.mean(quantities.C)
-    theta = quantities.theta if theta is None else check_psd(theta, "theta", len(C))
-    return Bound(0.5 * quantities.factor**2 * float(np.trace(theta @ C)))
-
-
 def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Bound:
     """Return a bound on the excess risk of a given τ (Thm. bound_fixed_feature).
 
@@ -405,68 +366,6 @@ def conditional_optimum(quantities: Quantities) -> Bound:
     return Bound(float(quantities.factor * quantities.mean([trace_norm(W, C) for W, C in pairs])))
 
 
-def unconditional_optimum(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``, the smallest bound for one θ (Eq. optimal_unconditional_bound)."""
-    return conditional_optimum(quantities.unconditional())
-
-
-def independent_learning(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``, the bound of the best multiple of the identity, without transfer."""
-    W, C = quantities.mean(quantities.W), quantities.mean(quantities.C)
-    return Bound(float(quantities.factor * np.sqrt(np.trace(W) * np.trace(C))))
-
-
-def trace_constrained_oracle(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``, the bound of the oracle of earlier work with its best regularisation."""
-    W, C = quantities.mean(quantities.W), quantities.mean(quantities.C)
-    largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
-    return Bound(float(quantities.factor * np.trace(power(W, 0.5)) * np.sqrt(largest)))
-
-
-def previous_optimum(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, which is at least `unconditional_optimum`.
-
-    It is the bound of the better of the previous oracle and independent learning (Sec. 3).  By Hölder's inequality for these
-    norms, the bound of the best representation without a trace constraint is at most as large.
-    """
-    both = {
-        bound.__name__: bound(quantities).value
-        for bound in (trace_constrained_oracle, independent_learning)
-    }
-    return Bound(min(both.values()), both)
-
-
-def gradient_norm(quantities: Quantities) -> Bound:
-    """Return the bound ``‖∇L(H, C)‖_F <= (1 + K²)(LR)²(½ + 2/n)`` for the surrogate of one task (Prop. properties_surrogate)."""
-    q = quantities
-    return Bound((1.0 + q.K**2) * (q.L * q.R) ** 2 * (0.5 + 2.0 / q.n))
-
-
-def convergence_rate(
-    quantities: Quantities, *, distance: float | None = None, step: float | None = None
-) -> Bound:
-    """Return a bound on the excess surrogate risk of Alg. meta_alg over (H, C).
-
-    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. convergence_surrogate), where ``G`` is the value of `gradient_norm`
-    (the λ in the paper's statement is 1).  The default ``distance`` is that of the oracle.  The default step minimises the sum,
-    which is then ``G · distance / √T``.
-    """
-    distance = check_positive("distance", quantities.distance if distance is None else distance)
-    G, T = gradient_norm(quantities).value, quantities.T
-    step = theory_step(quantities, distance) if step is None else check_positive("step", step)
-    terms = {"gradients": step / 2.0 * G**2, "start": distance**2 / (2.0 * step * T)}
-    return Bound(sum(terms.values()), terms, step)
-
-
-def theory_step(quantities: Quantities, distance: float | None = None) -> float:
-    """Return the meta-step size of Thm. bound_estimated_feature.
-
-    ``γ = ‖(H − H₀, C − C₀)‖_F / ((1 + K²)(LR)²) · (½ + 2/n)⁻¹ / √T``
-    """
-    distance = check_positive("distance", quantities.distance if distance is None else distance)
-    return float(distance / (gradient_norm(quantities).value * np.sqrt(quantities.T)))
-
-
 def learned_function(
     quantities: Quantities, tau: ArrayLike | None = None, *, distance: float | None = None
 ) -> Bound:
@@ -480,15 +379,11 @@ def learned_function(
         raise ValueError(
             "distance: pass ‖(H - H₀, C - C₀)‖_F of tau; the default is that of the oracle"
         )
-    fixed, rate = fixed_function(quantities, tau), convergence_rate(quantities, distance=distance)
-    return Bound(fixed.value + rate.value, {**fixed.terms, "estimation": rate.value}, rate.step)
-
-
-class SurrogateValue(NamedTuple):
-    """The surrogate of one task: its value, and its gradient in θ, (d, d)."""
-
-    value: float
-    gradient: Array
+    distance = check_positive("distance", quantities.distance if distance is None else distance)
+    fixed, root_T = fixed_function(quantities, tau), np.sqrt(quantities.T)
+    rate = float(quantities.gradient_norm * distance / root_T)
+    step = float(distance / (quantities.gradient_norm * root_T))
+    return Bound(fixed.value + rate, {**fixed.terms, "estimation": rate}, step)
 
 
 def surrogate(
@@ -496,10 +391,10 @@ def surrogate(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    loss: LossLike = "absolute",
+    loss: str | Loss = "absolute",
     lipschitz: float | None = None,
-) -> SurrogateValue:
-    """Return the value and the gradient in θ of the paper's convex surrogate for one task.
+) -> tuple[float, Array]:
+    """Return the value and the gradient in θ (d, d) of the paper's convex surrogate for one task.
 
     ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w + 2L²/n² Tr(θ XᵀX)``, with the exact minimiser w.
 
@@ -532,4 +427,4 @@ def surrogate(
             f"lipschitz: the {loss.name} loss has no Lipschitz constant; pass a number"
         )
     found = Surrogate(loss, float(L), tol=1e-12)(Rows(X, y, np.array([0, len(y)])), theta[None])
-    return SurrogateValue(float(found.value[0]), found.theta(0, X))
+    return float(found.value[0]), found.theta(0, X)

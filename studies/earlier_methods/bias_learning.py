@@ -2,35 +2,98 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tailored.representation.conditioning import Bias
-from tailored.solvers.algorithm_1 import StepSizes, Trajectory
+from tailored.priors.representation import RepresentationPrior
+from tailored.representation.conditioning import Conditioning
 from tailored.tasks.rows import Rows
+from tailored.within import solving
 
-from .searched import Array, Learned, SearchedLearner
+from .searched import Array, SearchedLearner
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BiasedPrior(RepresentationPrior):
+    """A prior with the mean ``b(s) = Bφ + b₀``."""
+
+    linear: Array  # B (d, k); b₀ is ``bias``
+
+    def means(self, phis: Array) -> Array:
+        assert self.bias is not None
+        return np.asarray(self.bias + phis @ self.linear.T)
+
+    def mean_at_centre(self) -> None:
+        """Return None, because the mean depends on the task."""
 
 
 class _BiasLearner(SearchedLearner):
-    _kind: str
+    _is_conditional: bool
     _grid: ClassVar = {
         "step_size": tuple(np.logspace(-3, 1, 5)),
         "regularization": tuple(np.logspace(-4, 0, 5)),
     }
 
     def _train(
-        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
-    ) -> list[Learned | None]:
+        self,
+        start: RepresentationPrior,
+        rows: Rows,
+        phis: Array,
+        candidates: list[dict[str, float]],
+    ) -> list[RepresentationPrior | None]:
+        # The mean of ‖φ‖² over the tasks: with it features act as if their root mean square were one.
+        squared = np.einsum("tk,tk->", phis, phis) / len(phis)
+        learned = [self._descend(rows, phis, squared, **candidate) for candidate in candidates]
+        d = rows.X.shape[1]
+        priors: list[RepresentationPrior | None] = []
+        for candidate, found in zip(candidates, learned, strict=True):
+            tau = Conditioning.constant(np.eye(d) / candidate["regularization"], phis.shape[1])
+            fields = {
+                field: value
+                for field, value in vars(replace(start, conditioning=tau)).items()
+                if field != "bias"
+            }
+            priors.append(found and BiasedPrior(**fields, bias=found[0], linear=found[1]))
+        return priors
+
+    def _descend(
+        self, rows: Rows, phis: Array, squared: float, step_size: float, regularization: float
+    ) -> tuple[Array, Array] | None:
+        """One pass of SGD over the tasks: the means of b₀ and B, or None if they overflow."""
         d, k = rows.X.shape[1], phis.shape[1]
-        trajectories = []
-        for candidate in candidates:
-            theta = np.eye(d) / candidate["regularization"]
-            steps = StepSizes(0.0, 0.0, candidate["step_size"])
-            bias = Bias.zero(self._kind, d, k)
-            trajectories.append(Trajectory.start(steps, theta, bias, k, None))
-        return self._run(trajectories, rows, phis)
+        theta = np.eye(d) / regularization
+        constant, linear = np.zeros(d), np.zeros((d, k))
+        mean_constant, mean_linear = constant, linear
+        step_linear = step_size / squared if self._is_conditional and squared > 0 else 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for t, phi in enumerate(phis):
+                share = 1.0 / (t + 1)
+                mean_constant = (1.0 - share) * mean_constant + share * constant
+                mean_linear = (1.0 - share) * mean_linear + share * linear
+                X, y, offsets = rows.tasks(t, t + 1)
+                try:
+                    solution = solving.solve_many(
+                        X,
+                        y,
+                        offsets,
+                        theta,
+                        self.loss_,
+                        offset=np.einsum("ij,j->i", X, constant + linear @ phi),
+                        inner=self.inner,
+                        tol=self.tol,
+                        max_iter=self.max_iter,
+                    )
+                except OverflowError:
+                    return None
+                gradient = (X * solution.alpha[:, None]).sum(axis=0) / max(len(y), 1)
+                constant = constant - step_size * gradient
+                linear = linear - step_linear * np.outer(gradient, phi)
+                parts = solution.value, constant, linear
+                if not all(np.isfinite(part).all() for part in parts):
+                    return None
+        return mean_constant, mean_linear
 
 
 class UnconditionalBiasLearner(_BiasLearner):
@@ -48,7 +111,7 @@ class UnconditionalBiasLearner(_BiasLearner):
         As for `UnconditionalLearner`.
     """
 
-    _kind = "shared"
+    _is_conditional = False
 
 
 class ConditionalBiasLearner(_BiasLearner):
@@ -65,7 +128,7 @@ class ConditionalBiasLearner(_BiasLearner):
         As for `UnconditionalBiasLearner`.
     """
 
-    _kind = "conditional"
+    _is_conditional = True
 
     def __init__(
         self,

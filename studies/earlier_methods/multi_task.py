@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tailored._utils.validation import check_int, check_positive
-from tailored.representation.conditioning import Bias, Constant
+from tailored.priors.representation import RepresentationPrior
+from tailored.representation.conditioning import Conditioning
 from tailored.tasks.rows import Rows
 from tailored.within import solving
 
-from .searched import Array, Learned, SearchedLearner
+from .searched import Array, SearchedLearner
 
 
 class MultiTaskFeatureLearner(SearchedLearner):
@@ -64,14 +66,17 @@ class MultiTaskFeatureLearner(SearchedLearner):
         self.random_state = random_state
 
     def _train(
-        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
-    ) -> list[Learned | None]:
+        self,
+        start: RepresentationPrior,
+        rows: Rows,
+        phis: Array,
+        candidates: list[dict[str, float]],
+    ) -> list[RepresentationPrior | None]:
         check_positive("perturbation", self.perturbation)
         check_int("n_rounds", self.n_rounds)
-        d = rows.X.shape[1]
         runs = [self._alternate(rows, **candidate) for candidate in candidates]
         self._details = [{"objective_": objective} for _, objective in runs]
-        return [(Constant(theta), Bias.zero("none", d, 0)) for theta, _ in runs]
+        return [replace(start, conditioning=Conditioning.constant(theta)) for theta, _ in runs]
 
     def _alternate(self, rows: Rows, regularization: float) -> tuple[Array, Array]:
         """The representation θ/λ and the objective after each round."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar, Self
 
@@ -19,23 +18,18 @@ from tailored.learners.paper import PaperLearner
 from tailored.learners.reading import read
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation.conditioning import Bias, Conditioning, Constant
-from tailored.solvers.algorithm_1 import StreamBatch, Trajectory, run
-from tailored.solvers.surrogate import Surrogate
+from tailored.representation.conditioning import Conditioning
 from tailored.tasks.rows import Rows, mean_error
 from tailored.tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
-
-#: What a method ends in: τ(s) and b(s).
-Learned = tuple[Conditioning, Bias]
 
 
 class SearchedLearner(PaperLearner):
     """Base of the earlier methods.
 
     A subclass lists its hyper-parameters in ``_grid`` (name of the constructor's argument to the candidates
-    tried for "search") and learns τ and b for each candidate in ``_train``.
+    tried for "search") and learns a prior for each candidate in ``_train``.
 
     Attributes
     ----------
@@ -74,9 +68,16 @@ class SearchedLearner(PaperLearner):
 
     @abstractmethod
     def _train(
-        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
-    ) -> list[Learned | None]:
-        """τ and b for each candidate; None where the iterates overflowed."""
+        self,
+        start: RepresentationPrior,
+        rows: Rows,
+        phis: Array,
+        candidates: list[dict[str, float]],
+    ) -> list[RepresentationPrior | None]:
+        """The learned prior of each candidate; None where the iterates overflowed.
+
+        ``start`` has everything but what is learned.
+        """
 
     def fit(
         self,
@@ -114,12 +115,9 @@ class SearchedLearner(PaperLearner):
                 held_out = self._read_held_out(held_out).in_label_order()
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
-                learned = self._train(self._rows(train), phis, candidates)
-                start = self._prior(Constant(np.eye(self._n_weights)), feature_map)
-                priors = [
-                    found and replace(start, conditioning=found[0], bias=found[1])
-                    for found in learned
-                ]
+                tau = Conditioning.constant(np.eye(self._n_weights), phis.shape[1])
+                start = self._prior(tau, feature_map)
+                priors = self._train(start, self._rows(train), phis, candidates)
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
             self._remember(given)
         return self
@@ -183,12 +181,3 @@ class SearchedLearner(PaperLearner):
             {**candidate, "error": float(error)}
             for candidate, error in zip(candidates, measured, strict=True)
         ]
-
-    def _run(self, trajectories: list[Trajectory], rows: Rows, phis: Array) -> list[Learned | None]:
-        """One pass of projected SGD over the tasks for each trajectory; the averages of the iterates."""
-        # The mean of ‖φ‖² over the tasks: with it features act as if their root mean square were one.
-        squared_scale = np.einsum("tk,tk->", phis, phis) / len(phis)
-        batch = StreamBatch(rows, phis, np.full(len(phis), squared_scale))
-        objective = Surrogate(self.loss_, 0.0, self.inner, self.tol, self.max_iter)
-        done = run(trajectories, batch, objective, n_jobs=self.n_jobs)
-        return [None if found.failure else (found.average(), found.bias_mean) for found in done]

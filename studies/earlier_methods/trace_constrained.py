@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from tailored.representation.conditioning import Bias, Constant
-from tailored.solvers import StepSizes
-from tailored.solvers.algorithm_1 import RunningMean, Trajectory
+from tailored.priors.representation import RepresentationPrior
+from tailored.representation.factored import Factored
+from tailored.solvers.algorithm_1 import RunningMean, StepSizes, StreamBatch, Trajectory, run
+from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
-from .searched import Array, Learned, SearchedLearner
+from .searched import Array, SearchedLearner
 
 
 def project_trace_ball(matrix: Array, radius: float) -> Array:
@@ -28,11 +30,11 @@ def project_trace_ball(matrix: Array, radius: float) -> Array:
     return np.asarray((vectors * values) @ vectors.T)
 
 
-class TraceBall(Constant):
+class TraceBall(Factored):
     """A constant representation C that every step projects on ``{C ⪰ 0, Tr C <= radius}``."""
 
-    def __init__(self, C: Array, radius: float, n_side: int = 0) -> None:
-        super().__init__(C, n_side)
+    def __init__(self, C: Array, radius: float) -> None:
+        super().__init__(C, 0)
         self.radius = radius
 
     def step(self, gradient: Array, phi: Array, step_C: float, step_H: float) -> None:
@@ -66,18 +68,22 @@ class TraceConstrainedLearner(SearchedLearner):
     }
 
     def _train(
-        self, rows: Rows, phis: Array, candidates: list[dict[str, float]]
-    ) -> list[Learned | None]:
+        self,
+        start: RepresentationPrior,
+        rows: Rows,
+        phis: Array,
+        candidates: list[dict[str, float]],
+    ) -> list[RepresentationPrior | None]:
         trajectories = [_start(rows.X.shape[1], **candidate) for candidate in candidates]
-        return self._run(trajectories, rows, phis)
+        batch = StreamBatch(rows, phis, np.ones(len(phis)))
+        objective = Surrogate(self.loss_, 0.0, self.inner, self.tol, self.max_iter)
+        done = run(trajectories, batch, objective, n_jobs=self.n_jobs)
+        return [None if one.failure else replace(start, conditioning=one.average()) for one in done]
 
 
 def _start(d: int, step_size: float, regularization: float) -> Trajectory:
     """The run in terms of C = θ/λ: radius 1/λ, and a step of θ is λ² times one of C."""
     radius = 1.0 / regularization
     start = np.eye(d) * (radius / d)
-    steps = StepSizes(step_size * radius**2, 0.0, 0.0)
-    bias = Bias.zero("none", d, 0)
-    return Trajectory(
-        steps, TraceBall(start, radius), RunningMean(Constant(start)), bias, bias.copy()
-    )
+    steps = StepSizes(step_size * radius**2, 0.0)
+    return Trajectory(steps, TraceBall(start, radius), RunningMean(d, 0))

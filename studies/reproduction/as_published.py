@@ -21,7 +21,6 @@ from sklearn.model_selection import train_test_split
 from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.representation.conditioning import Bias
 from tailored.solvers.algorithm_1 import StepSizes, StreamBatch, Trajectory
 from tailored.solvers.algorithm_1 import run as run_solver
 from tailored.solvers.surrogate import Surrogate
@@ -329,10 +328,7 @@ def algorithm_1(data: Data, method: str) -> float:
     is_row = np.arange(train.X.shape[1]) < train.n[:, None]
     support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
     batch = StreamBatch(support, train.phi[:, :k], np.ones(len(train.n)))
-    C0, bias = np.eye(d), Bias.zero("none", d, k)
-    runs = [
-        Trajectory.start(StepSizes(step, step, step), C0, bias, k, None) for step in STEPS.tolist()
-    ]
+    runs = [Trajectory.start(StepSizes(step, step), np.eye(d), k, None) for step in STEPS.tolist()]
     run_solver(runs, batch, Surrogate(loss, loss.lipschitz, "online"))
     learned = [one.average() for one in runs if not one.failure]
     best = min(

@@ -14,14 +14,15 @@ from scipy import sparse
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.representation.conditioning import Bias, Conditioning
-from tailored.solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
+from tailored.representation.conditioning import Conditioning
+from tailored.solvers.algorithm_1 import StepSizes, StreamBatch, Trajectory, run
 from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 from tailored.within import solving
 
 from ..theory.bayes import ClusterOracle
 from .config import ExperimentConfig
+from .curves import MeanAtTasks
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]
@@ -145,12 +146,9 @@ def _learn(
     scale = prepared.scale if method == "conditional-scaled" else 1.0
     parts = prepared.train, prepared.validation, prepared.test
     train, validation, test = (part.phis[:, :k] / scale for part in parts)
-    C0, bias = np.eye(prepared.n_features), Bias.zero("none", prepared.n_features, k)
+    C0 = np.eye(prepared.n_features)
     sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
-    runs = [
-        Trajectory.start(StepSizes(*[size] * 3), C0, bias, k, config.learning.rank)
-        for size in sizes
-    ]
+    runs = [Trajectory.start(StepSizes(size, size), C0, k, config.learning.rank) for size in sizes]
     score = Scorer(config, prepared.test)
     curves = {size: Curve(config, score, test) for size in sizes}
     batch = StreamBatch(prepared.train.support, train, np.ones(len(train)))
@@ -221,7 +219,7 @@ def _representation(
 ) -> dict[str, NDArray[Any]]:
     """Mean τ of each group of test tasks, in the frame of the figures, and the spectra of H and C."""
     C = learned.C
-    H = learned.dense_H() if learned.n_side else np.zeros((0, 0))
+    H = learned.H
     taus = np.broadcast_to(taus, (len(prepared.test), *C.shape))
     shown = np.unique(prepared.groups)  # a small test set may miss a group
     means = np.array([taus[prepared.groups == group].mean(axis=0) for group in shown])

@@ -23,19 +23,12 @@ from tailored._utils.validation import check_choice
 from tailored.exceptions import ConstantRepresentationWarning
 from tailored.learners.paper import ConditionalLearner, UnconditionalLearner
 from tailored.solvers import ProjectedSGD
-from tailored.theory import (
-    Quantities,
-    conditional_optimum,
-    convergence_rate,
-    fixed_function,
-    learned_function,
-    previous_oracle,
-    unconditional_optimum,
-)
+from tailored.theory import Quantities, conditional_optimum, fixed_function, learned_function
 
 from ..earlier_methods.trace_constrained import TraceConstrainedLearner
 from ..figures.theory import SIDES, draw_study
 from ..files import save_figure, write_text
+from .bounds import convergence_rate, previous_oracle, unconditional_optimum
 from .environment import Environment
 from .risks import RiskEstimate, excess_risk
 from .surrogate import MeanSurrogate

@@ -53,9 +53,7 @@ class MeanSurrogate:
         T = len(self._grams)
         with single_threaded_blas():
             result = self._objective(self._rows, np.broadcast_to(theta, self._grams.shape))
-        gradient = (
-            -0.5 * result.bias.T @ result.bias + np.tensordot(result.gram, self._grams, 1)
-        ) / T
+        gradient = (-0.5 * result.u.T @ result.u + np.tensordot(result.gram, self._grams, 1)) / T
         return float(result.value.mean()), 0.5 * (gradient + gradient.T)
 
     def minimise(self, start: Array, max_iter: int = 200) -> SurrogateMinimum:

@@ -292,7 +292,7 @@ class ConditionalMachine(LearnerMachine):
         "Algorithm 1, rows": lambda: ConditionalLearner(
             "ridge", solver=ProjectedSGD(0.3), rank=None
         ),
-        "Algorithm 1": lambda: ConditionalLearner(solver=ProjectedSGD(0.1), rank=2, bias="shared"),
+        "Algorithm 1": lambda: ConditionalLearner(solver=ProjectedSGD(0.1), rank=2),
     }
     bad: ClassVar = [
         *LearnerMachine.bad,

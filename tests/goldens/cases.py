@@ -191,10 +191,6 @@ for name, loss, environment in EVERY_LOSS:
         )
 for name in ("mean", "ridge", "angle"):
     ALGORITHM_1[f"projected, {name} features"] = Case(lambda name=name: projected(name, step=0.3))
-for bias in ("shared", "conditional"):
-    ALGORITHM_1[f"projected, surrogate, {bias} bias"] = Case(
-        lambda bias=bias: projected(bias=bias), "numbers"
-    )
 ALGORITHM_1 |= {
     "projected, vector features": Case(lambda: projected("vector"), "numbers"),
     "projected, words": Case(lambda: projected(), "words"),
@@ -205,9 +201,6 @@ ALGORITHM_1 |= {
     "projected, rank 32": Case(lambda: projected(rank=32)),
     "projected, full rank": Case(lambda: projected(rank=None)),
     "projected, full rank, online": Case(lambda: projected(rank=None, inner="online")),
-    "projected, full rank, conditional bias": Case(
-        lambda: projected(rank=None, bias="conditional"), "numbers"
-    ),
     "projected, raw features": Case(lambda: projected(scale_features=False)),
     "projected, intercept": Case(lambda: projected(fit_intercept=True)),
     "projected, sparse": Case(lambda: projected(), "ratings"),
@@ -219,9 +212,6 @@ ALGORITHM_1 |= {
     "projected, ragged": Case(lambda: projected(), "ragged"),
     "projected, ragged, mean features, online": Case(
         lambda: projected("mean", inner="online"), "ragged"
-    ),
-    "projected, ragged, squared, shared bias": Case(
-        lambda: projected(loss="squared", bias="shared"), "ragged"
     ),
     "projected, validation": Case(lambda: projected(), validation=True),
     "projected, fixed step": Case(lambda: projected(step=0.3), intervals=True),
@@ -291,7 +281,6 @@ CASES |= {
     ),
     "independent, sparse": Case(lambda: independent(), "ratings"),
     "independent, intervals": Case(lambda: independent(), intervals=True),
-    "independent, two pieces": Case(lambda: independent(), pieces=2),
     "one task's model, plain": Case(lambda: task_alone(0), alone=True),
     "one task's model, intercept": Case(lambda: task_alone(5, fit_intercept=True), alone=True),
     "one task's model, sparse": Case(lambda: task_alone(0, loss="squared"), "ratings", alone=True),

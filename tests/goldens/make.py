@@ -205,7 +205,10 @@ def load(path=GOLDENS):
             size = int(np.prod(shape, dtype=int))
             arrays[name] = numbers[start : start + size].reshape(shape)
             start += size
-        results[case] = arrays, entry["choices"]
+        choices = entry["choices"]
+        if "steps" in choices:  # older files have a third step, of a prior mean
+            choices["steps"] = choices["steps"][:2]
+        results[case] = arrays, choices
     return results
 
 

@@ -15,11 +15,10 @@ from tailored.solvers import ProjectedSGD
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 
-@pytest.mark.parametrize("bias", ["none", "shared", "conditional"])
 @pytest.mark.parametrize("inner", ["exact", "online"])
-def test_adapt_many_is_adapt_for_each(clusters, inner, bias):
+def test_adapt_many_is_adapt_for_each(clusters, inner):
     learner = ConditionalLearner(
-        "ridge", solver=ProjectedSGD(0.3), inner=inner, bias=bias, fit_intercept=False
+        "ridge", solver=ProjectedSGD(0.3), inner=inner, fit_intercept=False
     ).fit(clusters)
     many = learner.adapt_many(clusters).weights_
     for row, task in zip(many, clusters, strict=True):
@@ -32,8 +31,7 @@ def test_adapt_many_is_adapt_for_each(clusters, inner, bias):
 
 
 @pytest.mark.parametrize("inner", ["exact", "online"])
-@pytest.mark.parametrize("bias", ["none", "conditional"])
-def test_sparse_is_dense(inner, bias):
+def test_sparse_is_dense(inner):
     rng = np.random.default_rng(5)
     entries = []
     for _ in range(12):
@@ -47,7 +45,6 @@ def test_sparse_is_dense(inner, bias):
     settings_ = {
         "solver": ProjectedSGD(0.5),
         "inner": inner,
-        "bias": bias,
         "fit_intercept": True,
         "rank": 6,
     }
@@ -65,22 +62,17 @@ def test_sparse_is_dense(inner, bias):
 
 def test_adapt_from_side_information_alone():
     tasks = random_tasks(0, side=3)
-    learner = ConditionalLearner(
-        solver=ProjectedSGD(0.3), bias="conditional", fit_intercept=False
-    ).fit(tasks)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(tasks)
     s = tasks[2].side_info
     model = learner.adapt(side_info=s)
-    np.testing.assert_allclose(model.coef_, learner.bias_(s))
+    np.testing.assert_array_equal(model.coef_, 0.0)
     np.testing.assert_allclose(learner.representation(side_info=s), learner.conditioning_(s))
-    plain = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(tasks)
-    np.testing.assert_array_equal(plain.adapt(side_info=s).predict(tasks.X), 0.0)
+    np.testing.assert_array_equal(model.predict(tasks.X), 0.0)
 
 
 def test_prior_of_a_data_set_map_without_rows(clusters):
-    learner = UnconditionalLearner(
-        solver=ProjectedSGD(0.3), bias="shared", fit_intercept=False
-    ).fit(clusters)
-    np.testing.assert_allclose(learner.adapt().coef_, learner.bias_.constant)
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
+    np.testing.assert_array_equal(learner.adapt().coef_, 0.0)
 
 
 @pytest.mark.parametrize("n", [1, 2])

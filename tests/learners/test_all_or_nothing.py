@@ -54,7 +54,6 @@ def searched():
         "ridge",
         solver=ProjectedSGD(step_sizes=(0.1, 1.0)),
         rank=4,
-        bias="conditional",
         fit_intercept=True,
     )
 
@@ -70,7 +69,7 @@ LEARNERS = {
         fit_intercept=False,
     ),
     "unconditional": lambda: UnconditionalLearner(
-        solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False
+        solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False
     ),
     "empirical Bayes": EmpiricalBayesLearner,
     "independent": lambda: IndependentLearner(fit_intercept=True),

@@ -16,7 +16,6 @@ from tailored.solvers import ProjectedSGD
 OBJECTIVE_ARGUMENTS = {
     "inner": "online",
     "rank": None,
-    "bias": "shared",
     "solver": ProjectedSGD(step_sizes=(0.01,)),
     "initial_representation": 2.0,
     "lipschitz": 0.5,
@@ -32,7 +31,6 @@ UNKNOWN = {
         *SOLVER_ARGUMENTS,
         "feature_map",
         "rank",
-        "bias",
         "solver",
         "tune_scale",
     },
@@ -56,7 +54,6 @@ def test_arguments_of_the_objective_are_honoured(name, clusters):
     options = {
         "feature_map": "mean",
         "solver": ProjectedSGD(step_sizes=(0.3, 3.0)),
-        "bias": "conditional",
     }
     if name == "rank":
         options["rank"] = 1

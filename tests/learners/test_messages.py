@@ -44,7 +44,6 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
         ({"scale_features": "no"}, "^scale_features must be True or False; got 'no'"),
         ({"tune_scale": None}, "^tune_scale must be True or False; got None"),
         ({"rank": 0}, "rank"),
-        ({"bias": "some"}, "bias.*shared"),
         ({"feature_map": "vector"}, "side_info"),
         ({"loss": "logistic"}, "task 0"),
         ({"initial_representation": -np.eye(6)}, "semidefinite"),
@@ -54,9 +53,6 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 def test_errors_name_the_setting(settings, message, clusters):
     with pytest.raises((TypeError, ValueError), match=message):
         ConditionalLearner(**{"fit_intercept": False, **settings}).fit(clusters)
-    if settings.get("bias"):
-        with pytest.raises(ValueError, match="bias"):
-            UnconditionalLearner(bias="conditional", fit_intercept=False).fit(clusters)
 
 
 def test_errors_name_the_data(clusters):
@@ -79,8 +75,8 @@ def test_errors_name_the_data(clusters):
 @pytest.mark.parametrize(
     "learner",
     [
-        ConditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=False),
-        UnconditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=True),
+        ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False),
+        UnconditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=True),
         IndependentLearner(fit_intercept=False),
     ],
     ids=lambda learner: type(learner).__name__,

@@ -1,5 +1,7 @@
 """The paper's learners against the literal transcription, and what they show of the learned function."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -59,10 +61,10 @@ def close(found, expected):
 
 @pytest.mark.parametrize("feature_map", ["mean", "vector"])
 def test_conditional_learning_is_the_transcription(parts, feature_map):
-    train, validation, test = parts
+    train, validation, _ = parts
     solver = ProjectedSGD(step_sizes=STEPS, step_ratios=(1.0,))
     learner = ConditionalLearner.paper(feature_map=feature_map, solver=solver)
-    learner.fit(train, validation=validation, test=test)
+    learner.fit(train, validation=validation)
     tasks, phis = literal(train, feature_map)
     runs = [
         reference.algorithm_1(tasks, phis, step, step, np.eye(3), "online", ABSOLUTE, 1.0)
@@ -77,18 +79,13 @@ def test_conditional_learning_is_the_transcription(parts, feature_map):
     for task, phi in zip(list(train)[:3], phis, strict=False):
         theta = learner.representation(task.X, task.y, side_info=task.side_info)
         close(theta, reference.tau(runs[best].mean_H, runs[best].mean_C, phi))
-    curve = [
-        literal_error(sum(runs[best].H[:t]) / t, sum(runs[best].C[:t]) / t, test, feature_map)
-        for t in range(1, len(tasks) + 1)
-    ]
-    close(learner.learning_curve_, np.array(curve))
 
 
 def test_unconditional_and_independent_learning_are_the_transcription(parts):
     train, validation, test = parts
     tasks, phis = literal(train, "vector")
     learner = UnconditionalLearner.paper(solver=ProjectedSGD(step_sizes=STEPS))
-    learner.fit(train, validation=validation, test=test)
+    learner.fit(train, validation=validation)
     runs = [
         reference.algorithm_1(tasks, phis, step, 0.0, np.eye(3), "online", ABSOLUTE, 1.0)
         for step in STEPS
@@ -98,11 +95,6 @@ def test_unconditional_and_independent_learning_are_the_transcription(parts):
     close(learner.C_, runs[best].mean_C)
     assert learner.H_.size == 0
     close(learner.held_out_errors_["unconditional"], errors[best])
-    curve = [
-        literal_error(runs[best].mean_H, sum(runs[best].C[:t]) / t, test, "vector")
-        for t in range(1, len(tasks) + 1)
-    ]
-    close(learner.learning_curve_, np.array(curve))
 
     alone = IndependentLearner.paper().fit(train)
     zero = np.zeros((9, 9))
@@ -176,21 +168,21 @@ def test_the_surrogate_at_a_given_representation(parts, loss):
     root = rng.normal(size=(3, 3))
     theta, phi = root @ root.T + 0.1 * np.eye(3), rng.normal(size=2)
     given = {"absolute": "absolute", "huber": Huber(delta=0.6)}[loss]
-    found = surrogate(theta, task.X, task.y, loss=given)
+    value, gradient = surrogate(theta, task.X, task.y, loss=given)
     literal_loss = {"absolute": reference.absolute(), "huber": reference.huber(0.6)}[loss]
-    assert found.value == pytest.approx(
+    assert value == pytest.approx(
         reference.surrogate(theta, task.X, task.y, literal_loss, literal_loss.lipschitz), abs=1e-9
     )
     alpha = reference.exact(task.X, task.y, theta, literal_loss).alpha
     np.testing.assert_allclose(
-        found.gradient,
+        gradient,
         reference.surrogate_gradient(task.X, alpha, literal_loss.lipschitz),
         atol=1e-7,
     )
     # the gradient in H of the docstring is that of Prop. properties_surrogate
     lifted = reference.lift(3, phi)
-    expected = lifted @ found.gradient @ lifted.T
-    np.testing.assert_allclose(np.kron(found.gradient, np.outer(phi, phi)), expected, atol=1e-14)
+    expected = lifted @ gradient @ lifted.T
+    np.testing.assert_allclose(np.kron(gradient, np.outer(phi, phi)), expected, atol=1e-14)
     with pytest.raises(ValueError, match="lipschitz: the squared loss"):
         surrogate(theta, task.X, task.y, loss="squared")
     with pytest.raises(ValueError, match=r"X, y: .* \(8, 3\) and \(7,\)"):
@@ -207,8 +199,6 @@ def test_a_constant_function_warns(parts):
         learner = ConditionalLearner(solver=ProjectedSGD((0.1, 0.0))).fit(train)
     assert not learner.H_.any()
     assert "τ is the same for every task" in str(learner.summary())
-    with pytest.warns(ConstantRepresentationWarning, match="only affects the prior mean"):
-        ConditionalLearner("vector", bias="conditional", solver=ProjectedSGD((0.1, 0.0))).fit(train)
     for rank in (32, None):  # the mean of the first iterate alone is H = 0
         with pytest.warns(ConstantRepresentationWarning, match=r"\(H = 0\)"):
             ConditionalLearner("vector", rank=rank, solver=ProjectedSGD(0.1)).fit(train[:1])
@@ -220,20 +210,8 @@ def test_a_constant_function_warns(parts):
         ).fit(useless)
 
 
-@pytest.mark.parametrize("rank", [2, 32, None])
-def test_the_learning_curve_ends_at_the_error_of_the_learner(parts, rank):
-    train, validation, test = parts
-    solver = ProjectedSGD(step_sizes=(30.0,), step_ratios=(3.0,))
-    learner = ConditionalLearner("vector", rank=rank, solver=solver)
-    learner.fit(train, validation=validation, test=test)
-    assert learner.learning_curve_[-1] == pytest.approx(
-        learner.task_errors(*test).mean(), abs=1e-10
-    )
-    assert len(learner.learning_curve_) == len(train)
-
-
 def test_the_summary_of_a_stream_is_that_of_all_its_tasks(parts):
-    train, _, test = parts
+    train = parts[0]
     pieces, whole = (
         ConditionalLearner("vector", solver=ProjectedSGD(0.3), scale_features=False)
         for _ in range(2)
@@ -243,8 +221,6 @@ def test_the_summary_of_a_stream_is_that_of_all_its_tasks(parts):
     whole.partial_fit(train)
     eigenvalues = [each.summary().to_frame("spectrum")["eigenvalue"] for each in (pieces, whole)]
     np.testing.assert_allclose(*eigenvalues, rtol=1e-9)
-    curved = ConditionalLearner("vector", solver=ProjectedSGD(0.3)).fit(train, test=test)
-    assert not hasattr(curved.partial_fit(train[:2]), "learning_curve_")
 
 
 def test_the_summary_shows_step_spectrum_and_errors(parts):
@@ -265,19 +241,41 @@ def test_the_summary_shows_step_spectrum_and_errors(parts):
     )
 
 
-def test_errors_of_validation_and_test_pairs(parts):
-    train, validation, test = parts
+def test_errors_of_validation_pairs(parts):
+    train, validation, _ = parts
     learner = ConditionalLearner("vector", fit_intercept=False)
     with pytest.raises(TypeError, match="validation: expected a TaskSet or a pair"):
         learner.fit(train, validation=(*validation, train))
-    with pytest.raises(TypeError, match="test: expected a TaskSet or a pair"):
-        learner.fit(train, test=test[0].X)
-    for query in (validation[1], test[1][::-1]):
-        with pytest.raises(ValueError, match="test: support and query must have the same tasks"):
-            learner.fit(train, test=[test[0], query])
-    with pytest.raises(ValueError, match="test: none of its tasks has a row"):
-        learner.fit(train, test=test[0].without_rows())
-    with pytest.raises(ValueError, match="test: there is no learning curve"):
-        ConditionalLearner("vector", bias="conditional").fit(train, test=test)
+    for query in (validation[1][:-1], validation[1][::-1]):
+        with pytest.raises(ValueError, match="validation: support and query must have the same"):
+            learner.fit(train, validation=[validation[0], query])
+    with pytest.raises(ValueError, match="validation: none of its tasks has a row"):
+        learner.fit(train, validation=validation[0].without_rows())
     with pytest.raises(TypeError, match="solver: expected None or a ProjectedSGD, got str"):
         ConditionalLearner(solver="projected").fit(train)
+
+
+def test_warnings_of_a_search_that_went_wrong(parts):
+    """Large columns make every step but the smallest diverge, and independent learning is better."""
+    train = parts[0]
+    large = TaskSet(1e4 * train.X, train.y, np.repeat(train.labels, train.sizes))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        learner = ConditionalLearner.paper().fit(large)
+    found = [str(one.message) for one in caught]
+    assert learner.held_out_errors_["independent"] < learner.validation_error_
+    assert any("step size 1e-05 is the smallest that was tried" in text for text in found)
+    assert any("independent learning" in text and "EmpiricalBayesLearner" in text for text in found)
+    assert not any("side information" in text for text in found)
+
+
+def test_side_information_that_is_not_read_is_a_warning(parts):
+    train, message = parts[0], "side information is not used, because feature_map='mean'"
+    solver = ProjectedSGD(30.0)
+    with pytest.warns(UserWarning, match=message):
+        ConditionalLearner.paper(solver=solver).fit(train)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ConditionalLearner.paper(feature_map="vector", solver=solver).fit(train)
+        bare = TaskSet(train.X, train.y, np.repeat(train.labels, train.sizes))
+        ConditionalLearner.paper(solver=solver).fit(bare)

@@ -23,9 +23,7 @@ def same_learner(one, other):
         assert getattr(one, name, None) == getattr(other, name, None)
     assert type(one.conditioning_) is type(other.conditioning_)
     np.testing.assert_array_equal(one.conditioning_.C, other.conditioning_.C)
-    np.testing.assert_array_equal(one.conditioning_.dense_H(), other.conditioning_.dense_H())
-    np.testing.assert_array_equal(one.bias_.constant, other.bias_.constant)
-    np.testing.assert_array_equal(one.bias_.linear, other.bias_.linear)
+    np.testing.assert_array_equal(one.conditioning_.H, other.conditioning_.H)
 
 
 def in_pieces(learner, tasks, cuts=(1, 2, 9, 10, 31)):
@@ -37,7 +35,6 @@ def in_pieces(learner, tasks, cuts=(1, 2, 9, 10, 31)):
 STREAMS = [
     ({}, True),
     ({}, False),
-    ({"bias": "conditional"}, False),
     ({"loss": "squared", "lipschitz": 0.3}, True),
     ({"rank": None}, False),
 ]
@@ -58,12 +55,12 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
     )
     at_once = ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)
     if scale_features:
-        assert np.abs(at_once.conditioning_.dense_H() - whole.conditioning_.dense_H()).max() > 1e-9
+        assert np.abs(at_once.conditioning_.H - whole.conditioning_.H).max() > 1e-9
     else:
         same_learner(whole, at_once)
 
 
-@pytest.mark.parametrize("options", [{}, {"bias": "shared"}, {"loss": "huber"}])
+@pytest.mark.parametrize("options", [{}, {"loss": "huber"}])
 def test_unconditional_stream_in_pieces_is_fit(clusters, options):
     settings_ = {"solver": ProjectedSGD(step_sizes=(0.03, 0.3)), **options}
     whole = UnconditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)
@@ -85,7 +82,7 @@ def test_fit_measures_features_by_the_root_mean_square_over_its_training_tasks(r
         return TaskSet.from_tasks([(task.X, task.y, factor * task.side_info) for task in tasks])
 
     divided, moved = with_side_info_times(1 / scale), with_side_info_times(1e3)
-    options = {"solver": ProjectedSGD((0.1, 0.5)), "rank": rank, "bias": "conditional"}
+    options = {"solver": ProjectedSGD((0.1, 0.5)), "rank": rank}
     learner = ConditionalLearner(**{"fit_intercept": False, **options}).fit(tasks)
     plain = ConditionalLearner(scale_features=False, **{"fit_intercept": False, **options}).fit(
         divided
@@ -108,7 +105,7 @@ def test_jobs_do_not_change_a_bit(clusters, n_jobs):
     many = ConditionalLearner(
         solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=n_jobs, fit_intercept=False
     ).fit(clusters)
-    np.testing.assert_array_equal(one.conditioning_.dense_H(), many.conditioning_.dense_H())
+    np.testing.assert_array_equal(one.conditioning_.H, many.conditioning_.H)
     np.testing.assert_array_equal(
         one.adapt_many(clusters).weights_, many.adapt_many(clusters).weights_
     )
@@ -125,4 +122,4 @@ def test_processes_do_not_change_a_bit(clusters):
         many = ConditionalLearner(
             solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False
         ).fit(clusters)
-    np.testing.assert_array_equal(one.conditioning_.dense_H(), many.conditioning_.dense_H())
+    np.testing.assert_array_equal(one.conditioning_.H, many.conditioning_.H)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tailored import ConditionalLearner, UnconditionalLearner
-from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
+from tailored.solvers import ProjectedSGD
+from tailored.solvers.search import PAPER_STEP_SIZES
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -79,7 +80,6 @@ def test_the_paper_s_configuration_to_the_last_setting():
         "loss": "absolute",
         "inner": "online",
         "rank": None,
-        "bias": "none",
         "fit_intercept": False,
         "solver": solver,
         "initial_representation": None,

@@ -34,8 +34,8 @@ ESTIMATORS = [
     IndependentLearner(),
     UnconditionalLearner(**FAST),
     EmpiricalBayesLearner(),
-    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="conditional"),
-    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="shared", rank=4),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.1)),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), rank=4),
 ]
 
 

@@ -97,8 +97,8 @@ LEARNERS = {
         IndependentLearner(tau=np.diag([1.0, 2.0, 0.0]), loss="squared", **PLAIN),
         clusters,
     ),
-    "unconditional": (UnconditionalLearner(solver=STEP, bias="shared"), clusters),
-    "conditional": (ConditionalLearner(solver=STEP, rank=2, bias="conditional", **PLAIN), clusters),
+    "unconditional": (UnconditionalLearner(solver=STEP), clusters),
+    "conditional": (ConditionalLearner(solver=STEP, rank=2, **PLAIN), clusters),
     "exact": (
         ConditionalLearner(
             RidgeEstimate(0.5), solver=STEP, rank=None, inner="online", loss=Pinball(0.3)

@@ -10,7 +10,7 @@ from tailored.datasets import make_clusters
 from tailored.losses import Squared
 from tailored.priors.intervals import Calibration, Errors, calibration_of
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation.conditioning import Bias, Constant
+from tailored.representation.conditioning import Conditioning
 from tailored.solvers import ProjectedSGD
 from tailored.tasks.rows import Scaling
 
@@ -26,8 +26,7 @@ def test_variances_are_those_of_a_gaussian_posterior(n):
         expected = np.einsum("ij,jk,ik->i", x, W - gain @ X @ W, x) / noise
         prior = RepresentationPrior(
             scaling=Scaling.raw(d),
-            conditioning=Constant(max(n, 1) * W / noise),
-            bias=Bias.zero("none", d, 0),
+            conditioning=Conditioning.constant(max(n, 1) * W / noise),
             loss=Squared(),
         )
         posterior = prior.posterior(TaskSet.from_tasks([(X, rng.normal(size=n))]))

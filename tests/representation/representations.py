@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import reference as ref
-from tailored.representation.conditioning import Dense
-from tailored.representation.factored import Factored
+from tailored.representation.conditioning import Conditioning
+from tailored.representation.factored import Factored, _Range
 
 #: (d, k): never square, k = 1 and d = 1 included.
 SHAPES = [(3, 5), (5, 3), (4, 1), (1, 4), (2, 7), (7, 2)]
@@ -44,8 +44,9 @@ def random_pair(rng, d, k, p):
     return M, C
 
 
-def all_kinds(M, C):
-    return [Dense(ref.H_from_tensor(M), C), from_tensor(M, C), from_tensor(M, C, MANY)]
+def learned(M, C):
+    """The function with H = AᵀA, where the rows of A are the unfolded slices of M."""
+    return Conditioning(C, M.reshape(len(M), -1).T)
 
 
 def from_tensor(M, C, rank=None):
@@ -57,7 +58,9 @@ def from_tensor(M, C, rank=None):
     if rank is None:
         turn = np.linalg.qr(np.random.default_rng(p).normal(size=P.shape))[0]
         basis, P = basis @ turn, turn.T @ P @ turn
-    return Factored(C, k, rank, basis, P)
+    iterate = Factored(C, k, rank)
+    iterate._range = _Range(np.asfortranarray(basis), np.asfortranarray(P))
+    return iterate
 
 
 def reference_step(H, C, gradient, phi, step_C, step_H):

@@ -7,11 +7,8 @@ import pytest
 from scipy import sparse
 
 import reference as ref
-from streams import LOSSES, batch_of, close, parts_of, random_stream, same, start
-from tailored.representation.conditioning import Constant
-from tailored.representation.factored import Factored
-from tailored.solvers import StepSizes
-from tailored.solvers.algorithm_1 import StreamBatch
+from streams import LOSSES, batch_of, close, random_stream, same, start
+from tailored.solvers.algorithm_1 import StepSizes, StreamBatch
 from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
@@ -32,7 +29,7 @@ def test_iterates_and_averages_are_those_of_algorithm_1(name, inner, d, k):
     gamma_C, gamma_H = 0.3, 1.1
     expected = ref.algorithm_1(tasks, phis, gamma_C, gamma_H, np.eye(d), inner, reference, L)
     objective = Surrogate(loss, L, inner=inner, tol=TOL)
-    trajectory = start(StepSizes(gamma_C, gamma_H, 0.0), np.eye(d), k)
+    trajectory = start(StepSizes(gamma_C, gamma_H), np.eye(d), k)
     for t in range(25):
         close(trajectory.iterate.dense_H(), expected.H[t])
         close(trajectory.iterate.C, expected.C[t])
@@ -41,7 +38,7 @@ def test_iterates_and_averages_are_those_of_algorithm_1(name, inner, d, k):
     assert trajectory.failure is None
     close(trajectory.iterate.dense_H(), expected.H[25])
     close(trajectory.iterate.C, expected.C[25])
-    close(trajectory.average().dense_H(), expected.mean_H)
+    close(trajectory.average().H, expected.mean_H)
     close(trajectory.average().C, expected.mean_C)
     assert np.abs(expected.mean_H).max() > 1e-3
     assert np.abs(expected.mean_C - np.eye(d)).max() > 1e-3
@@ -53,13 +50,13 @@ def test_steps_of_C_and_H_are_separate(steps):
     d, k = 3, 4
     tasks, phis, batch = random_stream(np.random.default_rng(1), 20, d, k)
     expected = ref.algorithm_1(tasks, phis, *steps, np.eye(d), "online", reference, L)
-    trajectory = start(StepSizes(*steps, 0.0), np.eye(d), k)
+    trajectory = start(StepSizes(*steps), np.eye(d), k)
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
-    close(trajectory.average().dense_H(), expected.mean_H)
+    close(trajectory.average().H, expected.mean_H)
     close(trajectory.average().C, expected.mean_C)
     if steps[0] == 0:
         np.testing.assert_array_equal(trajectory.average().C, np.eye(d))
-    assert isinstance(trajectory.iterate, Constant if steps[1] == 0 else Factored)
+    assert (steps[1] == 0) == (trajectory.average().root.shape[1] == 0)
 
 
 def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
@@ -68,12 +65,12 @@ def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
     tasks, phis, batch = random_stream(np.random.default_rng(2), 20, d, k)
     objective = Surrogate(loss, L, tol=TOL)
     without = batch_of(tasks, np.zeros((20, 0)))
-    unconditional = start(StepSizes(0.4, 5.0, 0.0), np.eye(d), 0).advance(without, objective)
-    frozen = start(StepSizes(0.4, 0.0, 0.0), np.eye(d), k).advance(batch, objective)
-    for one, other in zip(parts_of(unconditional)[:2], parts_of(frozen)[:2], strict=True):
-        assert isinstance(one, Constant)
-        assert isinstance(other, Constant)
-        np.testing.assert_array_equal(one.C, other.C)
+    unconditional = start(StepSizes(0.4, 5.0), np.eye(d), 0).advance(without, objective)
+    frozen = start(StepSizes(0.4, 0.0), np.eye(d), k).advance(batch, objective)
+    np.testing.assert_array_equal(unconditional.iterate.C, frozen.iterate.C)
+    np.testing.assert_array_equal(unconditional.average().C, frozen.average().C)
+    assert frozen.average().H.shape == (d * k, d * k)
+    assert not frozen.average().H.any()
     expected = ref.algorithm_1(tasks, phis, 0.4, 0.0, np.eye(d), "exact", reference, L)
     close(unconditional.average().C, expected.mean_C)
 
@@ -90,7 +87,7 @@ def test_started_at_0_the_learner_leaves_0(name, inner):
     y = np.sign(y) if name == "hinge" else y
     batch = batch_of([(X, y)], np.ones((1, k)))
     L = 0.1 * L
-    trajectory = start(StepSizes(0.5, 0.5, 0.0), np.zeros((d, d)), k)
+    trajectory = start(StepSizes(0.5, 0.5), np.zeros((d, d)), k)
     trajectory.advance(batch, Surrogate(loss, L, inner=inner, tol=TOL))
     assert np.linalg.eigvalsh(trajectory.iterate.C)[-1] > 1e-3
     assert np.linalg.norm(trajectory.iterate.dense_H(), 2) > 1e-3
@@ -117,12 +114,12 @@ def test_a_limited_rank_truncates_every_iterate_and_the_average(rank):
         G = ref.surrogate_gradient(X, s, L)
         H = ref.best_rank(H - gamma * ref.lift(d, phi) @ G @ ref.lift(d, phi).T, rank)
         C = ref.project_psd(C - 0.1 * G)
-    trajectory = start(StepSizes(0.1, gamma, 0.0), np.eye(d), k, rank=rank)
+    trajectory = start(StepSizes(0.1, gamma), np.eye(d), k, rank=rank)
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
     assert trajectory.iterate.basis.shape[1] <= rank
-    assert trajectory.average().basis.shape[1] <= rank
+    assert trajectory.average().root.shape[1] <= rank
     close(trajectory.iterate.dense_H(), H)
-    close(trajectory.average().dense_H(), mean)
+    close(trajectory.average().H, mean)
 
 
 # --- the scale of the features ------------------------------------------------------------------------------
@@ -135,71 +132,57 @@ def test_a_constant_scale_is_the_run_on_scaled_features():
     tasks, phis, _ = random_stream(np.random.default_rng(6), 25, d, k)
     phis = c * phis
     batch = batch_of(tasks, phis, squared_scale=np.full(25, c**2))
-    trajectory = start(StepSizes(0.3, 1.1, 0.0), np.eye(d), k)
+    trajectory = start(StepSizes(0.3, 1.1), np.eye(d), k)
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
     expected = ref.algorithm_1(tasks, phis / c, 0.3, 1.1, np.eye(d), "online", reference, L)
-    close(c**2 * trajectory.average().dense_H(), expected.mean_H)
+    close(c**2 * trajectory.average().H, expected.mean_H)
     close(trajectory.average().C, expected.mean_C)
     for phi in phis[:5]:
         close(trajectory.average()(phi), ref.tau(expected.mean_H, expected.mean_C, phi / c))
 
 
-@pytest.mark.parametrize("bias", ["none", "shared", "conditional"])
-def test_a_running_scale_and_a_bias_against_an_explicit_loop(bias):
+def test_a_running_scale_against_an_explicit_loop():
     loss, reference, L = LOSSES["absolute"]
     d, k, T = 3, 4, 25
-    gamma_C, gamma_H, gamma_b = 0.2, 0.9, 0.15
+    gamma_C, gamma_H = 0.2, 0.9
     rng = np.random.default_rng(7)
     tasks, phis, _ = random_stream(rng, T, d, k)
     phis = phis * rng.uniform(0.2, 3.0, size=(T, 1))
     squared = np.cumsum((phis**2).sum(axis=1)) / np.arange(1, T + 1)
-    H, C, b, B = [np.zeros((d * k, d * k))], [np.eye(d)], [np.zeros(d)], [np.zeros((d, k))]
+    H, C = [np.zeros((d * k, d * k))], [np.eye(d)]
     for t, ((X, y), phi) in enumerate(zip(tasks, phis, strict=True)):
-        offset = X @ (b[t] + B[t] @ phi)
-        alpha = ref.exact(X, y, ref.tau(H[t], C[t], phi), reference, offset).alpha
-        G, u = ref.surrogate_gradient(X, alpha, L), X.T @ alpha / len(y)
-        I_phi = ref.lift(d, phi)
+        alpha = ref.exact(X, y, ref.tau(H[t], C[t], phi), reference).alpha
+        G, I_phi = ref.surrogate_gradient(X, alpha, L), ref.lift(d, phi)
         H.append(ref.project_psd(H[t] - gamma_H / squared[t] ** 2 * I_phi @ G @ I_phi.T))
         C.append(ref.project_psd(C[t] - gamma_C * G))
-        b.append(b[t] - gamma_b * u if bias != "none" else b[t])
-        B.append(B[t] - gamma_b / squared[t] * np.outer(u, phi) if bias == "conditional" else B[t])
-    trajectory = start(StepSizes(gamma_C, gamma_H, gamma_b), np.eye(d), k, bias=bias)
+    trajectory = start(StepSizes(gamma_C, gamma_H), np.eye(d), k)
     trajectory.advance(batch_of(tasks, phis, squared_scale=squared), Surrogate(loss, L, tol=TOL))
-    close(trajectory.average().dense_H(), sum(H[:T]) / T)
+    close(trajectory.average().H, sum(H[:T]) / T)
     close(trajectory.average().C, sum(C[:T]) / T)
-    for phi in phis[:4]:
-        close(trajectory.bias(phi), b[T] + B[T] @ phi)
-        close(trajectory.bias_mean(phi), sum(b[:T]) / T + sum(B[:T]) / T @ phi)
-    mean = sum(b[:T]) / T + phis @ (sum(B[:T]) / T).T
-    close(trajectory.bias_mean.evaluate(phis), mean)
-    if bias == "none":
-        assert not mean.any()
-    else:
-        assert np.abs(mean).max() > 1e-3
+    assert np.abs(trajectory.average().H).max() > 1e-3
 
 
-def test_features_that_are_all_zero_leave_H_and_B_where_they_are():
+def test_features_that_are_all_zero_leave_H_where_it_is():
     loss, _, L = LOSSES["absolute"]
     d, k = 3, 4
     tasks, _, _ = random_stream(np.random.default_rng(8), 10, d, k)
     batch = batch_of(tasks, np.zeros((10, k)), squared_scale=np.zeros(10))
-    trajectory = start(StepSizes(0.2, 0.9, 0.1), np.eye(d), k, bias="conditional")
+    trajectory = start(StepSizes(0.2, 0.9), np.eye(d), k)
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
     assert trajectory.failure is None
-    assert not trajectory.average().dense_H().any()
-    assert not trajectory.bias.linear.any()
-    assert np.abs(trajectory.bias.constant).max() > 1e-3
+    assert not trajectory.average().H.any()
+    assert np.abs(trajectory.average().C - np.eye(d)).max() > 1e-3
 
 
 def test_if_the_trace_term_dominates_H_is_exactly_zero():
     """2L²XᵀX/n² ⪰ uuᵀ/2 if 4L² ≥ n: every gradient is positive semidefinite, so H is projected to zero."""
     loss, _, _ = LOSSES["absolute"]
     _, _, batch = random_stream(np.random.default_rng(9), 10, 3, 4)
-    trajectory = start(StepSizes(0.2, 50.0, 0.0), np.eye(3), 4)
+    trajectory = start(StepSizes(0.2, 50.0), np.eye(3), 4)
     trajectory.advance(batch, Surrogate(loss, 100.0, inner="online"))
     average = trajectory.average()
     assert not average.depends_on_task
-    assert not average.dense_H().any()
+    assert not average.H.any()
 
 
 @pytest.mark.parametrize("rank", [None, 3])
@@ -213,11 +196,8 @@ def test_sparse_tasks_are_the_dense_run(rank):
     dense = batch_of(tasks, phis)
     rows = Rows(sparse.csr_array(dense.rows.X), dense.rows.y, dense.rows.offsets)
     thin = StreamBatch(rows, phis, dense.squared_scale)
-    runs = [
-        start(StepSizes(0.3, 0.9, 0.1), np.eye(d), k, rank=rank, bias="conditional")
-        for _ in range(2)
-    ]
+    runs = [start(StepSizes(0.3, 0.9), np.eye(d), k, rank=rank) for _ in range(2)]
     for run, batch in zip(runs, (dense, thin), strict=True):
         run.advance(batch, Surrogate(loss, L, tol=TOL))
     same(*runs)
-    assert np.abs(runs[0].average().dense_H()).max() > 1e-3
+    assert np.abs(runs[0].average().H).max() > 1e-3

@@ -11,7 +11,6 @@ from tailored.solvers.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 every_loss = pytest.mark.parametrize("name", CASES)
-with_and_without_bias = pytest.mark.parametrize("biased", [False, True])
 #: A gap of g leaves an error of √g in smooth solutions; Newton's method of the logistic loss goes further.
 TOL = dict.fromkeys(CASES, 1e-13) | {"logistic": 1e-15}
 
@@ -38,10 +37,6 @@ def task(rows, t):
     return rows.X[part], rows.y[part]
 
 
-def offset_of(X, biases, t):
-    return None if biases is None else X @ biases[t]
-
-
 def symmetric_direction(rng, d):
     direction = rng.normal(size=(d, d))
     return (direction + direction.T) / 2
@@ -64,69 +59,60 @@ SIZES = [6, 1, 0, 13, 3]
 
 
 @every_loss
-@with_and_without_bias
 @pytest.mark.parametrize("rank", [None, 2])
-def test_surrogate_value_and_gradients_are_those_of_the_paper(name, biased, rank):
+def test_surrogate_value_and_gradients_are_those_of_the_paper(name, rank):
     loss, reference, L = CASES[name]
     rng = np.random.default_rng(7)
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d, rank)
-    biases = 0.5 * rng.normal(size=(T, d)) if biased else None
-    result = Surrogate(loss, L, tol=TOL[name])(rows, thetas, biases)
+    result = Surrogate(loss, L, tol=TOL[name])(rows, thetas)
     assert result.value.shape == result.gram.shape == (T,)
-    assert result.bias.shape == (T, d)
+    assert result.u.shape == (T, d)
     for t in range(T):
         X, y = task(rows, t)
-        offset = offset_of(X, biases, t)
-        expected = ref.surrogate(thetas[t], X, y, reference, L, offset)
+        expected = ref.surrogate(thetas[t], X, y, reference, L)
         assert result.value[t] == pytest.approx(expected, rel=1e-9, abs=1e-12)
-        alpha = ref.exact(X, y, thetas[t], reference, offset).alpha
+        alpha = ref.exact(X, y, thetas[t], reference).alpha
         gradient = ref.surrogate_gradient(X, alpha, L)
         np.testing.assert_allclose(result.theta(t, X), gradient, rtol=0, atol=1e-8)
         u = X.T @ alpha / max(len(y), 1)
-        np.testing.assert_allclose(result.bias[t], u, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(result.u[t], u, rtol=0, atol=1e-8)
     empty = SIZES.index(0)
     assert result.value[empty] == 0
     assert not result.theta(empty, np.zeros((0, d))).any()
 
 
 @every_loss
-@with_and_without_bias
-def test_surrogate_with_the_online_algorithm_uses_its_subgradients(name, biased):
+def test_surrogate_with_the_online_algorithm_uses_its_subgradients(name):
     loss, reference, L = CASES[name]
     rng = np.random.default_rng(8)
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d)
-    biases = 0.5 * rng.normal(size=(T, d)) if biased else None
-    result = Surrogate(loss, L, inner="online")(rows, thetas, biases)
+    result = Surrogate(loss, L, inner="online")(rows, thetas)
     for t in range(T):
         X, y = task(rows, t)
-        s = ref.online(X, y, thetas[t], reference.subgradient, offset_of(X, biases, t)).alpha
+        s = ref.online(X, y, thetas[t], reference.subgradient).alpha
         np.testing.assert_allclose(
             result.theta(t, X), ref.surrogate_gradient(X, s, L), rtol=0, atol=1e-10
         )
-        np.testing.assert_allclose(result.bias[t], X.T @ s / max(len(y), 1), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(result.u[t], X.T @ s / max(len(y), 1), rtol=0, atol=1e-10)
     assert np.isfinite(result.value).all()
 
 
 @every_loss
-@with_and_without_bias
-def test_surrogate_gradients_are_finite_differences(name, biased):
+def test_surrogate_gradients_are_finite_differences(name):
     loss, _, L = CASES[name]
     rng = np.random.default_rng(9)
     d, sizes = 3, [7, 1, 12]
     rows, thetas = random_rows(rng, sizes, d, name), random_thetas(rng, len(sizes), d)
-    biases = 0.3 * rng.normal(size=(len(sizes), d)) if biased else np.zeros((len(sizes), d))
     objective = Surrogate(loss, L, tol=TOL[name])
-    result = objective(rows, thetas, biases)
-    E, e = symmetric_direction(rng, d), rng.normal(size=d)
-    in_theta = central(lambda h: objective(rows, thetas + h * E, biases).value, 1e-3)
-    in_bias = central(lambda h: objective(rows, thetas, biases + h * e).value, 1e-3)
+    result = objective(rows, thetas)
+    E = symmetric_direction(rng, d)
+    in_theta = central(lambda h: objective(rows, thetas + h * E).value, 1e-3)
     for t in range(len(sizes)):
         G = result.theta(t, task(rows, t)[0])
         np.testing.assert_array_equal(G, G.T)
         assert in_theta[t] == pytest.approx(np.sum(G * E), rel=2e-7, abs=2e-7)
-        assert in_bias[t] == pytest.approx(result.bias[t] @ e, rel=2e-7, abs=2e-7)
 
 
 @every_loss
@@ -171,8 +157,7 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     assert np.abs(ref.project_psd(-printed)).max() < 1e-15
 
 
-@with_and_without_bias
-def test_tasks_do_not_know_of_each_other(biased):
+def test_tasks_do_not_know_of_each_other():
     """A batch is the same as its tasks one by one, also when θ is shared memory."""
     name = "absolute"
     loss, _, L = CASES[name]
@@ -180,13 +165,12 @@ def test_tasks_do_not_know_of_each_other(biased):
     d, T = 3, len(SIZES)
     rows = random_rows(rng, SIZES, d, name)
     thetas = np.broadcast_to(random_thetas(rng, 1, d)[0], (T, d, d))
-    biases = rng.normal(size=(T, d)) if biased else None
     surrogate = Surrogate(loss, L, tol=TOL[name])
-    together = surrogate(rows, thetas, biases)
+    together = surrogate(rows, thetas)
     for t in range(T):
         X, y = task(rows, t)
         alone = Rows(X, y, np.array([0, len(y)]))
-        one = surrogate(alone, thetas[t][None], None if biases is None else biases[t][None])
+        one = surrogate(alone, thetas[t][None])
         np.testing.assert_allclose(together.value[t], one.value[0], rtol=0, atol=1e-9)
         np.testing.assert_allclose(together.theta(t, X), one.theta(0, X), rtol=0, atol=1e-9)
-        np.testing.assert_allclose(together.bias[t], one.bias[0], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(together.u[t], one.u[0], rtol=0, atol=1e-9)

@@ -15,7 +15,8 @@ from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, Uncondi
 from tailored.datasets import make_clusters
 from tailored.representation.conditioning import Constant
 from tailored.representation.factored import Factored
-from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
+from tailored.solvers import ProjectedSGD
+from tailored.solvers.search import PAPER_STEP_SIZES
 from tiny import TINY
 
 

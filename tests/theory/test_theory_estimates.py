@@ -4,20 +4,21 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from studies.theory import bounds
+from studies.theory.bounds import unconditional_optimum
 from studies.theory.environment import Environment
 from tailored import TaskSet, theory
-from tailored.theory import check_range, estimate_quantities, power, unconditional_optimum
+from tailored.theory import check_range, estimate_quantities, power
 
 BOUNDS = [
-    theory.within_task_generalization,
+    bounds.within_task_generalization,
     theory.fixed_function,
     theory.conditional_optimum,
-    theory.unconditional_optimum,
-    theory.independent_learning,
-    theory.trace_constrained_oracle,
-    theory.previous_optimum,
-    theory.gradient_norm,
-    theory.convergence_rate,
+    bounds.unconditional_optimum,
+    bounds.independent_learning,
+    bounds.trace_constrained_oracle,
+    bounds.previous_optimum,
+    bounds.convergence_rate,
     theory.learned_function,
 ]
 

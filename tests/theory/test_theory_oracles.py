@@ -4,14 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tailored.theory import (
-    Quantities,
-    oracle_representation,
-    power,
-    previous_oracle,
-    unconditional_optimum,
-    variational_trace_norm,
-)
+from studies.theory.bounds import previous_oracle, unconditional_optimum, variational_trace_norm
+from tailored.theory import Quantities, oracle_representation, power
 
 # (d, rank of A, rank of B)
 SHAPES = [(1, 1, 1), (4, 4, 4), (5, 2, 5), (6, 2, 4), (5, 0, 3)]

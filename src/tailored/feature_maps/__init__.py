@@ -1,11 +1,9 @@
 """Feature maps Φ: a vector φ (k,) of features for each task.
 
-"mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector", transformers and callables read
-the side information; without it, a callable reads the task.  The named maps do not depend on the order of the rows and are defined for a task without rows.  To
-add a map, define its class and add its name to `FEATURE_MAPS`.
-
-`ConditionalLearner` scales φ to unit root-mean-square norm by default: the norm of a mean embedding can be as small
-as 0.06, and the effect of a step of H on τ is proportional to its fourth power.
+"mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector", transformers and callables
+read the side information; without it, a callable reads the task.  The named maps do not depend on
+the order of the rows and are defined for a task without rows.  To add a map, define its class and
+add its name to `FEATURE_MAPS`.
 """
 
 from __future__ import annotations
@@ -23,17 +21,7 @@ from .maps import (
     Transformer,
 )
 
-__all__ = [
-    "FEATURE_MAPS",
-    "AngleMap",
-    "CallableMap",
-    "FeatureMap",
-    "MeanEmbedding",
-    "RidgeEstimate",
-    "SideVector",
-    "Transformer",
-    "get_feature_map",
-]
+__all__ = ["AngleMap", "MeanEmbedding", "RidgeEstimate", "SideVector"]
 
 #: Valid names of a learner's ``feature_map``, besides "auto".
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {

@@ -1,12 +1,14 @@
-"""The learners of the paper: independent, unconditional and conditional learning (Algorithm 1).
+"""The learners of the paper (Sec. 5): independent, unconditional and conditional learning.
 
-``paper()`` of each class returns a learner with the settings of the paper's experiments.  The defaults differ where other
-settings predict better; the docstring of `ConditionalLearner` lists these differences.
+Independent learning has θ = I for every task, unconditional learning θ = C (Eq. 5), and conditional
+learning ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` (Eqs. 6 and 18).  The last two run Algorithm 1.
+
+``paper()`` of each class returns a learner with the settings of the paper's experiments.  The
+defaults differ where other settings predict better; `ConditionalLearner` lists these differences.
 """
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
@@ -27,19 +29,23 @@ from .._utils.validation import (
     check_psd,
     warn,
 )
-from ..exceptions import ConstantRepresentationWarning
+from ..exceptions import ConstantRepresentationWarning, UnhelpfulWarning
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.maps import GivenMap, check_features
 from ..losses import Loss
 from ..priors.representation import RepresentationPrior
-from ..representation.conditioning import BIASES, Bias, Conditioning, Constant, Given
-from ..representation.factored import Factored
-from ..solvers import PAPER_STEP_SIZES, ProjectedSGD
-from ..solvers.algorithm_1 import MeanAtTasks, StepSizes, StreamBatch, Trajectory, run
-from ..solvers.search import HeldOutPool, HeldOutTasks, Problem
+from ..representation.conditioning import Conditioning, Given
+from ..solvers.algorithm_1 import StepSizes, StreamBatch, Trajectory
+from ..solvers.search import (
+    PAPER_STEP_SIZES,
+    HeldOutPool,
+    HeldOutTasks,
+    Problem,
+    ProjectedSGD,
+    Solution,
+)
 from ..solvers.surrogate import Surrogate
 from ..summaries.summary import Summary, summarise_paper_learner
-from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
 from ..within import solving
@@ -50,8 +56,6 @@ from .reading import read
 Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
 #: Held-out tasks, or their support rows and query rows.
 HeldOut = TaskSet | tuple[TaskSet, TaskSet]
-#: Second entry of the seed for the rows of test tasks.
-TEST_ROWS = 3
 #: Settings of the paper that its three learners share, and settings of the two that learn a representation.
 _PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
 _PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
@@ -78,17 +82,12 @@ class PaperLearner(MetaLearner):
     @property
     def H_(self) -> Array:
         """H (dk, dk) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for unscaled φ; entry (i k + h, j k + z) belongs to τ_ij and φ_h φ_z."""
-        return np.array(self.conditioning_.dense_H())
+        return np.array(self.conditioning_.H)
 
     @property
     def C_(self) -> Array:
         """C (d, d) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
         return np.array(self.conditioning_.C)
-
-    @property
-    def bias_(self) -> Bias:
-        """(B, b₀) of the prior mean ``b(s) = Bφ + b₀``."""
-        return self.prior_.bias
 
     @property
     def feature_map_(self) -> FeatureMap | None:
@@ -114,16 +113,12 @@ class PaperLearner(MetaLearner):
         return check_psd(theta, name, d) if np.ndim(theta) else float(theta) * np.eye(d)
 
     def _prior(
-        self,
-        conditioning: Conditioning,
-        feature_map: FeatureMap | None = None,
-        bias: str = "none",
+        self, conditioning: Conditioning, feature_map: FeatureMap | None = None
     ) -> RepresentationPrior:
-        """Return the prior with this conditioning function and b = 0."""
+        """Return the prior with this conditioning function."""
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=conditioning,
-            bias=Bias.zero(bias, conditioning.n_features, conditioning.n_side),
             feature_map=feature_map,
             loss=self.loss_,
             inner=self.inner,
@@ -172,28 +167,15 @@ class IndependentLearner(PaperLearner):
         side_info: SideInfoLike = None,
     ) -> Self:
         """Fit a model to each of the tasks, independently of the other tasks."""
-        return self._learn((X, y, groups, side_info), reset=True)
-
-    def partial_fit(
-        self,
-        X: RowsLike,
-        y: ValuesLike = None,
-        *,
-        groups: ValuesLike = None,
-        side_info: SideInfoLike = None,
-    ) -> Self:
-        """Fit a model to each of the tasks, as `fit` does; only the ranges of features include earlier calls."""
-        return self._learn((X, y, groups, side_info), reset=not hasattr(self, "prior_"))
-
-    def _learn(self, data: Data, *, reset: bool) -> Self:
-        with self._all_or_nothing(reset=reset):
+        with self._all_or_nothing(reset=True):
             self._check_within()
-            tasks = read(self, *data, reset=reset)
+            tasks = read(self, X, y, groups, side_info, reset=True)
             d = self._n_weights
             if callable(self.tau):
-                prior = self._prior(Given(d), GivenMap(self.tau, d).fit(tasks))
+                given = Given.constant(np.zeros((d, d)))
+                prior = self._prior(given, GivenMap(self.tau, d).fit(tasks))
             else:
-                prior = self._prior(Constant(self._constant(self.tau, "tau")))
+                prior = self._prior(Conditioning.constant(self._constant(self.tau, "tau")))
             self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
             self.n_iter_ = 1
             self._remember(tasks)
@@ -204,8 +186,7 @@ class IndependentLearner(PaperLearner):
 class Stream:
     """State of a stream of tasks, from which `partial_fit` continues."""
 
-    seed: int
-    pool: HeldOutPool | None
+    pool: HeldOutPool | None  # None if the step size is given
     feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
     state: tuple[Trajectory, ...] | None = None  # state of the solver
     n_tasks: int = 0
@@ -216,9 +197,8 @@ class Stream:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SurrogateLearner(PaperLearner):
-    """Base of the learners that minimise the surrogate; subclasses without a feature map have H = 0."""
+    """Base of the learners that minimise the surrogate; without a feature map, H = 0."""
 
-    bias: str = "none"
     solver: ProjectedSGD | None = None
     initial_representation: Any = None
     lipschitz: float | None = None
@@ -228,14 +208,10 @@ class SurrogateLearner(PaperLearner):
     progress: bool = False
     step_size_: StepSizes = field(init=False)
     held_out_errors_: dict[str, float] = field(init=False)
-    learning_curve_: Array = field(init=False)
     feature_moment_: Array = field(init=False)  # mean of φφᵀ over the training tasks, (k, k)
     n_tasks_seen_: int = field(init=False)
     _stream: Stream = field(init=False)
-    _goes_on = (
-        False  # whether `partial_fit` was called; a pickle then contains the stream, with some rows
-    )
-    unsaved = ("_stream", "_goes_on")  # attributes that model files do not contain
+    unsaved = ("_stream",)  # model files do not contain it, because it has rows of held-out tasks
 
     def fit(
         self,
@@ -245,7 +221,6 @@ class SurrogateLearner(PaperLearner):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         validation: HeldOut | None = None,
-        test: HeldOut | None = None,
     ) -> Self:
         """Learn from many tasks, one step per task in the given order.
 
@@ -256,13 +231,13 @@ class SurrogateLearner(PaperLearner):
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet or pair of TaskSets, optional
-            Tasks on which the step size is selected; by default some of the training tasks are held out.  A pair has
-            the support rows and the query rows of the same tasks; otherwise they are drawn, see ``support``.
-        test : TaskSet or pair of TaskSets, optional
-            Tasks for ``learning_curve_``.  They are not used for selection.
+            Tasks on which the step size is selected; by default some of the training tasks are held
+            out.  A pair has the support rows and the query rows of the same tasks; otherwise they
+            are drawn, see ``support``.
         """
         with self._all_or_nothing(reset=True):
-            self._learn((X, y, groups, side_info), validation, test, whole=True)
+            self._learn((X, y, groups, side_info), validation, whole=True)
+            del self._stream
         return self
 
     def partial_fit(
@@ -276,32 +251,21 @@ class SurrogateLearner(PaperLearner):
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
 
-        The learned function is bitwise independent of how the stream is split into calls, except that feature maps with fitted
-        parameters are fitted to the tasks of the first call.  It differs from `fit` in the scale of φ: `fit` uses the root
-        mean square over all tasks, and `partial_fit` the root mean square over the tasks so far.
+        The learned function is bitwise independent of how the stream is split into calls, except
+        that feature maps with fitted parameters are fitted to the tasks of the first call.  It
+        differs from `fit` in the scale of φ: `fit` uses the root mean square over all tasks, and
+        `partial_fit` the root mean square over the tasks so far.
         """
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
             raise ValueError(
-                "partial_fit: a loaded learner continues a stream only if it was pickled after partial_fit. Fit a new learner."
+                "partial_fit: continues earlier calls of partial_fit only, and this learner was "
+                "fitted by fit or loaded from a file. Use partial_fit from the first task, and "
+                "pickle the learner to continue later."
             )
         with self._all_or_nothing(reset=fresh):
-            self._learn((X, y, groups, side_info), validation, None, whole=False)
-            self._goes_on = True
+            self._learn((X, y, groups, side_info), validation, whole=False)
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the content of a pickle; the stream, which has training rows, is included only if `partial_fit` was called."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        if not self._goes_on:
-            state.pop("_stream", None)
-        return state
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Unlike a pickle, a copy in memory includes all attributes.
-        made = memo[id(self)] = type(self).__new__(type(self))
-        made.__dict__.update(deepcopy(self.__dict__, memo))
-        return made
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; ``solver__step`` sets an argument of the solver."""
@@ -314,27 +278,16 @@ class SurrogateLearner(PaperLearner):
             super().set_params(**params)
         return self
 
-    def _learn(
-        self, data: Data, validation: HeldOut | None, test: HeldOut | None, *, whole: bool
-    ) -> None:
+    def _learn(self, data: Data, validation: HeldOut | None, *, whole: bool) -> None:
         """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
         solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
         tasks = read(self, *data, reset=is_new)
-        if test is not None and self.bias == "conditional":
-            raise ValueError(
-                "test: there is no learning curve for bias='conditional'; leave out test="
-            )
         if is_new:
-            seed = self._seed()
-            empty = HeldOutPool(self.validation_fraction, self.support, seed)
-            stream = Stream(seed, empty if solver.needs_held_out else None)
+            empty = HeldOutPool(self.validation_fraction, self.support, self._seed())
+            stream = Stream(empty if solver.needs_held_out else None)
         else:
             stream = self._stream
         pool, train = self._hold_out(stream, tasks, validation)
-        if whole and pool is not None and not pool.held_out:
-            reason = "too few tasks to hold one out, so the step size is selected on training tasks"
-            warn(f"fit: {reason}. Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)")
-        pair = None if test is None else self._pair(test, "test", stream.seed)
         feature_map = stream.feature_map
         if feature_map is None and self.feature_map is not None:
             # Fit on the training tasks only, because the map must not use the held-out tasks.
@@ -345,10 +298,10 @@ class SurrogateLearner(PaperLearner):
         )
         stream, batch = self._batch(stream, train, whole)
         C0 = self._constant(self.initial_representation, "initial_representation")
-        tau = Constant(C0, batch.phis.shape[1])
+        tau = Conditioning.constant(C0, batch.phis.shape[1])
         with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
             problem = Problem(
-                self._prior(tau, feature_map, self.bias),
+                self._prior(tau, feature_map),
                 self._surrogate(train, whole),
                 batch,
                 None if pool is None else self._held_out(feature_map, *pool.tasks()),
@@ -365,47 +318,48 @@ class SurrogateLearner(PaperLearner):
         self.step_size_, self.held_out_errors_ = solution.steps, solution.errors
         self.n_tasks_seen_ = stream.n_tasks
         self.feature_moment_ = np.asarray(stream.phi_products / max(stream.n_train, 1))
-        self.__dict__.pop("learning_curve_", None)
-        if pair is not None:
-            self.learning_curve_ = self._learning_curve(problem, self._held_out(feature_map, *pair))
         self._remember(tasks)
-        if whole and self.feature_map is not None and not self.conditioning_.depends_on_task:
-            self._warn_constant()
+        if whole:
+            if pool is not None and not pool.held_out:
+                reason = "too few tasks to hold one out, so the step size is selected on training"
+                advice = "Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)"
+                warn(f"fit: {reason} tasks. {advice}")
+            self._warn(tasks, solution)
 
-    def _warn_constant(self) -> None:
-        was_tried = any(row["step_H"] > 0 for row in self.search_results_)
-        reason = (
-            "no step size of H lowered the error on the held-out tasks" if was_tried else "H = 0"
-        )
-        use = "only affects the prior mean" if self.bias == "conditional" else "is not used"
-        warn(
-            f"feature_map: the learned function is constant, τ(s) = C for every task ({reason}). The side "
-            f"information {use}: try other features, more tasks, or other step sizes",
-            ConstantRepresentationWarning,
-        )
-
-    def _learning_curve(self, problem: Problem, test: HeldOutTasks) -> Array:
-        """Return the error on the test tasks of the mean of the first t iterates with the selected step, t = 1 .. T."""
-        means = MeanAtTasks(test.phis)
-        given = Given(self._n_weights)
-        curve: list[float] = []
-
-        def record(one: Trajectory) -> None:
-            if isinstance(one.iterate, Factored) and one.iterate.rank is None:
-                means.add(one.iterate)
-                taus = means.mean()
-            else:
-                taus = one.average().evaluate(
-                    test.phis
-                )  # the average of `fit`, with its limit on the rank
-            prior = replace(problem.start, conditioning=given, bias=one.bias_mean.copy())
-            flat = (self.scale_ * taus).reshape(len(test.phis), given.n_side)
-            curve.append(replace(test, phis=flat).error(prior, self.n_jobs))
-
-        run(
-            [problem.trajectory(self.step_size_)], problem.batch, problem.surrogate, callback=record
-        )
-        return np.array(curve)
+    def _warn(self, tasks: TaskSet, solution: Solution) -> None:
+        """Warn about side information that is not used, and about a poor result of the search."""
+        feature_map = self.feature_map_
+        if feature_map is not None and not self.conditioning_.depends_on_task:
+            was_tried = any(row["step_H"] > 0 for row in solution.history)
+            lowered = "no step size of H lowered the error on the held-out tasks"
+            warn(
+                "feature_map: the learned function is constant, τ(s) = C for every task "
+                f"({lowered if was_tried else 'H = 0'}). The side information is not used: try "
+                "other features, more tasks, or other step sizes",
+                ConstantRepresentationWarning,
+            )
+        ignored = feature_map is not None and not feature_map.needs_side_info
+        if ignored and tasks.side_info is not None:
+            warn(
+                f"fit: the side information is not used, because feature_map={self.feature_map!r} "
+                "reads the rows of a task only. Use feature_map='vector', or a function of it"
+            )
+        tried = sorted({row["step_C"] for row in solution.history})
+        if len(tried) > 2 and solution.steps.C in (tried[0], tried[-1]):
+            extreme = "smallest" if tried[0] == solution.steps.C else "largest"
+            warn(
+                f"fit: the selected step size {solution.steps.C:g} is the {extreme} that was tried. "
+                "Scale the columns and the target to a standard deviation of about 1, or try other "
+                "step_sizes in solver=ProjectedSGD(step_sizes=...)"
+            )
+        independent = solution.errors.get("independent", np.inf)
+        if solution.error is not None and independent < solution.error:
+            warn(
+                f"fit: on the held-out tasks, independent learning (θ = C₀) has the error "
+                f"{independent:.3g}, and this learner {solution.error:.3g}. Scale the columns and "
+                "the target to a standard deviation of about 1, or use EmpiricalBayesLearner",
+                UnhelpfulWarning,
+            )
 
     def _hold_out(
         self, stream: Stream, tasks: TaskSet, validation: HeldOut | None
@@ -413,9 +367,9 @@ class SurrogateLearner(PaperLearner):
         """Return the held-out tasks of the stream with those of this call, and the training tasks."""
         pool = stream.pool
         if pool is None and validation is not None:
-            advice = "Omit validation, or select the step on these tasks: solver=ProjectedSGD(step='search')"
             raise ValueError(
-                f"validation: with a given step, validation tasks are not used. {advice}"
+                "validation: with a given step, validation tasks are not used. Omit validation, or "
+                "select the step on these tasks: solver=ProjectedSGD(step='search')"
             )
         if pool is None:
             return None, tasks
@@ -424,23 +378,15 @@ class SurrogateLearner(PaperLearner):
             return pool, tasks[np.flatnonzero(mask)]
         if isinstance(validation, TaskSet):
             return pool.add(self._read_held_out(validation)), tasks
-        pair = self._pair(validation, "validation")
-        return replace(pool, held_out=(*pool.held_out, pair)), tasks
-
-    def _pair(self, tasks: HeldOut, name: str, seed: int = 0) -> tuple[TaskSet, TaskSet]:
-        """Return support and query rows of tasks that the user passed as a pair or as one `TaskSet`."""
-        if isinstance(tasks, TaskSet):
-            read = self._read_held_out(tasks, name)
-            return split_rows(read, range(len(read)), self.support, (seed, TEST_ROWS))
-        is_pair = isinstance(tasks, tuple | list) and len(tasks) == 2
-        if not (is_pair and all(isinstance(part, TaskSet) for part in tasks)):
-            raise TypeError(f"{name}: expected a TaskSet or a pair of TaskSets (support, query)")
-        support, query = (self._read_held_out(part, name) for part in tasks)
+        is_pair = isinstance(validation, tuple | list) and len(validation) == 2
+        if not (is_pair and all(isinstance(part, TaskSet) for part in validation)):
+            raise TypeError("validation: expected a TaskSet or a pair of TaskSets (support, query)")
+        support, query = map(self._read_held_out, validation)
         if not np.array_equal(support.labels, query.labels):
             raise ValueError(
-                f"{name}: support and query must have the same tasks, in the same order"
+                "validation: support and query must have the same tasks, in the same order"
             )
-        return support, query
+        return replace(pool, held_out=(*pool.held_out, (support, query))), tasks
 
     def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
         if feature_map is None:
@@ -490,17 +436,12 @@ class SurrogateLearner(PaperLearner):
 
     def _check_parameters(self) -> ProjectedSGD:
         self._check_within()
-        check_choice("bias", self.bias, BIASES)
         check_fraction("validation_fraction", self.validation_fraction)
         check_fraction("support", self.support)
         if self.rank is not None:
             check_int("rank", self.rank)
         if self.lipschitz is not None:
             check_positive("lipschitz", self.lipschitz)
-        if self.bias == "conditional" and self.feature_map is None:
-            raise ValueError(
-                "bias: 'conditional' needs a feature map; use ConditionalLearner or 'shared'"
-            )
         solver = ProjectedSGD() if self.solver is None else self.solver
         if not isinstance(solver, ProjectedSGD):
             raise TypeError(f"solver: expected None or a ProjectedSGD, got {type(solver).__name__}")
@@ -535,8 +476,6 @@ class ConditionalLearner(SurrogateLearner):
         Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's one-pass variant.
     rank : int or None, default=32
         Maximum number of directions of H that are kept; None keeps all of them (exact, slower).
-    bias : {"none", "shared", "conditional"}, default="none"
-        Prior mean of a task's weights: zero, a learned vector, or a linear function of φ(s).
     fit_intercept : bool, default=True
         Append a constant column, so that the prior of the intercept is learned like that of the weights.
     solver : ProjectedSGD, optional
@@ -568,8 +507,8 @@ class ConditionalLearner(SurrogateLearner):
     H_, C_ : arrays (dk, dk) and (d, d)
         The learned parameters, for unscaled φ.
     prior_ : RepresentationPrior
-        The learned prior.  ``conditioning_`` (H, C), ``bias_`` (B, b₀), ``feature_map_`` and ``calibration_``
-        are views of it.
+        The learned prior.  ``conditioning_`` (H, C), ``feature_map_`` and ``calibration_`` are
+        views of it.
     scale_ : float
         The selected multiple of τ, already applied in ``H_`` and ``C_``.
     step_size_ : StepSizes
@@ -581,8 +520,6 @@ class ConditionalLearner(SurrogateLearner):
     held_out_errors_ : dict
         Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best step) and, for this
         class, "conditional" learning; empty if the step was given.
-    learning_curve_ : array (T,)
-        Error on the ``test`` tasks of `fit`, if any, after every training task, with the selected step, as in the paper's figures.
     """
 
     feature_map: object = "auto"
@@ -613,9 +550,9 @@ class UnconditionalLearner(SurrogateLearner):
 
     Parameters
     ----------
-    loss, inner, bias, fit_intercept, solver, initial_representation, lipschitz, tune_scale, \
+    loss, inner, fit_intercept, solver, initial_representation, lipschitz, tune_scale, \
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
-        See `ConditionalLearner`; ``bias`` is "none" or "shared".
+        See `ConditionalLearner`.
     """
 
     @classmethod

@@ -41,7 +41,7 @@ from ..priors.base import (
     products,
 )
 from ..priors.representation import RepresentationPrior
-from ..representation.conditioning import Bias, Constant
+from ..representation.conditioning import Conditioning
 from ..tasks.encoding import Encoding, missing_exposure
 from ..tasks.reading import positions_of
 from ..tasks.rows import Array, Matrix, Scaling, dense, dense_rows
@@ -242,8 +242,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
             solution = solving.solve(rows, y, theta, loss, offset=rows @ bias, **settings)
         self._prior = RepresentationPrior(
             scaling=Scaling.raw(X.shape[1], self.fit_intercept),
-            conditioning=Constant(theta),
-            bias=Bias("shared", bias, np.zeros((d, 0))),
+            conditioning=Conditioning.constant(theta),
+            bias=bias,
         )
         self._support = self._encoding = None
         self._certificate = float(solution.gap), int(solution.n_iter)

@@ -1,4 +1,7 @@
-"""The prior of the paper: a conditioning function (H, C), a prior mean (B, b₀) and a within-task algorithm."""
+"""The prior of the paper: a conditioning function τ(s) (Eq. 18) and a within-task algorithm.
+
+A task is solved with ``θ = τ(s)`` by Eq. 2 (``inner="exact"``) or Eq. 4 (``inner="online"``).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from .._utils.validation import native
 from ..feature_maps import FeatureMap
 from ..feature_maps.maps import check_features
 from ..losses import Absolute, Loss
-from ..representation.conditioning import Bias, Conditioning
+from ..representation.conditioning import Conditioning
 from ..tasks.rows import BATCH_FLOATS, Rows, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
@@ -24,14 +27,14 @@ from .base import Array, Prior
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RepresentationPrior(Prior):
-    """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for features φ = Φ(s).
+    """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for features φ = Φ(s), and a mean b for all tasks.
 
-    A task is solved with ``θ = τ(s)`` and prior mean b(s).  For loss and within-task algorithm, see `TaskRegressor`.
+    For loss and within-task algorithm, see `TaskRegressor`.
     """
 
     conditioning: Conditioning  # τ as a function of φ
-    bias: Bias  # b as a function of φ
-    feature_map: FeatureMap | None = None  # Φ; None if neither τ nor b depends on the task
+    bias: Array | None = None  # b (d,), the prior mean of `TaskRegressor`; None for zero
+    feature_map: FeatureMap | None = None  # Φ; None if τ does not depend on the task
     loss: Loss = field(default_factory=Absolute)
     inner: str = "exact"
     tol: float = 1e-8
@@ -41,10 +44,9 @@ class RepresentationPrior(Prior):
     parallel_blocks = False
 
     def __post_init__(self) -> None:
-        for part in (self.conditioning, self.bias):
-            for value in vars(part).values():
-                if isinstance(value, np.ndarray):
-                    value.flags.writeable = False
+        for value in (self.conditioning.C, self.conditioning.root, self.bias):
+            if value is not None:
+                value.flags.writeable = False
 
     @property
     def task_settings(self) -> dict[str, Any]:
@@ -67,10 +69,15 @@ class RepresentationPrior(Prior):
         return np.asarray(change @ self.conditioning.evaluate(self.features(tasks)) @ change.T)
 
     def _mean(self, tasks: TaskSet) -> Array:
-        return self.bias.evaluate(self.features(tasks))
+        means = self.means(self.features(tasks))
+        return np.zeros((len(tasks), self.conditioning.n_features)) if means is None else means
+
+    def means(self, phis: Array) -> Array | None:
+        """Return the prior means b of tasks with features φ, (T, d); None for zeros."""
+        return None if self.bias is None else np.broadcast_to(self.bias, (len(phis), len(self.bias)))
 
     def mean_at_centre(self) -> Array | None:
-        return None if self.bias.conditional else np.array(self.bias.constant)
+        return np.zeros(self.conditioning.n_features) if self.bias is None else self.bias.copy()
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         rows, phis = Rows.of(tasks, self.fit_intercept), self.features(tasks)
@@ -84,7 +91,7 @@ class RepresentationPrior(Prior):
         self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: NDArray[Any] | None = None
     ) -> Array:
         """Return the weights (T, d) of tasks with these rows and features φ (T, k), by the within-task algorithm."""
-        means = self.bias.evaluate(phis) if self.bias.moves else None
+        means = self.means(phis)
         if not rows.is_sparse:
             solution = solving.solve_many(
                 *rows,
@@ -116,12 +123,12 @@ class RepresentationPrior(Prior):
         return out
 
     def certificate(self, support: TaskSet) -> tuple[float, int]:
-        X, phi = self.scaling.dense(support.X), self.features(support)[0]
+        X, phis = self.scaling.dense(support.X), self.features(support)
+        means, theta = self.means(phis), self.conditioning(phis[0])
         with warnings.catch_warnings():
             # The warning was already issued when the task was first solved.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            offset = X @ self.bias(phi) if self.bias.moves else None
-            theta = self.conditioning(phi)
+            offset = None if means is None else X @ means[0]
             solution = solving.solve(X, support.y, theta, offset=offset, **self.task_settings)
         return solution.gap, solution.n_iter
 

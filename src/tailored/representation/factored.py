@@ -18,8 +18,7 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
 from scipy.linalg.lapack import dormqr, dpotrf, dsytrd, dtrtri
 
-from .._utils.records import Stored
-from .conditioning import RANK_TOLERANCE, Array, Index, Iterate, finite
+from .conditioning import RANK_TOLERANCE, Array, Index, finite, project_psd
 
 #: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With 0.1, the errors of
 #: successive steps multiply and reach 1e-12 before the basis is made orthonormal again.
@@ -40,7 +39,7 @@ class Change(NamedTuple):
     values: Array  # eigenvalues (p,) of ``removed``, negative up to rounding
 
 
-class _Range(Stored):
+class _Range:
     """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.  Immutable.
 
     ``after`` caches the results of steps from here, so that iterates with the same gradients share them.  The signs of the
@@ -146,30 +145,19 @@ def _zero(size: int) -> _Range:
     return _Range(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
 
 
-class Factored(Iterate):
-    """``H = E P Eᵀ``; without ``basis`` E (dk, r) and ``P`` (r, r), H = 0.
+class Factored:
+    """An iterate (H_t, C_t) of Algorithm 1, with ``H = E P Eᵀ``; it starts at H = 0.
 
-    With a ``rank``, H keeps its leading directions after every step, at most this many, and P is diagonal.  Without one,
-    H is exact, and ``change`` is the change of H in the last step, or None if H did not change.
+    With a ``rank``, H keeps its leading directions after every step, at most this many, and P is
+    diagonal.  Without one, H is exact, and ``change`` is the change of H in the last step, or None
+    if H did not change.
     """
 
-    def __init__(
-        self,
-        C: Array,
-        n_side: int,
-        rank: int | None = None,
-        basis: Array | None = None,
-        P: Array | None = None,
-    ) -> None:
-        super().__init__(C, n_side)
-        self.rank = rank
-        size = len(self.C) * n_side
-        self._range = _zero(size)
-        if basis is not None and P is not None:
-            self._range = _Range(
-                np.array(basis, dtype=float, order="F"), np.array(P, dtype=float, order="F")
-            )
-        # H is ``_unit`` times ``_range``.  The unit is the first step size, so that different step sizes share ranges.
+    def __init__(self, C: Array, n_side: int, rank: int | None = None) -> None:
+        self.C, self.n_side, self.rank = C, n_side, rank
+        self._range = _zero(len(C) * n_side)
+        # H is ``_unit`` times ``_range``.  The unit is the first step size, so that different step
+        # sizes share ranges.
         self._unit = 1.0
         self.change: Change | None = None
 
@@ -182,36 +170,37 @@ class Factored(Iterate):
         lower = self._unit * np.tril(self._range.P)
         return lower + np.tril(lower, -1).T
 
-    def __call__(self, phi: Array) -> Array:
-        return np.asarray(self._unit * self._range.at(phi)[1] + self.C)
-
-    def evaluate(self, phis: Array) -> Array:
-        V = slices(self.basis, phis, self.n_features)
-        return np.asarray(V.transpose(0, 2, 1) @ (self.P @ V) + self.C)
-
-    def columns(self, phi: Array, columns: Index) -> Array:
-        V = slices(self.basis, phi[None], self.n_features)[0]
-        return np.asarray(V.T @ (self.P @ V[:, columns]) + self.C[:, columns])
-
-    def scale(self, factor: float) -> Factored:
-        return Factored(factor * self.C, self.n_side, self.rank, self.basis, factor * self.P)
+    @property
+    def root(self) -> Array:
+        """A with ``H = A Aᵀ``, for an iterate with a limited rank, whose P is diagonal."""
+        return self.basis * np.sqrt(self._unit * self._range.P.diagonal())
 
     def dense_H(self) -> Array:
+        """Return H as a (dk, dk) matrix."""
         return self.basis @ self.P @ self.basis.T
 
-    @property
-    def depends_on_task(self) -> bool:
-        return len(self._range.P) > 0
+    def __call__(self, phi: Array) -> Array:
+        """Return θ_t, the value of τ at the features ``phi`` (k,)."""
+        if not len(self._range.P):
+            return self.C
+        return np.asarray(self._unit * self._range.at(phi)[1] + self.C)
 
-    def _step_H(self, gradient: Array, phi: Array, step: float) -> None:
+    def step(self, gradient: Array, phi: Array, step_C: float, step_H: float) -> None:
+        """Take a step of Algorithm 1, in place, for the gradient G (d, d) of the surrogate in θ.
+
+        ``C ← proj(C − step_C · G)`` and ``H ← proj(H − step_H · (I ⊗ φ) G (I ⊗ φᵀ))``
+        """
+        if step_C != 0:
+            moved = finite(self.C - step_C * gradient, "C")
+            self.C = finite(project_psd(moved), "C")
         self.change = None
         # Inputs that are zero in the whole task (most items, with one-hot inputs) do not change H.
         used = np.flatnonzero(gradient.any(axis=0))
-        if step == 0.0 or phi @ phi == 0.0 or not len(used):
+        if step_H == 0.0 or phi @ phi == 0.0 or not len(used):
             return
         before = self._range
-        unit = self._unit if len(before.P) else step
-        moved = -(step / unit) * gradient[np.ix_(used, used)]
+        unit = self._unit if len(before.P) else step_H
+        moved = -(step_H / unit) * gradient[np.ix_(used, used)]
         key = moved.tobytes(), phi.tobytes(), used.tobytes(), self.rank
         after = before.after.get(key)
         if after is None:
@@ -219,31 +208,9 @@ class Factored(Iterate):
         moved = finite(unit * moved, "H")
         finite(unit * after.P.diagonal(), "H")
         if after.change is not None:
-            self.change = after.change._replace(
-                moved=moved, values=finite(unit * after.change.values, "H")
-            )
+            values = finite(unit * after.change.values, "H")
+            self.change = after.change._replace(moved=moved, values=values)
         self._range, self._unit = after, unit
-
-    def accumulate(self, other: Factored, weight: float) -> None:
-        """Update a running average of limited rank, in place."""
-        self.C = (1.0 - weight) * self.C + weight * other.C
-        parts = (self, 1.0 - weight), (other, weight)
-        root = np.hstack([one.basis * np.sqrt(share * one.P.diagonal()) for one, share in parts])
-        # The Gram matrix is small.  Directions with tiny eigenvalues may lose their orthogonality, but an average never
-        # takes a step, and ``root @ root.T`` keeps its accuracy.
-        values, vectors = np.linalg.eigh(root.T @ root)
-        first = int(np.searchsorted(values, RANK_TOLERANCE * values.max(initial=0.0), side="right"))
-        if self.rank is not None:
-            first = max(first, len(values) - self.rank)
-        values, vectors = finite(values[first:], "H"), vectors[:, first:]
-        self._range = _Range(dgemm(1.0, root, vectors / np.sqrt(values)), np.diag(values))
-        self._unit = 1.0
-
-
-def slices(directions: Array, phis: Array, n_features: int) -> Array:
-    """Return ``Qᵀ (I ⊗ φ_s)`` for directions Q (dk, m) at many feature vectors (T, k): an array (T, m, d)."""
-    (T, k), m = phis.shape, directions.shape[1]
-    return (phis @ directions.T.reshape(m * n_features, k).T).reshape(T, m, n_features)
 
 
 def _joined(E: Array, new: Array) -> Array:

@@ -1,6 +1,5 @@
-"""Algorithm 1, which minimises the paper's surrogate, with step sizes that are given or selected on held-out tasks."""
+"""Algorithm 1, which minimises the paper's surrogate, with given or selected step sizes."""
 
-from .algorithm_1 import StepSizes
-from .search import PAPER_STEP_SIZES, DivergenceError, ProjectedSGD
+from .search import ProjectedSGD
 
-__all__ = ["PAPER_STEP_SIZES", "DivergenceError", "ProjectedSGD", "StepSizes"]
+__all__ = ["ProjectedSGD"]

@@ -31,10 +31,6 @@ SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
 Pairs = tuple[tuple[TaskSet, TaskSet], ...]
 
 
-class DivergenceError(ValueError):
-    """The iterates overflowed with every step size that was tried."""
-
-
 @dataclass(frozen=True)
 class HeldOutTasks:
     """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of the tasks."""
@@ -57,9 +53,7 @@ class HeldOutTasks:
 class Problem:
     """The surrogate, the training tasks to minimise it on, and held-out tasks for selection."""
 
-    start: (
-        RepresentationPrior  # H = 0, C = C₀, b = 0; all other fields are those of the learned prior
-    )
+    start: RepresentationPrior  # H = 0, C = C₀; other fields are those of the learned prior
     surrogate: Surrogate
     batch: StreamBatch  # the training tasks
     held_out: HeldOutTasks | None = None  # None if the step size is given
@@ -70,8 +64,8 @@ class Problem:
 
     def trajectory(self, steps: StepSizes) -> Trajectory:
         """Return a run from the initial value."""
-        tau, bias = self.start.conditioning, self.start.bias
-        return Trajectory.start(steps, tau.C, bias, tau.n_side, self.rank)
+        tau = self.start.conditioning
+        return Trajectory.start(steps, tau.C, tau.n_side, self.rank)
 
 
 @dataclass(frozen=True)
@@ -167,8 +161,9 @@ class ProjectedSGD(Stored, BaseEstimator):
     Parameters
     ----------
     step : "search", float or pair of floats, default="search"
-        A pair is (step of C, step of H).  "search" selects the step on held-out tasks; all candidates share one
-        pass.  `tailored.theory.theory_step` computes the step of Thm. bound_estimated_feature.
+        A pair is (step of C, step of H).  "search" selects the step on
+        held-out tasks; all candidates share one pass.  The step of Thm. bound_estimated_feature is
+        ``tailored.theory.learned_function(quantities).step``.
     step_sizes : sequence of floats, optional
         Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
         `PAPER_STEP_SIZES`).
@@ -209,9 +204,7 @@ class ProjectedSGD(Stored, BaseEstimator):
         if state is None:
             candidates = self.candidates(conditional=problem.start.conditioning.n_side > 0)
             # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
-            constant = [
-                StepSizes(step.C, 0.0, step.bias) for step in candidates if self.needs_held_out
-            ]
+            constant = [StepSizes(step.C, 0.0) for step in candidates if self.needs_held_out]
             steps = list(dict.fromkeys([*candidates, *constant]))
             runs = [problem.trajectory(step) for step in steps]
             for each in runs:
@@ -221,7 +214,7 @@ class ProjectedSGD(Stored, BaseEstimator):
         runs = run(runs, problem.batch, problem.surrogate, n_jobs=problem.n_jobs, tick=problem.tick)
         if all(run.failure for run in runs if run.is_candidate):
             steps_tried = ", ".join(str(run.steps) for run in runs if run.is_candidate)
-            raise DivergenceError(
+            raise ValueError(
                 f"step: the iterates overflow with step {steps_tried} ({runs[0].failure}); "
                 "give a smaller step, or rescale X and y"
             )
@@ -231,10 +224,10 @@ class ProjectedSGD(Stored, BaseEstimator):
         """Return the steps to try; the smallest ratio is first, so that a tie selects the simpler model."""
         if not self.needs_held_out:
             step_C, step_H = map(float, self.step if np.ndim(self.step) else [self.step] * 2)
-            return [StepSizes(step_C, step_H, step_C)]
+            return [StepSizes(step_C, step_H)]
         sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
         ratios = sorted(set(map(float, self.step_ratios))) if conditional else [0.0]
-        return [StepSizes(step, ratio * step, step) for ratio in ratios for step in sizes]
+        return [StepSizes(step, ratio * step) for ratio in ratios for step in sizes]
 
 
 def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
@@ -242,8 +235,7 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
     averages = {i: run.average() for i, run in enumerate(runs) if not run.failure}
 
     def prior(i: int, scale: float) -> RepresentationPrior:
-        tau, bias = averages[i].scale(scale), runs[i].bias_mean.copy()
-        return replace(problem.start, conditioning=tau, bias=bias)
+        return replace(problem.start, conditioning=averages[i].scale(scale))
 
     held_out, n_jobs = problem.held_out, problem.n_jobs
     if held_out is None:
