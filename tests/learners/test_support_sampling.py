@@ -64,7 +64,7 @@ def test_numbers_of_support_rows(support, expected, typical):
     ],
 )
 def test_bad_numbers_of_support_rows(support):
-    with pytest.raises(ValueError, match="n_support: expected a number of rows.*; got"):
+    with pytest.raises(ValueError, match=r"n_support: expected a number of rows.*; got"):
         SupportSampling.of(support)
 
 

@@ -360,7 +360,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task"
             )
         reading.refuse_side_info(self, side_info)
-        rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
+        rows, exposure, weight = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
         like, X = (groups, X), rows
@@ -378,9 +378,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             )
         positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
-        known_exposure, new_exposure = (
-            None if exposure is None else exposure[at] for at in (~new, new)
-        )
+
+        def rows_of(chosen: NDArray[np.bool_], task: NDArray[np.intp]) -> QueryRows:
+            values = (None if each is None else each[chosen] for each in (exposure, weight))
+            return QueryRows(X[chosen], task, *values)
+
         if new.any():
             is_missing = side_info is None and self.n_side_info_in_ > 0
             if is_missing:
@@ -393,11 +395,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 warn(f"side_info: {missing}")
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            rows = QueryRows(X[new], task, new_exposure)
-            prediction[new] = predict(self.prior_, posterior, rows).prediction
+            prediction[new] = predict(self.prior_, posterior, rows_of(new, task)).prediction
         if not new.all():
-            rows = QueryRows(X[~new], positions[~new], known_exposure)
-            prediction[~new] = predict(self.prior_, self.task_posterior_, rows).prediction
+            known = rows_of(~new, positions[~new])
+            prediction[~new] = predict(self.prior_, self.task_posterior_, known).prediction
         self.prior_.warn_far_rows(X, self._feature_names)
         return prediction
 

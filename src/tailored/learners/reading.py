@@ -266,33 +266,38 @@ def read_rows(
     prior: Prior,
     encoding: Encoding | None,
     X: RowsLike,
-    exposure: ValuesLike,
+    exposure: ValuesLike = None,
+    sample_weight: ValuesLike = None,
     *,
     may_lack_names: bool = False,
-) -> tuple[Any, NDArray[np.float64] | None]:
-    """Return rows to predict and their exposures, checked against the columns of `fit`; see `read`."""
+) -> tuple[Any, NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """Return rows to predict, their exposures and their weights, checked against the columns of `fit`; see `read`."""
     d, names = model.n_features_in_, feature_names(model)
     # Valid arrays are returned early, because the checks cost more than the prediction of a few rows.
     is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
     if (
         is_array
         and exposure is None
+        and sample_weight is None
         and X.shape == (len(X), d)
         and len(X)
         and prior.scaling.holds(X)
     ):
-        return X, None
+        return X, None, None
     encoded, read_as = encode_rows(X, encoding, min_rows=0)
     check_finite(encoded, "X", columns=None if read_as is None else read_as.source_names)
     if encoding is not None and read_as is not None:
-        exposure = encoding.read_columns(X, None, exposure=exposure)[1]["exposure"]
+        values = {"exposure": exposure, "sample_weight": sample_weight}
+        exposure, sample_weight = encoding.read_columns(X, None, **values)[1].values()
     if is_frame(X) or not may_lack_names:
         _check_names_of_rows(model, encoding, X)
     if encoded.shape[1] != d:
         expected = f"{type(model).__name__} is expecting {d} features as input"
         raise ValueError(f"X has {encoded.shape[1]} features, but {expected}")
     prior.scaling.check(encoded, names=names)
-    return encoded, check_exposure(prior, exposure, encoded.shape[0])
+    n = encoded.shape[0]
+    weights = check_row_values("sample_weight", sample_weight, n)
+    return encoded, check_exposure(prior, exposure, n), weights
 
 
 def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:

@@ -45,7 +45,7 @@ from ..priors.representation import RepresentationPrior
 from ..representation.conditioning import Bias, Constant
 from ..tasks.encoding import Encoding, missing_exposure
 from ..tasks.reading import positions_of
-from ..tasks.rows import Array, Matrix, Scaling, dense, dense_rows
+from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .reading import check_exposure, read_rows
@@ -192,7 +192,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
                 raise ValueError(
                     "X: update takes no weights; adapt to all rows at once, or drop their column"
                 )
-        X, exposure = self._inputs(X, exposure)
+        X, _, exposure, _ = self._inputs(X, exposure)
         if exposure is None and X.shape[0] and self._prior.has_exposure:
             raise missing_exposure(self._encoding)
         y = check_target(y, X.shape[0])
@@ -303,25 +303,29 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
             return self._support
         return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
-    def _inputs(self, X: RowsLike, exposure: ValuesLike) -> tuple[Matrix, Array | None]:
-        """Return validated rows and exposures; columns of tables are found by name."""
+    def _inputs(self, X: RowsLike, *row_values: ValuesLike) -> QueryRows:
+        """Return validated rows, with their exposures and weights; columns of tables are found by name."""
         if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
             check_is_fitted(self, "coef_")
         # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
         adapted = self._support is not None
-        return read_rows(self, self._prior, self._encoding, X, exposure, may_lack_names=adapted)
+        options = self._prior, self._encoding, X, *row_values
+        rows, exposure, weight = read_rows(self, *options, may_lack_names=adapted)
+        return QueryRows(rows, np.zeros(rows.shape[0], dtype=np.intp), exposure, weight)
 
-    def predict(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
+    def predict(
+        self, X: RowsLike, exposure: ValuesLike = None, sample_weight: ValuesLike = None
+    ) -> Array:
         """Predict the rows ``X`` (n, d).
 
         For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the learner's shared effects, if any.
         If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
         `EmpiricalBayesLearner` adds a calibrated multiple of each row's standard deviation, which makes the prediction a
-        quantile.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
+        quantile, and is the only one that depends on ``sample_weight``.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
         mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict
         probabilities.
         """
-        return self._predicted(*self._inputs(X, exposure), None).prediction
+        return self._predicted(self._inputs(X, exposure, sample_weight), None).prediction
 
     def shared_effect(self, X: RowsLike) -> Array:
         """Return the part of the linear predictor that all tasks share, (n,): curves, products and categories.
@@ -329,8 +333,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless noise is
         correlated in time.  The shared effect is zero if there is no such part.
         """
-        X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
-        task = np.zeros(X.shape[0], dtype=np.intp)
+        (X, task, *_), prior, posterior = self._inputs(X), self._prior, self._posterior
         rows, part = prior.shared_part(X, posterior.shared_inputs[task])
         own, every = (
             products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X)
@@ -338,7 +341,11 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         return np.asarray(part + own - every)
 
     def predict_interval(
-        self, X: RowsLike, coverage: float = 0.9, exposure: ValuesLike = None
+        self,
+        X: RowsLike,
+        coverage: float = 0.9,
+        exposure: ValuesLike = None,
+        sample_weight: ValuesLike = None,
     ) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
@@ -354,6 +361,9 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
             Between 0 and 1.
         exposure : array (n,), optional
             See `predict`.
+        sample_weight : array (n,), optional
+            Weights of the rows: the noise variance of a row of weight w is σ² / w.  By default the column used in `fit`
+            if X is a frame that has it, else 1.
 
         Returns
         -------
@@ -363,32 +373,33 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
             and a bound beyond the most extreme score.
         """
         check_fraction("coverage", coverage)
-        inputs = self._inputs(X, exposure)
+        rows = self._inputs(X, exposure, sample_weight)
         check_calibration(self._prior, "predict_interval")
-        found = self._predicted(*inputs, coverage)
+        found = self._predicted(rows, coverage)
         return np.stack([found.lower, found.upper], axis=1)
 
-    def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
+    def predict_std(
+        self, X: RowsLike, exposure: ValuesLike = None, sample_weight: ValuesLike = None
+    ) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the task and the uncertainty of its weights.  It is calibrated on held-out tasks, except for counts.
+        It combines the noise of the row and the uncertainty of the coefficients of the task.  It is calibrated on held-out
+        tasks, except for counts.  For ``sample_weight`` see `predict_interval`.
         """
-        inputs = self._inputs(X, exposure)
+        rows = self._inputs(X, exposure, sample_weight)
         check_calibration(self._prior, "predict_std")
         # The standard deviation does not depend on the coverage. The bounds of a small coverage are always finite.
-        return self._predicted(*inputs, 0.01).std
+        return self._predicted(rows, 0.01).std
 
-    def _predicted(self, X: Matrix, exposure: Array | None, coverage: float | None) -> Predicted:
-        self._prior.warn_far_rows(X, getattr(self, "feature_names_in_", None))
+    def _predicted(self, rows: QueryRows, coverage: float | None) -> Predicted:
+        self._prior.warn_far_rows(rows.X, getattr(self, "feature_names_in_", None))
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
             with warnings.catch_warnings():
                 # The warning was already given when the same problem was solved before.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._posterior = self._prior.posterior(self._support, covariances=True)
-        with single_threaded_products(*X.shape):
-            task = np.zeros(X.shape[0], dtype=np.intp)
-            rows = QueryRows(X, task, exposure)
+        with single_threaded_products(*rows.X.shape):
             return predict(self._prior, self._posterior, rows, coverage)
 
     def save(self, path: str | PathLike[str]) -> None:

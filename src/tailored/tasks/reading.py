@@ -720,9 +720,15 @@ class LongTable:
 
     @property
     def _row_columns(self) -> dict[str, Any]:
-        """Columns with optional values per row, by default those of the encoding (without targets, only its exposure)."""
+        """Columns with optional values per row, by default those of the encoding.
+
+        Without targets, these are its exposure, and its sample weight if the table has this column.
+        """
         roles = ROW_VALUES if self.target is not None else ("exposure",)
         named = {role: getattr(self.encoding, role, None) for role in roles}
+        weight = getattr(self.encoding, "sample_weight", None)
+        if weight in read_frame(self.frame, "frame").columns:
+            named["sample_weight"] = weight
         named |= {role: name for role, name in self.row_columns.items() if name is not None}
         return {role: name for role, name in named.items() if name is not None}
 
