@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, make
-from tailored import IndependentLearner, TaskSet
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.baselines import BASELINES, RidgePerTask
 from tailored.solvers import ProjectedSGD
 
