@@ -269,7 +269,7 @@ def test_held_out_errors_are_those_of_repeated_rows():
     support, query = (
         TaskSet(X[:8], Y[:8], [0] * 8, frequency_weight=WEIGHTS[:8])[[0]] for _ in range(2)
     )
-    squares = (Y[:8] - many.adapt_many(support).predict(query)) ** 2
+    squares = (Y[:8] - many.predict_tasks(query, support)["prediction"]) ** 2
     assert many.task_errors(support, query) == pytest.approx(
         np.average(squares, weights=WEIGHTS[:8])
     )

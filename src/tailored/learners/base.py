@@ -237,20 +237,19 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
     def adapt_many(
         self,
-        tasks: RowsLike | None = None,
+        tasks: RowsLike,
         y: ValuesLike = None,
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         **row_values: ValuesLike,
     ) -> AdaptedTasks:
-        """Fit models of many new tasks at once.
+        """Return the coefficients of many new tasks; see `predict_tasks` for predictions and `coefficients` without rows.
 
         Parameters
         ----------
-        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``, optional
-            Torch tensors on the ``device`` of the learner are also accepted, if it has one.  Without rows, the models are those
-            of the prior for each row of ``side_info``; see `coefficients`.
+        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
+            Torch tensors on the ``device`` of the learner are also accepted, if it has one.
         **row_values : arrays (n,)
             ``sample_weight``, ``frequency_weight`` and ``exposure``, see `TaskSet`.
         """
@@ -258,24 +257,15 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             reading.refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
-            return AdaptedTasks(
-                self.prior_, tensors.labels, weights_on_device(self.prior_, tensors)
-            )
-        if tasks is None:
-            reading.refuse_other_arguments(
-                "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
-            )
-            tasks = reading.read_contexts(self, side_info)
-        else:
-            tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
+            weights = weights_on_device(self.prior_, tensors)
+            return AdaptedTasks(tensors.labels, weights, self.prior_.fit_intercept)
+        tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = weights_on_device(self.prior_, tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
-        return AdaptedTasks(
-            self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_
-        )
+        return AdaptedTasks(tasks.labels, weights, self.prior_.fit_intercept)
 
     def coefficients(self, side_info: SideInfoLike, *, return_std: bool = False) -> Any:
         """Return the expected coefficients of tasks with this side information, before any of their rows is observed.
@@ -292,7 +282,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Returns
         -------
         array (T, d), or (T, d + 1) with an intercept, which is last; with ``return_std`` a pair of such arrays
-            In the user's units.  Curves, products and other parts of `TaskRegressor.shared_effect` are not included.
+            In the user's units.  Curves, products of columns and effects of categories are not included.
         """
         check_is_fitted(self, "prior_")
         tasks = reading.read_contexts(self, side_info)

@@ -1,9 +1,8 @@
-"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and `AdaptedTasks` for many tasks."""
+"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and the coefficients of many tasks."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
 from typing import Any, Self
@@ -24,7 +23,6 @@ from .._utils.validation import (
     check_fraction,
     check_psd,
     check_target,
-    native,
     numbers_of,
     refuse_masked,
     targets_in_objects,
@@ -36,19 +34,16 @@ from ..priors.base import (
     Predicted,
     Prior,
     QueryRows,
-    adapt_tasks,
     needs_covariances,
     predict,
-    products,
 )
 from ..priors.representation import RepresentationPrior
 from ..representation.conditioning import Bias, Constant
 from ..tasks.encoding import Encoding, missing_exposure
-from ..tasks.reading import positions_of
 from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import check_exposure, read_rows
+from .reading import read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
@@ -86,12 +81,13 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     ----------
     coef_ : array (d,)
     intercept_ : float
-        Coefficients and intercept.  Predictions also contain `shared_effect`.
+        Coefficients and intercept.  Predictions may also contain curves, products of columns and effects of categories,
+        which all tasks share.
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from its minimum, computed on access.  It is NaN if an
-        empirical Bayes learner of classes or counts adapted the model.
+        Upper bound on the distance of the model's objective from its minimum, computed on access.  Models of empirical
+        Bayes learners have 0, because their coefficients have a closed form, or NaN for classes and counts.
     n_iter_ : int
     """
 
@@ -276,12 +272,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from its minimum.
-
-        It is NaN if an empirical Bayes learner of classes or counts adapted the model.
-        """
-        # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
-        return self._certified()[0] * self._prior.scaling.target**2
+        """Upper bound on the distance of the model's objective from its minimum."""
+        return self._certified()[0]
 
     @property
     def n_iter_(self) -> int:
@@ -318,7 +310,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict the rows ``X`` (n, d).
 
-        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the learner's shared effects, if any.
+        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the effects that all tasks share, if any.
         If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
         `EmpiricalBayesLearner` adds a calibrated multiple of each row's standard deviation, which makes the prediction a
         quantile, and is the only one that depends on ``sample_weight``.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
@@ -326,19 +318,6 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         probabilities.
         """
         return self._predicted(self._inputs(X, exposure, sample_weight), None).prediction
-
-    def shared_effect(self, X: RowsLike) -> Array:
-        """Return the part of the linear predictor that all tasks share, (n,): curves, products and categories.
-
-        With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless noise is
-        correlated in time.  The shared effect is zero if there is no such part.
-        """
-        (X, task, *_), prior, posterior = self._inputs(X), self._prior, self._posterior
-        rows, part = prior.shared_part(X, posterior.shared_inputs[task])
-        own, every = (
-            products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X)
-        )
-        return np.asarray(part + own - every)
 
     def predict_interval(
         self,
@@ -412,92 +391,31 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         save(path, self)
 
 
+@dataclass(frozen=True)
 class AdaptedTasks:
-    """Models of many tasks; returned by `MetaLearner.adapt_many`.
+    """Coefficients of many tasks; returned by `MetaLearner.adapt_many`.
+
+    `numpy.asarray` returns ``weights_``.
 
     Attributes
     ----------
     labels : array (T,)
+    weights_ : array (T, d), or (T, d + 1) with an intercept, which is last
     coef_ : array (T, d)
     intercept_ : array (T,)
-    weights_ : array (T, d), or (T, d + 1) with an intercept
-        Coefficients; an intercept is last.  `numpy.asarray` returns the same numbers.
     """
 
-    def __init__(
-        self,
-        prior: Prior,
-        labels: NDArray[Any],
-        weights: Any,
-        tasks: TaskSet | None = None,
-        feature_names: NDArray[Any] | None = None,
-        encoding: Encoding | None = None,
-    ) -> None:
-        self.labels, self.weights_ = labels, weights
-        self._prior, self._tasks = prior, tasks
-        self._feature_names, self._encoding = feature_names, encoding
-        self._posterior: Posterior | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __repr__(self) -> str:
-        return f"AdaptedTasks({len(self)} tasks)"
+    labels: NDArray[Any]
+    weights_: Any = field(repr=False)
+    has_intercept: bool
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.weights_, dtype=dtype)
 
     @property
     def coef_(self) -> Any:
-        return self.weights_[:, :-1] if self._prior.fit_intercept else self.weights_
+        return self.weights_[:, :-1] if self.has_intercept else self.weights_
 
     @property
     def intercept_(self) -> Any:
-        return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
-
-    def predict(self, query: TaskSet) -> Array:
-        """Predict each row of ``query`` with the model of the task that has the same label; targets of ``query`` are ignored."""
-        return self._predicted(query, None).prediction
-
-    def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
-        """Predict intervals (n, 2) for rows of these tasks; see `TaskRegressor.predict_interval`."""
-        check_fraction("coverage", coverage)
-        check_calibration(self._prior, "predict_interval")
-        found = self._predicted(query, coverage)
-        return np.stack([found.lower, found.upper], axis=1)
-
-    def model(self, label: Hashable) -> TaskRegressor:
-        """Return the model of the task with this label."""
-        tasks = self._support()
-        at = int(tasks.index_of([label])[0])
-        return TaskRegressor.adapted(
-            self._prior, tasks[at : at + 1], self._feature_names, self._encoding
-        )
-
-    def _predicted(self, query: TaskSet, coverage: float | None) -> Predicted:
-        tasks = self._support()
-        if not isinstance(query, TaskSet):
-            kind = type(query).__name__
-            raise TypeError(f"query: expected a TaskSet, got {kind}; predict_tasks takes frames")
-        if query.n_features != tasks.n_features:
-            raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
-        self._prior.scaling.check(query.X, names=self._feature_names)
-        positions = positions_of(query.labels, self.labels)
-        if (positions < 0).any():
-            unknown = native(query.labels)[int(np.argmax(positions < 0))]
-            raise ValueError(f"query: task {unknown!r} is not one of the adapted tasks")
-        covariances = needs_covariances(self._prior, coverage)
-        if self._posterior is None or (covariances and not self._posterior.has_covariances):
-            self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
-        exposure = check_exposure(self._prior, query.exposure, len(query.y))
-        self._prior.warn_far_rows(query.X, self._feature_names)
-        task = np.repeat(positions, query.sizes)
-        rows = QueryRows(query.X, task, exposure, query.sample_weight)
-        return predict(self._prior, self._posterior, rows, coverage)
-
-    def _support(self) -> TaskSet:
-        if self._tasks is None:
-            raise TypeError(
-                "query: models of tensors have coef_ and intercept_ only; adapt to a TaskSet"
-            )
-        return self._tasks
+        return self.weights_[:, -1] if self.has_intercept else 0.0 * self.weights_[:, 0]

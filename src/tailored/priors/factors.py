@@ -62,6 +62,3 @@ class FactorPrior(Prior):
 
     def mean_at_centre(self) -> Array:
         return np.array(self.model.mean)
-
-    def certificate(self, support: TaskSet) -> tuple[float, int]:
-        return 0.0, 0

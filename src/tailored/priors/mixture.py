@@ -112,18 +112,6 @@ class MixturePrior(Prior):
         found = expected.mixture_covariance(1.0 / self.unit) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
 
-    def certificate(self, support: TaskSet) -> tuple[float, int]:
-        if not self.response.is_gaussian:
-            return np.nan, 1  # the posterior mean is not a minimiser
-        statistics = self.statistics(self.residual_tasks(support))
-        r, weights, _ = self._solve_statistics(statistics, False)
-        tau = self._taus(r)[0]
-        w, gram, cross = weights[0], statistics.gram[0], statistics.cross[0]
-        b = self._mean_of(statistics, r, weights)[0]
-        # With u = Xᵀ(y − Xw), the dual objective is −½ uᵀτu + .., and the duality gap is the following quadratic form.
-        missed = gram @ (b + tau @ (cross - gram @ w) - w)
-        return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
-
     def _taus(self, r: Array) -> Array:
         return self.model.mean_covariance(r) / self.unit
 
