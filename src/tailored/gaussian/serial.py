@@ -1,11 +1,13 @@
-"""Noise that is correlated in time: its covariance is ``σ² (D + ρK)`` with ``K = exp(−|t − t'| / ℓ)`` at times t, t'.
+"""Noise that is correlated in time, with the covariance ``σ² (D + ρK)``, ``K = exp(−|t − t'| / ℓ)``.
 
-D is diagonal, with 1 over the weight of each row.  With R = D + ρK = CCᵀ, the *whitened* rows ``C⁻¹X`` and targets ``C⁻¹y``
-have independent noise, so the posterior is computed from their second moments.  K is the covariance of an Ornstein-Uhlenbeck
-process, so C⁻¹ is applied by a Kalman filter, in time proportional to the number of rows.  Query rows are predicted given the
-support rows: with ``A = ρ K_qs R_ss⁻¹``, in units of σ²,
+D is diagonal, with 1 over the weight of each row.  With R = D + ρK = CCᵀ, the *whitened* rows
+``C⁻¹X`` and targets ``C⁻¹y`` have independent noise, so the posterior is computed from their second
+moments.  K is the covariance of an Ornstein-Uhlenbeck process, so C⁻¹ is applied by a Kalman
+filter, in time proportional to the number of rows.  Query rows are predicted given the support
+rows: with ``A = ρ K_qs R_ss⁻¹``, in units of σ²,
 
-    E(y_q | y_s, w) = X_q w + A (y_s − X_s w) ,    Cov(y_q | y_s, w) = D_q + S ,    S = ρ K_qq − A ρ K_sq .
+    E(y_q | y_s, w) = X_q w + A (y_s − X_s w) ,
+    Cov(y_q | y_s, w) = D_q + S ,    S = ρ K_qq − A ρ K_sq .
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from .reml import maximise_restricted
 
 #: Bounds of ρ, and upper bound of ℓ as a multiple of the duration of the longest series.
 SHARES, LONGEST = (1e-3, 1e3), 10.0
-#: Maximum number of evaluations of the likelihood in (ρ, ℓ), and of steps that estimate W and σ² in each of them.
+#: Maximum number of evaluations of the likelihood in (ρ, ℓ), and of steps that estimate W and σ² in
+#: each of them.
 EVALUATIONS, STEPS = 60, 30
 
 
 @dataclass(frozen=True)
 class WhitenedMoments(Moments):
-    """Second moments of whitened rows; the evidence is that of the targets before they are whitened."""
+    """Second moments of whitened rows; the evidence is that of the targets before they are
+    whitened.
+    """
 
     log_determinants: Array = field(kw_only=True)  # (T,) log|D⁻¹R|
     tasks: TaskSet = field(kw_only=True)
@@ -85,7 +90,9 @@ class SerialNoise(Record):
         )
 
     def rows(self, tasks: TaskSet) -> Array:
-        """Return what predictions given these rows need: X, y and 1 over the weight of each row, (N, d + 2)."""
+        """Return what predictions given these rows need: X, y and 1 over the weight of each row,
+        (N, d + 2).
+        """
         return np.column_stack([dense(tasks.X), tasks.y, _white_variances(tasks)])
 
     def times(self, X: Matrix) -> Array:
@@ -118,10 +125,11 @@ class SerialNoise(Record):
     def given_support(
         self, query: Array, task: NDArray[np.intp], rows: Array, n_rows: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.intp], slice, Array, Array]]:
-        """Yield, for each task with query rows: their positions, its slice of the support rows, A and S.
+        """Yield, for each task with query rows: their positions, its slice of the support rows, A
+        and S.
 
-        ``query`` (n,) are the times of query rows and ``task`` (n,) their tasks.  ``rows`` is the result of `rows` for the
-        support rows of all tasks, and ``n_rows`` (T,) are their numbers.
+        ``query`` (n,) are the times of query rows and ``task`` (n,) their tasks.  ``rows`` is the
+        result of `rows` for the support rows of all tasks, and ``n_rows`` (T,) are their numbers.
         """
         starts, times = np.append(0, np.cumsum(n_rows)), self.times(rows)
         for t in np.unique(task):
@@ -143,7 +151,8 @@ def _white_variances(tasks: TaskSet) -> Array:
 def fit_serial(
     tasks: TaskSet, scaling: Scaling, column: int, pattern: NDArray[np.bool_], reml: bool = True
 ) -> SerialNoise:
-    """Return the noise whose ρ and ℓ, with a W that is zero outside ``pattern``, maximise the (restricted) likelihood.
+    """Return the noise whose ρ and ℓ, with a W that is zero outside ``pattern``, maximise the
+    (restricted) likelihood.
 
     The likelihood is profiled: for each ρ and ℓ, W and σ² start from the same model.
     """

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from .._utils.frames import (
     Frame,
@@ -22,7 +22,7 @@ from .._utils.frames import (
     require_columns,
     with_columns,
 )
-from .._utils.validation import check_finite, name_some, native, refuse_masked, warn
+from .._utils.validation import check_finite, name_some, native, warn
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
 from ..priors.base import Posterior, Prior
@@ -41,7 +41,6 @@ from ..tasks.reading import (
     LongTable,
     check_row_values,
     group_labels,
-    group_rows,
     label_array,
     positions_of,
     read_side_info,
@@ -439,13 +438,6 @@ def tasks_without_rows(
         side_names=side.names,
     )
     return _align_side_info(learner, tasks), grouping.codes
-
-
-def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:
-    """Return the tasks with the sample weights as targets; the weights are in the order of ``groups``, or of the tasks for None."""
-    refuse_masked("sample_weight", sample_weight)
-    values = _check_sample_weight(sample_weight, tasks.y, dtype=np.float64)
-    return tasks.replace(y=values[np.argsort(group_rows(groups, len(values)).codes, kind="stable")])
 
 
 def _valid_task(

@@ -1,4 +1,6 @@
-"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and the coefficients of many tasks."""
+"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and the coefficients
+of many tasks.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,14 @@ from .reading import read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
-    """Raise ValueError if the prior has no intervals: for binary targets, and for numbers without a calibration."""
+    """Raise ValueError if the prior has no intervals: for binary targets, and for numbers without a
+    calibration.
+    """
     if not prior.response.has_intervals:
         raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
     if not prior.has_intervals:
-        advice = "use EmpiricalBayesLearner, or calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
+        others = "calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
+        advice = f"use EmpiricalBayesLearner, or {others}"
         raise ValueError(f"{method}: the learner has no calibration; {advice}")
 
 
@@ -74,20 +79,22 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     fit_intercept : bool, default=False
         Append a constant column, which is the last feature in ``representation`` and ``bias``.
     tol : float, default=1e-8
-        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w = b.
+        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w =
+        b.
     max_iter : int, default=1000
 
     Attributes
     ----------
     coef_ : array (d,)
     intercept_ : float
-        Coefficients and intercept.  Predictions may also contain curves, products of columns and effects of categories,
-        which all tasks share.
+        Coefficients and intercept.  Predictions may also contain curves, products of columns and
+        effects of categories, which all tasks share.
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from its minimum, computed on access.  Models of empirical
-        Bayes learners have 0, because their coefficients have a closed form, or NaN for classes and counts.
+        Upper bound on the distance of the model's objective from its minimum, computed on access.
+        Models of empirical Bayes learners have 0, because their coefficients have a closed form, or
+        NaN for classes and counts.
     n_iter_ : int
     """
 
@@ -122,10 +129,12 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments.
 
-        Those of an adapted model include θ and b, unless θ is too large, so that a clone has the same prior.
+        Those of an adapted model include θ and b, unless θ is too large, so that a clone has the
+        same prior.
         """
         params: dict[str, Any] = super().get_params(deep)
-        # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be formed.
+        # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be
+        # formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
             params.update(representation=self.representation_, bias=self.bias_)
         return params
@@ -165,8 +174,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
         """Add further rows of the task to an adapted model.
 
-        The result is the same as that of `adapt` with all rows at once; the model keeps a copy of them.  A call that fails
-        does not change the model.
+        The result is the same as that of `adapt` with all rows at once; the model keeps a copy of
+        them.  A call that fails does not change the model.
 
         Parameters
         ----------
@@ -177,7 +186,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         if self._support is None:
-            advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
+            advice = "call fit with all rows, or update a model of a meta-learner's adapt"
             raise ValueError(
                 f"update: this model was fitted by fit, which does not keep rows; {advice}"
             )
@@ -205,7 +214,9 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         return self
 
     def fit(self, X: RowsLike, y: ValuesLike) -> Self:
-        """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
+        """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the
+        model.
+        """
         with restored_on_failure(self):
             return self._fit(X, y)
 
@@ -289,17 +300,22 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         return self._certificate
 
     def _evaluated_at(self) -> TaskSet:
-        """Return the task at which τ(s) and b(s) are evaluated; after `fit` both are constant, so the task has no rows."""
+        """Return the task at which τ(s) and b(s) are evaluated; after `fit` both are constant, so
+        the task has no rows.
+        """
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support
         return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
     def _inputs(self, X: RowsLike, *row_values: ValuesLike) -> QueryRows:
-        """Return validated rows, with their exposures and weights; columns of tables are found by name."""
+        """Return validated rows, with their exposures and weights; columns of tables are found by
+        name.
+        """
         if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
             check_is_fitted(self, "coef_")
-        # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
+        # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a
+        # table.
         adapted = self._support is not None
         options = self._prior, self._encoding, X, *row_values
         rows, exposure, weight = read_rows(self, *options, may_lack_names=adapted)
@@ -310,12 +326,13 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict the rows ``X`` (n, d).
 
-        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the effects that all tasks share, if any.
-        If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
-        `EmpiricalBayesLearner` adds a calibrated multiple of each row's standard deviation, which makes the prediction a
-        quantile, and is the only one that depends on ``sample_weight``.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
-        mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict
-        probabilities.
+        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the effects that all
+        tasks share, if any. If noise is correlated in time, the expected noise of each row is
+        added.  For the pinball loss, a model of `EmpiricalBayesLearner` adds a calibrated multiple
+        of each row's standard deviation, which makes the prediction a quantile, and is the only one
+        that depends on ``sample_weight``.  For the losses "logistic" and "hinge", predictions are
+        decision values.  Models of counts predict their mean, which is ``exposure`` (n,) times the
+        rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict probabilities.
         """
         return self._predicted(self._inputs(X, exposure, sample_weight), None).prediction
 
@@ -328,10 +345,10 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
-        The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
-        calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.  Intervals of counts
-        are the shortest ones with at least this probability in the model.  They are too wide if counts vary less than in
-        the model.
+        The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from
+        the population of the calibration tasks.  It assumes support rows that are chosen according
+        to the learner's ``order``.  Intervals of counts are the shortest ones with at least this
+        probability in the model.  They are too wide if counts vary less than in the model.
 
         Parameters
         ----------
@@ -341,15 +358,15 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         exposure : array (n,), optional
             See `predict`.
         sample_weight : array (n,), optional
-            Weights of the rows: the noise variance of a row of weight w is σ² / w.  By default the column used in `fit`
-            if X is a frame that has it, else 1.
+            Weights of the rows: the noise variance of a row of weight w is σ² / w.  By default the
+            column used in `fit` if X is a frame that has it, else 1.
 
         Returns
         -------
         array (n, 2)
             Lower and upper bounds.  About 1 / (1 - coverage) calibration tasks are needed.  With
-            fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound with `predict_std`,
-            and a bound beyond the most extreme score.
+            fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound
+            with `predict_std`, and a bound beyond the most extreme score.
         """
         check_fraction("coverage", coverage)
         rows = self._inputs(X, exposure, sample_weight)
@@ -362,12 +379,14 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the row and the uncertainty of the coefficients of the task.  It is calibrated on held-out
-        tasks, except for counts.  For ``sample_weight`` see `predict_interval`.
+        It combines the noise of the row and the uncertainty of the coefficients of the task.  It is
+        calibrated on held-out tasks, except for counts.  For ``sample_weight`` see
+        `predict_interval`.
         """
         rows = self._inputs(X, exposure, sample_weight)
         check_calibration(self._prior, "predict_std")
-        # The standard deviation does not depend on the coverage. The bounds of a small coverage are always finite.
+        # The standard deviation does not depend on the coverage. The bounds of a small coverage are
+        # always finite.
         return self._predicted(rows, 0.01).std
 
     def _predicted(self, rows: QueryRows, coverage: float | None) -> Predicted:
@@ -384,8 +403,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
-        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model, these are
-        the learner's prior and the task's rows.
+        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an
+        adapted model, these are the learner's prior and the task's rows.
         """
         check_is_fitted(self, "coef_")
         save(path, self)

@@ -25,7 +25,9 @@ COLUMNS = ("prediction", "lower", "upper", "std")
 def joint_rows(
     learner: Learner, method: str, tasks: TaskSet, support: TaskSet | None, *, calibrated: bool
 ) -> JointRows:
-    """Return the joint distribution of the rows of tasks, given their support rows; errors name the ``method``."""
+    """Return the joint distribution of the rows of tasks, given their support rows; errors name the
+    ``method``.
+    """
     prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
     if not isinstance(prior, MixturePrior):
         found = f"the {type(prior).__name__} of {type(learner).__name__}"
@@ -51,7 +53,9 @@ def joint_rows(
 
 
 def column_of(query: RowsLike, name: str, values: str | ValuesLike) -> Any:
-    """Return ``values``, or the column of the query with this name; errors cite the argument ``name``."""
+    """Return ``values``, or the column of the query with this name; errors cite the argument
+    ``name``.
+    """
     if not isinstance(values, str):
         return values
     if not isinstance(query, TaskSet):
@@ -76,7 +80,9 @@ def table_of_totals(
     n_draws: int,
     rng: np.random.Generator,
 ) -> Any:
-    """Return the totals or means of rows by group, like `MetaLearner.predict_totals`; row i is row ``order[i]`` of the query."""
+    """Return the totals or means of rows by group, like `MetaLearner.predict_totals`; row i is row
+    ``order[i]`` of the query.
+    """
     n, name = len(order), by if isinstance(by, str) else "by"
     if name in COLUMNS:
         raise ValueError(f"by: {name!r} is also the name of a column of the result; rename it")
@@ -88,8 +94,9 @@ def table_of_totals(
     scale = add @ units if is_mean else np.ones(G)
     if not scale.all():
         empty = name_some(native(grouping.labels[scale == 0]))
+        where = "" if by is None else f" where {name} is {empty}"
         raise ValueError(
-            f"weights: all are zero{'' if by is None else f' where {name} is {empty}'}, so there is no mean; pass positive weights"
+            f"weights: all are zero{where}, so there is no mean; pass positive weights"
         )
     prediction, tail = add @ (units * rows.mean), 0.5 - 0.5 * coverage
     if rows.is_gaussian:

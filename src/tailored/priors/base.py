@@ -42,12 +42,15 @@ T = TypeVar("T")
 
 #: Number of blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
-#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most ENOUGH_TASKS draws in total.
+#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most
+#: ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
 class Predicted(NamedTuple):
-    """Predictions (n,) of rows, interval bounds and standard deviations; bounds and deviations may be NaN (unknown)."""
+    """Predictions (n,) of rows, interval bounds and standard deviations; bounds and deviations may
+    be NaN (unknown).
+    """
 
     prediction: Array
     lower: Array
@@ -73,12 +76,14 @@ class QueryRows(NamedTuple):
 class Posterior(Record):
     """The posterior of T adapted tasks.  Their support rows are no longer needed.
 
-    ``squares`` and ``covariances`` are in the scaling of the prior.  They are empty if they were not computed.
+    ``squares`` and ``covariances`` are in the scaling of the prior.  They are empty if they were
+    not computed.
     """
 
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows, counted with their frequencies
-    squares: Array  # (T,) sums of squared residuals of the support rows; always empty for classes and counts
+    #: (T,) sums of squared residuals of the support rows; always empty for classes and counts
+    squares: Array
     covariances: (
         Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
     )
@@ -111,8 +116,10 @@ class Prior(Record, ABC):
     calibration: Calibration | None = (
         None  # scores of held-out tasks from which intervals are computed
     )
-    offset: float = 0.0  # added to predictions of numeric targets, in the user's units, for example from means to medians
-    #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean; None to predict the mean.
+    #: Added to predictions of numeric targets, in the user's units, for example from means to medians.
+    offset: float = 0.0
+    #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean;
+    #: None to predict the mean.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) rounded training range; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
@@ -127,15 +134,19 @@ class Prior(Record, ABC):
 
     def __repr__(self) -> str:
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
-        return f"{type(self).__name__}(coefficients={self.n_weights}{components}, side_info={self.reads_side_info})"
+        numbers = f"coefficients={self.n_weights}{components}"
+        return f"{type(self).__name__}({numbers}, side_info={self.reads_side_info})"
 
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
-        """Lower and upper limits of features: the training range, extended on both sides by its width; None if it is unknown."""
+        """Lower and upper limits of features: the training range, extended on both sides by its
+        width; None if it is unknown.
+        """
         if self.feature_range is None:
             return None
         low, high = self.feature_range
-        # A column that was constant in training, such as an item without ratings, has no slope to extrapolate.
+        # A column that was constant in training, such as an item without ratings, has no slope to
+        # extrapolate.
         margin = np.where(high > low, high - low, np.inf)
         if self.shared is not None:  # codes of categories
             margin[self.shared.coded_columns] = np.inf
@@ -189,7 +200,9 @@ class Prior(Record, ABC):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether prediction intervals can be computed; those of numeric targets need a calibration."""
+        """Whether prediction intervals can be computed; those of numeric targets need a
+        calibration.
+        """
         return self.response.has_intervals and (
             not self.response.is_gaussian or self.calibration is not None
         )
@@ -216,12 +229,16 @@ class Prior(Record, ABC):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the posterior needs the rows of a task in memory; if not, second moments are sufficient."""
+        """Whether the posterior needs the rows of a task in memory; if not, second moments are
+        sufficient.
+        """
         return True
 
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
+        """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances
+        if requested.
+        """
 
     @abstractmethod
     def _represent(self, tasks: TaskSet, change: Array) -> Array:
@@ -232,8 +249,11 @@ class Prior(Record, ABC):
         """Return b(s) of residual tasks, (T, d), in the scaling of the prior."""
 
     def certificate(self, support: TaskSet) -> tuple[float, int]:
-        """Return a bound on the suboptimality of one task's objective, NaN if unknown, and the number of iterations."""
-        # Posterior means of Gaussian targets have a closed form; those of classes and counts do not minimise an objective.
+        """Return a bound on the suboptimality of one task's objective, NaN if unknown, and the
+        number of iterations.
+        """
+        # Posterior means of Gaussian targets have a closed form; those of classes and counts do not
+        # minimise an objective.
         return 0.0 if self.response.is_gaussian else np.nan, 1
 
     def posterior(
@@ -256,11 +276,15 @@ class Prior(Record, ABC):
     def representation(
         self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
     ) -> Array:
-        """Return τ(s) of each task for the weights ``columns``, by default all, (T, c, c); in the user's units if ``raw``."""
+        """Return τ(s) of each task for the weights ``columns``, by default all, (T, c, c); in the
+        user's units if ``raw``.
+        """
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
 
     def _change(self, columns: Index | slice | list[int] | None, raw: bool) -> Array:
-        """Return A (c, d) such that ``A τ Aᵀ`` is τ for the weights ``columns``, in the user's units if ``raw``."""
+        """Return A (c, d) such that ``A τ Aᵀ`` is τ for the weights ``columns``, in the user's
+        units if ``raw``.
+        """
         every = np.arange(self.n_weights)
         at = every if columns is None else every[columns]
         return self.scaling.back(at) if raw else (at[:, None] == every).astype(float)
@@ -270,11 +294,14 @@ class Prior(Record, ABC):
         return self._mean(self.residual_tasks(tasks))
 
     def mean_at_centre(self) -> Array | None:
-        """Return the prior mean (d,) at the mean of the side information; None if this is not defined."""
+        """Return the prior mean (d,) at the mean of the side information; None if this is not
+        defined.
+        """
         return None
 
     def size_factors(self, sizes: NDArray[np.int64]) -> Array:
-        """Return θ / τ(s) for tasks of the given sizes, where θ is the representation in the within-task objective.
+        """Return θ / τ(s) for tasks of the given sizes, where θ is the representation in the
+        within-task objective.
 
         The within-task objective is a mean over rows, so ``w ~ N(b, σ² τ)`` corresponds to θ = n τ.
         """
@@ -297,7 +324,8 @@ class Prior(Record, ABC):
     def variances(self, posterior: Posterior, X: Matrix, task: Index) -> Array:
         """Return the variance of ``<x, w>`` of each row; ``task`` (n,) are task positions.
 
-        It is in units of the noise variance for numeric targets, and in units of 1 for classes and counts.
+        It is in units of the noise variance for numeric targets, and in units of 1 for classes and
+        counts.
         """
         out, scratch = np.empty(X.shape[0]), np.ones(self.n_weights)
         rows = frozen(dense(X)), frozen(task, np.intp)
@@ -307,10 +335,11 @@ class Prior(Record, ABC):
     def linear_predictors(
         self, posterior: Posterior, query: QueryRows, *, variances: bool
     ) -> tuple[Array, Array, Array | float, Array | float]:
-        """Return the linear predictors of rows (n,), and the variances of <x, w>, the noise, and the shared effects.
+        """Return the linear predictors of rows (n,), and the variances of <x, w>, the noise, and
+        the shared effects.
 
-        Numeric targets have the variances of <x, w> and the noise in units of σ².  Those of <x, w> are zero unless
-        ``variances`` is set.
+        Numeric targets have the variances of <x, w> and the noise in units of σ².  Those of <x, w>
+        are zero unless ``variances`` is set.
         """
         (X, task, _, weight), part = query, None
         of_shared: Array | float = 0.0
@@ -344,7 +373,9 @@ class Prior(Record, ABC):
 def each_block(
     prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None
 ) -> list[T]:
-    """Return the results of ``work(start, stop)`` for blocks of tasks; the blocks do not depend on the number of threads."""
+    """Return the results of ``work(start, stop)`` for blocks of tasks; the blocks do not depend on
+    the number of threads.
+    """
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
     n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
@@ -375,7 +406,9 @@ def adapt_tasks(
     covariances: bool = True,
     n_jobs: int | None = None,
 ) -> Posterior:
-    """Adapt to any number of tasks; the result for a task depends neither on the other tasks nor on ``n_jobs``."""
+    """Adapt to any number of tasks; the result for a task depends neither on the other tasks nor on
+    ``n_jobs``.
+    """
 
     def work(start: int, stop: int) -> Posterior:
         return prior.posterior(tasks[start:stop], covariances=covariances, n_jobs=n_jobs)
@@ -391,7 +424,9 @@ def predict_blocks(
     coverage: float | None = None,
     n_jobs: int | None = None,
 ) -> Predicted:
-    """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
+    """Predict the query rows after adapting to the support rows; both have the same tasks in the
+    same order.
+    """
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response.is_gaussian
     multiples, enough = np.zeros((len(support), 0)), True
@@ -410,7 +445,9 @@ def predict_blocks(
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
-    """Return whether predictions need posterior covariances, as those of non-Gaussian targets always do."""
+    """Return whether predictions need posterior covariances, as those of non-Gaussian targets
+    always do.
+    """
     if not prior.response.is_gaussian:
         return True
     return prior.calibration is not None and (prior.quantile is not None or coverage is not None)
@@ -425,8 +462,9 @@ def predict(
 ) -> Predicted:
     """Predict rows given the posterior of their tasks.
 
-    Intervals are NaN without ``coverage``, without covariances, for classes, and for Gaussian targets without a calibration.
-    ``multiples`` is the result of `multiples_of`, if it was computed before.
+    Intervals are NaN without ``coverage``, without covariances, for classes, and for Gaussian
+    targets without a calibration. ``multiples`` is the result of `multiples_of`, if it was computed
+    before.
     """
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
     centre, variances, noise, of_shared = prior.linear_predictors(
@@ -466,7 +504,8 @@ def predict(
 def multiples_of(
     prior: Prior, sizes: NDArray[np.int64], coverage: float | None
 ) -> tuple[Array, bool]:
-    """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard deviations.
+    """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard
+    deviations.
 
     The second result is whether enough tasks were held out to calibrate the bounds.
     """
@@ -491,7 +530,9 @@ def _warn_uncalibrated(coverage: float | None) -> None:
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:
-    """Return ``<x, w>`` of dense or sparse rows, plus the intercept, for the weights (T, d) of their tasks."""
+    """Return ``<x, w>`` of dense or sparse rows, plus the intercept, for the weights (T, d) of
+    their tasks.
+    """
     n = X.shape[1]
     if len(weights) == 1:
         found = np.asarray(X @ weights[0, :n])
@@ -507,7 +548,9 @@ def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Arr
 def row_variances(
     X: Array, task: Index, shift: Array, scale: Array, covariances: Array, x: Array, out: Array
 ) -> None:
-    """Write ``xᵀ C x`` of the rows ``(X − shift) scale`` to ``out``.  ``x`` (d,) is scratch; with an intercept it ends in 1."""
+    """Write ``xᵀ C x`` of the rows ``(X − shift) scale`` to ``out``.  ``x`` (d,) is scratch; with
+    an intercept it ends in 1.
+    """
     keep_separate()
     n, given = X.shape
     for i in range(n):
@@ -529,12 +572,14 @@ def calibrate(
     n_jobs: int | None = None,
     noise: float | None = None,
 ) -> Calibration | None:
-    """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no task has rows.
+    """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no
+    task has rows.
 
-    Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other rows are predicted.  All
-    priors have the same scaling.  ``noise`` is the noise variance of the final prior, if the priors are `MixturePrior` with
-    noise variances of their own.  Priors of cross-validation folds were fitted to fewer tasks than the final prior, so their
-    errors are larger, and the intervals are slightly too wide.
+    Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other
+    rows are predicted.  All priors have the same scaling.  ``noise`` is the noise variance of the
+    final prior, if the priors are `MixturePrior` with noise variances of their own.  Priors of
+    cross-validation folds were fitted to fewer tasks than the final prior, so their errors are
+    larger, and the intervals are slightly too wide.
     """
     pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
     sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
@@ -546,7 +591,8 @@ def calibrate(
         found = prior.query_errors(episodes.support, episodes.query, n_jobs)
         if noise is None:
             return found
-        # With few rows per task, noise variances of folds can differ by orders of magnitude; their sums with W hardly differ.
+        # With few rows per task, noise variances of folds can differ by orders of magnitude; their
+        # sums with W hardly differ.
         assert prior.mixture is not None
         return found._replace(variances=prior.mixture.noise / noise * (1.0 + found.variances) - 1.0)
 
@@ -561,7 +607,9 @@ def calibrate(
 
 
 def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:
-    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .., and those of ``sampling``."""
+    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .., and those of
+    ``sampling``.
+    """
     low, high = sampling.rows(sizes)
     size = float(np.median(sizes))
     last = round(max(high, size - LEAST_QUERY))

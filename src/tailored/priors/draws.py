@@ -1,13 +1,16 @@
-"""The joint distribution of predicted rows of many tasks: draws, and exact variances of sums that are Gaussian.
+"""The joint distribution of predicted rows of many tasks: draws, and exact variances of sums that
+are Gaussian.
 
-The rows of a task share its coefficients, and all tasks share the errors of the fixed effects, so predicted rows are
-correlated.  In the scaling of the prior, the coefficients of a task under one component are
+The rows of a task share its coefficients, and all tasks share the errors of the fixed effects, so
+predicted rows are correlated.  In the scaling of the prior, the coefficients of a task under one
+component are
 
     w = m + R D δ + L u ,
 
-with the posterior mean m and covariance ``LLᵀ``, standard normal u, and the errors δ of the fixed effects (b, Γ).  D maps δ to
-the prior mean of the task, and R is the derivative of the posterior mean with respect to the prior mean.  Each component has
-errors of its own, because its mean was estimated from its share of the tasks, given the covariance within the component.
+with the posterior mean m and covariance ``LLᵀ``, standard normal u, and the errors δ of the fixed
+effects (b, Γ).  D maps δ to the prior mean of the task, and R is the derivative of the posterior
+mean with respect to the prior mean.  Each component has errors of its own, because its mean was
+estimated from its share of the tasks, given the covariance within the component.
 """
 
 from __future__ import annotations
@@ -19,20 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._utils.compiling import njit
 from ..gaussian.errors import MeanCovariance
-from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..gaussian.responses import Likelihood
-from ..tasks.rows import Array, dense, frozen
+from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
 from .base import Index, QueryRows, adapt_tasks, multiples_of, predict
 from .intervals import noise_variances
 from .mixture import MixturePrior
 
 #: Maximum number of floats in the draws that are computed at a time.
-CHUNK_FLOATS = 1 << 18
+CHUNK_FLOATS = 1 << 20
 
 
 def roots_of(covariances: Array) -> Array:
@@ -47,10 +48,12 @@ def adding(group: Index, n_groups: int, factors: Array) -> sparse.csr_array:
 
 
 def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: Array) -> Array:
-    """Return the mean ratio of actual to implied variances of held-out rows, for tasks with this many support rows.
+    """Return the mean ratio of actual to implied variances of held-out rows, for tasks with this
+    many support rows.
 
-    The calibrated noise variance of a task depends on its residuals.  Here it has its expected value: a prior with the influence
-    R (d, d) leaves ``n − d + tr R`` of n squared residuals.  The residuals of a single task would be too uncertain for totals.
+    The calibrated noise variance of a task depends on its residuals.  Here it has its expected
+    value: a prior with the influence R (d, d) leaves ``n − d + tr R`` of n squared residuals.  The
+    residuals of a single task would be too uncertain for totals.
     """
     noise, calibration = prior.model.noise, prior.calibration
     if calibration is None:
@@ -79,7 +82,8 @@ class JointRows:
     serial: list[
         tuple[Index, Array]
     ]  # rows of a task and a root of the covariance of their serial noise
-    #: For each category column with shared effects: the category of each row (N,), and error variances by category.
+    #: For each category column with shared effects: the category of each row (N,), and error
+    #: variances by category.
     levels: list[tuple[Index, Array]]
     shares: Array  # (T, K) responsibilities
     means: Array  # (K, T, d) posterior means minus that of the mixture
@@ -99,7 +103,8 @@ class JointRows:
     ) -> JointRows:
         """Return the joint distribution of query rows, given the support rows of the same tasks.
 
-        ``calibrated`` multiplies variances by the mean ratio of actual to implied variances of held-out rows.
+        ``calibrated`` multiplies variances by the mean ratio of actual to implied variances of
+        held-out rows.
         """
         model, T, levels = prior.model, len(support), []
         posterior, rows = adapt_tasks(prior, support), QueryRows.of(query)
@@ -160,7 +165,9 @@ class JointRows:
         return out
 
     def variances(self, group: Index, n_groups: int, units: Array) -> Array:
-        """Return the variances (G,) of the sums of ``units`` (N,) targets of each row by group, if `is_gaussian`."""
+        """Return the variances (G,) of the sums of ``units`` (N,) targets of each row by group, if
+        `is_gaussian`.
+        """
         total = self._variances(group, n_groups, units, 0)
         total += np.bincount(group, units * self.noise, n_groups)
         for at, root in self.serial:
@@ -193,9 +200,11 @@ class JointRows:
         units: Array | float = 1.0,
         add: sparse.csr_array | None = None,
     ) -> Array:
-        """Draw the sum of ``units`` (N,) targets of each row, (n_draws, N); with ``add`` (G, N), sums ``add @ rows``, (n_draws, G)."""
+        """Draw the sum of ``units`` (N,) targets of each row, (n_draws, N); with ``add`` (G, N),
+        sums ``add @ rows``, (n_draws, G).
+        """
         T, width = len(self.shares), max(self.shares.shape[1], self.X.shape[1])
-        size = max(1, CHUNK_FLOATS // max(len(self.X), T * width))
+        size = max(1, CHUNK_FLOATS // (width * max(len(self.X), T)))
         out = np.empty((n_draws, len(self.X) if add is None else add.shape[0]))
         for start in range(0, n_draws, size):
             part = out[start : start + size]
@@ -206,10 +215,10 @@ class JointRows:
         return out
 
     def _draw_rows(self, rng: np.random.Generator, out: Array, units: Array) -> None:
-        prior = self.prior
-        deviations = frozen(self._draw_coefficients(rng, len(out)))
-        rows = frozen(self.X), frozen(self.task, np.intp), frozen(self.centre)
-        add_products(*rows, deviations, float(prior.scaling.target), out)
+        prior, deviations = self.prior, self._draw_coefficients(rng, len(out))
+        np.einsum("snd,nd->sn", deviations[:, self.task], self.X, out=out)
+        out *= prior.scaling.target
+        out += self.centre
         for category, variances in self.levels:
             out += (rng.standard_normal((len(out), len(variances))) * np.sqrt(variances))[
                 :, category
@@ -235,17 +244,3 @@ class JointRows:
                 found += np.tensordot(self.side, B, (1, 2)) @ self.influence[k].mT
             np.copyto(out, found.transpose(1, 0, 2), where=component.T[:, :, None] == k)
         return out
-
-
-@njit(**ROWS)
-def add_products(
-    X: Array, task: Index, centre: Array, weights: Array, scale: float, out: Array
-) -> None:
-    """Write ``centre + scale <x, w>`` of each row to ``out`` (n, N), for n draws of the weights (n, T, d)."""
-    keep_separate()
-    for s in range(len(out)):
-        for i in range(len(X)):
-            t, total = task[i], 0.0
-            for j in range(X.shape[1]):
-                total += X[i, j] * weights[s, t, j]
-            out[s, i] = centre[i] + scale * total

@@ -17,12 +17,15 @@ from .base import Array, Index, Posterior, Prior, QueryRows, products
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MixturePrior(Prior):
-    """A Gaussian mixture prior of the weights; for Gaussian targets, the posterior of a task has a closed form.
+    """A Gaussian mixture prior of the weights; for Gaussian targets, the posterior of a task has a
+    closed form.
 
-    ``τ(s) = Σ_k r_k W_k / σ²`` with the responsibilities r of the components, given the task's rows and side information.
-    For classes and counts, σ² is replaced by 1.  The weights w are the posterior mean of the mixture.  For numeric targets, b(s) is
-    the mean of the single Gaussian prior with covariance proportional to τ(s) that gives the same w: ``b = w + τ (XᵀXw − Xᵀy)``.
-    With one component, this is its mean.  For classes and counts, b(s) is the mean of the components, weighted by r.
+    ``τ(s) = Σ_k r_k W_k / σ²`` with the responsibilities r of the components, given the task's rows
+    and side information. For classes and counts, σ² is replaced by 1.  The weights w are the
+    posterior mean of the mixture.  For numeric targets, b(s) is the mean of the single Gaussian
+    prior with covariance proportional to τ(s) that gives the same w: ``b = w + τ (XᵀXw − Xᵀy)``.
+    With one component, this is its mean.  For classes and counts, b(s) is the mean of the
+    components, weighted by r.
     """
 
     model: Mixture
@@ -51,11 +54,15 @@ class MixturePrior(Prior):
         return None if self.side is None else self.side(tasks)
 
     def statistics(self, tasks: TaskSet) -> Tasks:
-        """Return the statistics of residual tasks: moments, or rows for classes, counts, and few rows with many columns."""
+        """Return the statistics of residual tasks: moments, or rows for classes, counts, and few
+        rows with many columns.
+        """
         return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
 
     def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:
-        """Return the posterior of residual tasks from their statistics, without the sums of squared residuals."""
+        """Return the posterior of residual tasks from their statistics, without the sums of squared
+        residuals.
+        """
         _, weights, covariance = self._solve_statistics(statistics, covariances)
         sizes, support = np.asarray(statistics.sizes, dtype=np.int64), np.zeros((0, 0))
         if isinstance(statistics, WhitenedMoments) and self.response.correlation is not None:
@@ -83,9 +90,9 @@ class MixturePrior(Prior):
     ) -> tuple[Array, Array, list[tuple[Index, Array]]]:
         """Return scaled query rows, and what the support rows of their tasks say about their noise.
 
-        If noise is correlated in time, these are ``X_q − A X_s``, the expected noise ``A (y_s − X_s w)`` in the user's
-        units, and the rows and S of each task (see `tailored.gaussian.serial`).  Otherwise, rows are unchanged, the
-        expected noise is zero, and the list is empty.
+        If noise is correlated in time, these are ``X_q − A X_s``, the expected noise ``A (y_s − X_s
+        w)`` in the user's units, and the rows and S of each task (see `tailored.gaussian.serial`).
+        Otherwise, rows are unchanged, the expected noise is zero, and the list is empty.
         """
         X = query.X if self.shared is None else self.shared.own_columns(query.X)
         x, expected = self.scaling.dense(X), np.zeros(X.shape[0])

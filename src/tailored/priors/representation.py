@@ -1,4 +1,6 @@
-"""The prior of the paper: a conditioning function (H, C), a prior mean (B, b₀) and a within-task algorithm."""
+"""The prior of the paper: a conditioning function (H, C), a prior mean (B, b₀) and a within-task
+algorithm.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from .base import Array, Prior
 class RepresentationPrior(Prior):
     """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for features φ = Φ(s).
 
-    A task is solved with ``θ = τ(s)`` and prior mean b(s).  For loss and within-task algorithm, see `TaskRegressor`.
+    A task is solved with ``θ = τ(s)`` and prior mean b(s).  For loss and within-task algorithm, see
+    `TaskRegressor`.
     """
 
     conditioning: Conditioning  # τ as a function of φ
@@ -83,7 +86,9 @@ class RepresentationPrior(Prior):
     def solve(
         self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: NDArray[Any] | None = None
     ) -> Array:
-        """Return the weights (T, d) of tasks with these rows and features φ (T, k), by the within-task algorithm."""
+        """Return the weights (T, d) of tasks with these rows and features φ (T, k), by the
+        within-task algorithm.
+        """
         means = self.bias.evaluate(phis) if self.bias.moves else None
         if not rows.is_sparse:
             solution = solving.solve_many(
@@ -109,7 +114,8 @@ class RepresentationPrior(Prior):
                     one.X, one.y, theta, offset=offset, label=label, **self.task_settings
                 )
                 out[t] = tau @ _dual_direction(solved, one.X, self.inner)
-                # For columns with large values, the product above may consist of rounding errors only.
+                # For columns with large values, the product above may consist of rounding errors
+                # only.
                 out[t, columns] = solved.coef
             if means is not None:
                 out[t] += means[t]
@@ -127,11 +133,14 @@ class RepresentationPrior(Prior):
 
 
 def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> Array:
-    """Return g with ``w = θ g``, which also gives the weights of columns that are zero in all rows of the task."""
+    """Return g with ``w = θ g``, which also gives the weights of columns that are zero in all rows
+    of the task.
+    """
     n = len(solution.alpha)
     if inner == "exact":
         return -X.T @ solution.alpha / n
-    # The one-pass estimate is a mean of iterates, in which the dual variable of row i has the weight 1/i + .. + 1/n.
+    # The one-pass estimate is a mean of iterates, in which the dual variable of row i has the
+    # weight 1/i + .. + 1/n.
     tail = np.cumsum((1.0 / np.arange(1, n + 1))[::-1])[::-1]
     return -X.T @ (solution.alpha * tail) / n
 

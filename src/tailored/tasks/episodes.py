@@ -40,9 +40,9 @@ class Episodes(NamedTuple):
 class SupportSampling:
     """Which rows of a new task are observed before others are predicted, and how many.
 
-    ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). By
-    default, all rows except one of `ROTATIONS` random parts are support rows; with ``in_order``, the first 1/4 to 3/4
-    of the rows are.
+    ``support`` is the range of the number of support rows (int), or of their fraction of the task's
+    rows (float). By default, all rows except one of `ROTATIONS` random parts are support rows; with
+    ``in_order``, the first 1/4 to 3/4 of the rows are.
     """
 
     support: tuple[Share, Share] | None = None
@@ -72,7 +72,9 @@ class SupportSampling:
 
     @property
     def typical(self) -> Share:
-        """The middle of the range; one half by default, or if one end is a number and the other one a fraction of rows."""
+        """The middle of the range; one half by default, or if one end is a number and the other one
+        a fraction of rows.
+        """
         if self.support is None:
             return 0.5
         low, high = self.support
@@ -81,7 +83,9 @@ class SupportSampling:
         return 0.5 if is_integer(low) or is_integer(high) else 0.5 * (low + high)
 
     def rows(self, sizes: NDArray[np.int64]) -> tuple[float, float]:
-        """Return the smallest and the largest number of support rows in a task of median size; the default range starts at 0."""
+        """Return the smallest and the largest number of support rows in a task of median size; the
+        default range starts at 0.
+        """
         size = float(np.median(sizes)) if len(sizes) else 0.0
         if self.support is None:
             return 0.0, size * (1.0 - 1.0 / ROTATIONS)
@@ -89,7 +93,9 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return episodes of every task with rows; random support rows are drawn ``n_repeats`` times, first rows once."""
+        """Return episodes of every task with rows; random support rows are drawn ``n_repeats``
+        times, first rows once.
+        """
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)
@@ -114,10 +120,12 @@ class SupportSampling:
         *,
         query_all: bool = False,
     ) -> Episodes:
-        """Draw `n_support` support rows of every task (at most all but one), and query rows from the other rows.
+        """Draw `n_support` support rows of every task (at most all but one), and query rows from
+        the other rows.
 
-        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise, one `ROTATIONS`-th of the rows are query
-        rows, but at least `LEAST_QUERY` if the task has enough.  Rows with frequencies must first be repeated by `single_rows`.
+        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise, one
+        `ROTATIONS`-th of the rows are query rows, but at least `LEAST_QUERY` if the task has
+        enough.  Rows with frequencies must first be repeated by `single_rows`.
         """
         counts = row_counts(n_support, tasks.sizes)
         if self.in_order:
@@ -140,9 +148,11 @@ def split_first(n_support: Any) -> tuple[bool, list[Any]]:
 
 
 def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-    """Divide the rows of every task into `ROTATIONS` random parts, ``n_repeats`` times; each part is the query of one episode.
+    """Divide the rows of every task into `ROTATIONS` random parts, ``n_repeats`` times; each part
+    is the query of one episode.
 
-    A task with fewer rows than parts gives an episode per row. A task with one row gives an episode without support.
+    A task with fewer rows than parts gives an episode per row. A task with one row gives an episode
+    without support.
     """
     rng = np.random.default_rng(seed)
     episodes = []
@@ -157,9 +167,11 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
 def split_rows(
     tasks: TaskSet, positions: Iterable[int], support: float, key: Sequence[int]
 ) -> tuple[TaskSet, TaskSet]:
-    """Split each task into support and query rows; the draw depends on `key`, the task's size and its position in the stream.
+    """Split each task into support and query rows; the draw depends on `key`, the task's size and
+    its position in the stream.
 
-    The draw does not depend on the call that passes the task, so a stream can be split into calls anywhere.
+    The draw does not depend on the call that passes the task, so a stream can be split into calls
+    anywhere.
     """
     mask = np.zeros(len(tasks.y), dtype=bool)
     for start, n, position in zip(tasks.offsets[:-1], tasks.sizes, positions, strict=True):
@@ -173,7 +185,9 @@ def split_rows(
 def _draw(
     tasks: TaskSet, n_support: Sizes, rng: np.random.Generator | None, n_query: Sizes | None = None
 ) -> Episodes:
-    """Return episodes with random or first support rows; see `SupportSampling.draw` for the default of ``n_query``."""
+    """Return episodes with random or first support rows; see `SupportSampling.draw` for the default
+    of ``n_query``.
+    """
     rank, task = tasks.ranks(None if rng is None else rng.random(len(tasks.y))), tasks.task_of_row
     if n_query is None:
         n_query = tasks.sizes if rng is None else np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)

@@ -38,7 +38,6 @@ from .._utils.validation import (
     refuse_masked,
     warn,
 )
-from ..exceptions import SecondGroupingWarning
 from .encoding import (
     MANY_CATEGORIES,
     ROW_VALUES,
@@ -883,4 +882,4 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             message = f"holds {n_values} different integers and is read as numbers. {advice}"
         else:
             continue
-        warn(f"column {column.name!r} {message}", SecondGroupingWarning)
+        warn(f"column {column.name!r} {message}")
