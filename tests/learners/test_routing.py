@@ -322,6 +322,24 @@ def test_unseen_tasks_are_described():
     np.testing.assert_allclose(learner.predict(X[:5], groups=groups)[:1], unknown, rtol=1e-9)
 
 
+def test_weights_of_rows_in_the_score():
+    learner = fitted()
+    x, y, groups, _ = draw(seed=6, n_tasks=4)
+    weights = np.random.default_rng(0).integers(1, 4, size=len(y))
+    tasks = TaskSet(x, y, groups, sample_weight=weights)
+    support, query = tasks.support_query(0.5, random_state=learner.random_state)
+    parts = (part.replace(sample_weight=None) for part in (query, support))
+    prediction = learner.predict_tasks(*parts, coverage=None)["prediction"]
+    repeats = query.sample_weight.astype(int)
+    expected = r2_score(np.repeat(query.y, repeats), np.repeat(prediction, repeats))
+    found = learner.score(x, y, groups=groups, sample_weight=weights)
+    assert found == pytest.approx(expected, rel=1e-9)
+    plain = learner.score(x, y, groups=groups)
+    assert plain == pytest.approx(r2_score(query.y, prediction), rel=1e-9)
+    with pytest.raises(TypeError, match="sample_weight: a TaskSet has its own"):
+        learner.score(TaskSet(x, y, groups), sample_weight=weights)
+
+
 def test_a_description_nobody_asked_for_is_an_error():
     learner = fitted()
     for given in ({"X": X[:3], "y": Y[:3]}, {}):

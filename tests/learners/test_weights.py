@@ -340,12 +340,14 @@ def test_weights_of_tensors_are_refused(fitted, monkeypatch):
 def test_weights_in_cross_validation():
     params = {"groups": GROUPS, "sample_weight": WEIGHTS}
     with sklearn.config_context(enable_metadata_routing=True):
-        one = few_folds().set_fit_request(sample_weight=True)
+        one = few_folds().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         found = cross_val_score(one, X, Y, params=params, cv=GroupKFold(2))
     expected = []
     for train, test in GroupKFold(2).split(X, Y, GROUPS):
         model = few_folds().fit(
             X[train], Y[train], groups=GROUPS[train], sample_weight=WEIGHTS[train]
         )
-        expected.append(model.score(X[test], Y[test], groups=GROUPS[test]))
+        expected.append(
+            model.score(X[test], Y[test], groups=GROUPS[test], sample_weight=WEIGHTS[test])
+        )
     np.testing.assert_allclose(found, expected, rtol=1e-12)

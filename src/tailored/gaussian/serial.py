@@ -1,4 +1,4 @@
-"""Noise that is correlated in time, with the covariance ``σ² (D + ρK)``, ``K = exp(−|t − t'| / ℓ)``.
+"""Noise that is correlated in time, with covariance ``σ² (D + ρK)``, ``K = exp(−|t − t'| / ℓ)``.
 
 D is diagonal, with 1 over the weight of each row.  With R = D + ρK = CCᵀ, the *whitened* rows
 ``C⁻¹X`` and targets ``C⁻¹y`` have independent noise, so the posterior is computed from their second
@@ -100,7 +100,7 @@ class SerialNoise(Record):
         return dense(X[:, [self.column]])[:, 0]
 
     def whiten(self, rows: Array, tasks: TaskSet) -> tuple[Array, Array]:
-        """Return C⁻¹ times the rows (n, m) of each task, in the order of time, and log|D⁻¹R| (T,)."""
+        """Return C⁻¹ times the rows (n, m) of each task, in order of time, and log|D⁻¹R| (T,)."""
         time = self.times(tasks.X)
         order = np.lexsort((time, tasks.task_of_row))
         rows, time, white = rows[order], time[order], _white_variances(tasks)[order]

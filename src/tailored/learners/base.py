@@ -518,7 +518,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         return positions
 
     def _warn_same_numbers(self, tasks: TaskSet, positions: NDArray[np.intp]) -> None:
-        """Warn if tasks are predicted as training tasks because the labels of both are 0, 1, 2, .."""
+        """Warn if tasks are predicted as training tasks because both are labelled 0, 1, 2, .."""
         if not (positions >= 0).any() or len(tasks) == len(self.task_labels_):
             return
         numbered = all(
@@ -660,6 +660,12 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         rows = QueryRows.of(tasks)._replace(task=np.repeat(positions, tasks.sizes))
         return predict(self.prior_, self.task_posterior_, rows, coverage)
 
+    @property
+    def predict_proba(self) -> Any:
+        """Raise AttributeError; `EmpiricalBayesClassifier` predicts probabilities."""
+        advice = f"EmpiricalBayesClassifier has probabilities, {type(self).__name__} does not"
+        raise AttributeError(f"predict_proba: {advice}")
+
     def _support_sampling(self) -> SupportSampling:
         """Return how many, and which, rows of new tasks the user expects to observe."""
         return SupportSampling()
@@ -713,18 +719,25 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         n_support: SupportLike = None,
+        sample_weight: ValuesLike = None,
         exposure: ValuesLike = None,
     ) -> float:
         """Return R² over the query rows after adapting to the support rows of each task.
 
         The model of each task is adapted to ``n_support`` rows and scored on the other rows; see
-        `task_errors`. ``exposure`` is the exposure of counts.
+        `task_errors`.  ``sample_weight`` weights rows in the score, not in the adaptation.
+        ``exposure`` is the exposure of counts.
         """
         from sklearn.metrics import r2_score  # slow to import, and only needed here
 
         check_is_fitted(self, "prior_")
-        tasks = reading.read(self, X, y, groups, side_info, exposure=exposure)
+        row_values = {"sample_weight": sample_weight, "exposure": exposure}
+        tasks = reading.read(self, X, y, groups, side_info, **row_values)
         support, query = self._sampling(n_support).split(tasks, self.random_state)
+        weights = query.frequency_weight
+        if sample_weight is not None:
+            weights = query.row_weights
+            support, query = (each.replace(sample_weight=None) for each in (support, query))
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
             raise ValueError(
@@ -732,7 +745,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             )
         # R² does not depend on the scale, and squares of unscaled targets may overflow.
         y, p = (self.prior_.scaling.targets(values) for values in (query.y, prediction))
-        return float(r2_score(y, p, sample_weight=query.frequency_weight))
+        return float(r2_score(y, p, sample_weight=weights))
 
     def calibrate_intervals(
         self,

@@ -116,7 +116,7 @@ class Prior(Record, ABC):
     calibration: Calibration | None = (
         None  # scores of held-out tasks from which intervals are computed
     )
-    #: Added to predictions of numeric targets, in the user's units, for example from means to medians.
+    #: Added to predictions of numeric targets, in the user's units: for example, to get medians.
     offset: float = 0.0
     #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean;
     #: None to predict the mean.
@@ -242,7 +242,7 @@ class Prior(Record, ABC):
 
     @abstractmethod
     def _represent(self, tasks: TaskSet, change: Array) -> Array:
-        """Return ``A τ(s) Aᵀ`` of residual tasks, (T, c, c), for the matrix A = ``change`` (c, d)."""
+        """Return ``A τ(s) Aᵀ`` of residual tasks, (T, c, c), for A = ``change`` (c, d)."""
 
     @abstractmethod
     def _mean(self, tasks: TaskSet) -> Array:
@@ -356,7 +356,7 @@ class Prior(Record, ABC):
         return centre, own, 1.0 if weight is None else 1.0 / weight, of_shared
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
-        """Return the errors of the query rows after adapting to the support rows, for calibration."""
+        """Return the errors of query rows after adapting to the support rows, for calibration."""
 
         def work(start: int, stop: int) -> Sequence[NDArray[Any]]:
             posterior = self.posterior(support[start:stop], n_jobs=n_jobs)

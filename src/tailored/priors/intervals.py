@@ -134,7 +134,7 @@ class Calibration(Record):
         )
 
     def supports_quantile(self, share: float) -> bool:
-        """Return whether there are enough tasks for the ``share``-quantile at every number of rows."""
+        """Return whether there are enough tasks for this quantile at every number of rows."""
         return all(1.0 - w.sum() <= min(share, 1.0 - share) + 1e-12 for w in self.weights)
 
     def deviation(self, n_rows: int) -> float:
@@ -192,7 +192,7 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
         ]
 
     def log_loss(noise_rows: float) -> float:
-        """Return the Gaussian log loss of the errors, with the best scale at each number of rows."""
+        """Return the Gaussian log loss of the errors, with the best scale at each level."""
         terms = zip(errors, shares, deviations(noise_rows), strict=True)
         return sum(
             float(w @ np.log(d)) + 0.5 * float(np.log(max(float(w @ (e / d) ** 2), 1e-290)))
