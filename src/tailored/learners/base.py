@@ -166,7 +166,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         self.loss_ = get_loss(self.loss)
 
     @property
-    def accepts(self) -> Accepts:
+    def _accepts(self) -> Accepts:
         """The kinds of tasks that this learner can use."""
         has_classes = isinstance(self.loss_, MarginLoss)
         return Accepts(any_number=not has_classes, classes=has_classes)

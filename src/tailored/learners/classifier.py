@@ -420,8 +420,7 @@ class EmpiricalBayesClassifier(_Classifier):
         `EmpiricalBayesLearner.summary`.
         """
         learner = self._of_two_classes("summary", "use summaries(), which has one for each class")
-        event, sampling = repr(native(self.classes_)[1]), SupportSampling.of(self.n_support)
-        return summarise(learner, type(self).__name__, event, sampling)
+        return self._summary_of(learner, type(self).__name__, native(self.classes_)[1])
 
     def summaries(self) -> dict[Any, Summary]:
         """Return the summary of the model of each class against the others, by class; see
@@ -430,12 +429,14 @@ class EmpiricalBayesClassifier(_Classifier):
         With two classes, there is only the model of the second class.
         """
         check_is_fitted(self, "learners_")
-        classes, sampling = native(self.classes_), SupportSampling.of(self.n_support)
+        classes = native(self.classes_)
         if len(classes) == 2:
             return {classes[1]: self.summary()}
+        name = "Class {label!r} against the other classes"
         return {
-            label: summarise(
-                learner, f"Class {label!r} against the other classes", repr(label), sampling
-            )
+            label: self._summary_of(learner, name.format(label=label), label)
             for label, learner in zip(classes, self.learners_, strict=True)
         }
+
+    def _summary_of(self, learner: EmpiricalBayesLearner, name: str, label: Any) -> Summary:
+        return summarise(learner, name, repr(label), SupportSampling.of(self.n_support))

@@ -152,7 +152,7 @@ class EmpiricalBayesLearner(MetaLearner):
     _n_folds = 5
 
     @property
-    def accepts(self) -> Accepts:
+    def _accepts(self) -> Accepts:
         return Accepts(
             row_values=ROW_VALUES if self.loss_.name in COUNTS else ROW_VALUES[:2],
             any_number=not isinstance(self.loss_, Response),
@@ -272,7 +272,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
         The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
-        held_out = self._check_held_out(sample, validation)
+        held_out = None if validation is None else self._read_held_out(validation)
         if self.loss_.name in COUNTS and not sample.y.any():
             raise ValueError(
                 "y: all counts are zero, so rates cannot be estimated; pass tasks with events"
@@ -286,17 +286,6 @@ class EmpiricalBayesLearner(MetaLearner):
         if known is not None:
             self._remember(known)
 
-    def _check_held_out(self, tasks: TaskSet, validation: TaskSet | None) -> TaskSet | None:
-        """Return the validation tasks; raise ValueError if their values are too large for the
-        scaling of the training tasks.
-        """
-        held_out = None if validation is None else self._read_held_out(validation)
-        if held_out is not None and len(tasks.y):
-            Scaling.of(tasks, self.fit_intercept).check(
-                held_out.X, held_out.y, names=tasks.feature_names
-            )
-        return held_out
-
     def _learn(
         self, tasks: TaskSet, seed: int, validation: TaskSet | None, source: TaskSource | None
     ) -> None:
@@ -307,42 +296,37 @@ class EmpiricalBayesLearner(MetaLearner):
         ordered = together = in_content_order(tasks, seed)
         if validation is not None:
             together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
-        # A quantile is the mean plus a calibrated multiple of the standard deviation.  Models are
-        # compared as for medians.
-        loss = self.loss_ if quantile is None else Absolute()
-        settings = self._settings(loss, seed, together)
+        settings = self._settings(seed, together)
         if settings.time is not None and source is not None:
             raise ValueError(
                 "time: needs at most 5,000 tasks in memory; leave it out, or fit to fewer tasks"
             )
         side = None if together.side_info is None else SideFeatures.fit(together)
         data = TrainingData(together, side, len(together) - len(ordered), settings)
-        options: dict[str, Any] = {"progress": self.progress}
-        if source is not None:
-            options["source_in"] = partial(_statistics, source)
-        learned = learn(data, **options)
-        if (
-            learned.warning is not None and np.ptp(together.y) > 0
-        ):  # the mean of equal targets has no error
+        source_in = None if source is None else partial(_statistics, source)
+        learned = learn(data, progress=self.progress, source_in=source_in)
+        # The mean of equal targets has no error.
+        if learned.warning is not None and np.ptp(together.y) > 0:
             warn(learned.warning, UnhelpfulWarning)
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
-        prior = replace(learned.prior, quantile=quantile, has_exposure=tasks.exposure is not None)
-        if quantile is not None:
+        self.prior_ = replace(
+            learned.prior,
+            quantile=quantile,
             # The multiples of the standard deviation are those of held-out errors of the mean.
-            prior = replace(prior, offset=0.0)
-        self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
-        self.structure_, self.n_components_ = (
-            learned.structure.describe(),
-            learned.structure.n_components,
+            offset=learned.prior.offset if quantile is None else 0.0,
+            has_exposure=tasks.exposure is not None,
+            feature_range=self._feature_range(tasks.X),
         )
+        self.structure_ = learned.structure.describe()
+        self.n_components_ = learned.structure.n_components
         self.scale_ = learned.scale
         self.side_structure_ = None if learned.side is None else learned.side.describe()
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
 
-    def _settings(self, loss: Loss, seed: int, tasks: TaskSet) -> Settings:
+    def _settings(self, seed: int, tasks: TaskSet) -> Settings:
         formula = self._formula
         # A formula and a covariance state the model for the rows, as in lme4, so that nothing is
         # added to it.
@@ -350,19 +334,21 @@ class EmpiricalBayesLearner(MetaLearner):
             self.encoding_ is not None and self.encoding_.formula is not None
         )
         return Settings(
-            loss,
-            bool(self.fit_intercept),
-            seed,
-            self.n_jobs,
-            self._support_sampling(),
-            self.device,
-            self._varying_positions(tasks),
-            not is_stated and self.device is None,
-            {} if self.encoding_ is None else self.encoding_.levels,
-            self._n_folds,
-            self.covariance if formula is None else self.covariance or formula.covariance,
-            bool(self.reml),
-            self._time_position(tasks),
+            # A quantile is the mean plus a calibrated multiple of the standard deviation.  Models
+            # are compared as for medians.
+            loss=Absolute() if isinstance(self.loss_, Pinball) else self.loss_,
+            fit_intercept=bool(self.fit_intercept),
+            seed=seed,
+            n_jobs=self.n_jobs,
+            arrival=self._support_sampling(),
+            device=self.device,
+            varying=self._varying_positions(tasks),
+            proposes=not is_stated and self.device is None,
+            levels={} if self.encoding_ is None else self.encoding_.levels,
+            n_folds=self._n_folds,
+            covariance=self.covariance or (None if formula is None else formula.covariance),
+            reml=bool(self.reml),
+            time=self._time_position(tasks),
         )
 
     def _check_loss(self) -> None:

@@ -95,7 +95,7 @@ class Learner(Model, Protocol):
     task_posterior_: Posterior
 
     @property
-    def accepts(self) -> Accepts:
+    def _accepts(self) -> Accepts:
         """The kinds of tasks that the learner can use."""
 
 
@@ -191,7 +191,7 @@ def check_tasks(
 
     Return the tasks with the columns of side information in the order of `fit`.
     """
-    accepts = learner.accepts
+    accepts = learner._accepts  # noqa: SLF001  # learners are public, this is not
     tasks = tasks if accepts.category_codes else tasks.with_indicators()
     check_names(learner, tasks, reset=reset)
     if reset and tasks.n_features < max(accepts.min_features, 1 - learner.fit_intercept):
