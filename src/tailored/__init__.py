@@ -44,8 +44,8 @@ _SUBMODULES = [
     "losses",
 ]
 _SUBMODULES += ["report", "solvers", "theory"]
-#: Modules that define the names above.  The module of `load` comes last, because the classes of stored objects must be
-#: imported first.
+#: Modules that define the names above.  The module of `load` comes last, because the classes of
+#: stored objects must be imported first.
 _MODULES = ["tasks.task_set", "sources.scan", "learners.task_regressor", "learners.classifier"]
 _MODULES += ["learners.paper", "files"]
 

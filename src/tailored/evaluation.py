@@ -20,13 +20,13 @@ from . import baselines
 from ._utils.frames import as_frame
 from ._utils.progress import LOG, progress_bar
 from ._utils.tables import Table, format_number, json_value, plural, wrap
-from ._utils.validation import check_choice, check_fraction, check_int
+from ._utils.validation import check_fraction, check_int
 from .gaussian.responses import Bernoulli, Response
 from .learners.classifier import EmpiricalBayesClassifier, task_probabilities
 from .learners.empirical_bayes import EmpiricalBayesLearner
 from .learners.reading import tasks_to_score
 from .losses import Loss, error_name
-from .tasks.episodes import ORDERS
+from .tasks.episodes import SupportLike, SupportSampling, split_first
 from .tasks.reading import label_keys
 from .tasks.rows import Array, standard_errors, task_means
 from .tasks.task_set import TaskSet, target_positions
@@ -209,9 +209,8 @@ def evaluate(
     tasks: TaskSet,
     methods: Mapping[str, Any] | None = None,
     *,
-    supports: Sequence[int] | None = None,
+    supports: SupportLike = None,
     n_folds: int = 5,
-    order: str = "random",
     loss: str | Loss | None = None,
     coverage: float = 0.9,
     random_state: int = 0,
@@ -225,13 +224,13 @@ def evaluate(
     methods : mapping of str to estimators, optional
         Learners or baselines; clones of them are fitted.  By default `usual_methods`.  If one of them is a classifier, or
         the target of a table has classes, all methods must predict probabilities and are scored by them.
-    supports : sequence of int, optional
+    supports : sequence of int, "first" or ("first", ...), optional
         Numbers of support rows.  Only tasks with more rows than the largest number are evaluated; the other tasks are
         used for fitting only.  By default those of 0, 1, 2, 5, 10, 20 and 50 that at least half of the tasks exceed.
+        Support rows are random rows; with ``"first"`` or ``("first", 0, 5)`` they are the first rows of a task, as in
+        forecasts of rows in time order.
     n_folds : int, default=5
         Number of folds of tasks; with fewer tasks, each task is a fold.
-    order : {"random", "first"}, default="random"
-        Whether the support rows are random rows, or the first rows of a task, as in forecasts of rows in time order.
     loss : str or Loss, optional
         Loss whose error is averaged over the rows of a task: "squared" is the mean squared error, "absolute" the mean
         absolute error, "poisson" and "negative_binomial" half the Poisson deviance.  The log loss is used for classes.
@@ -254,7 +253,6 @@ def evaluate(
         )
     n_folds = check_int("n_folds", n_folds, minimum=2)
     random_state = check_int("random_state", random_state, 0)
-    check_choice("order", order, ORDERS)
     check_fraction("coverage", coverage)
     classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
     if classes or any(map(is_classifier, (methods or {}).values())):
@@ -267,8 +265,9 @@ def evaluate(
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and support rows are drawn by position.  Sort the tasks so that their order does not affect the result.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
-    sizes = _supports(tasks.single_rows(), supports)
-    draws: dict[str, Any] = {"random_state": random_state, "shuffle": order == "random"}
+    in_order, numbers = split_first(supports)
+    sizes = _supports(tasks.single_rows(), numbers or None)
+    draws: dict[str, Any] = {"random_state": random_state, "shuffle": not in_order}
     folds = _folds(tasks, by_label, sizes, min(n_folds, len(tasks)), draws)
     with progress_bar("evaluate", len(folds) * len(methods), enabled=progress) as advance:
         by_name, predictions = _score_folds(tasks, folds, methods, measure, coverage, advance)
@@ -439,8 +438,7 @@ class TaskScorer:
     """Scorer that adapts to some rows of each task and scores the predictions of its other rows."""
 
     scoring: str
-    n_support: float | int
-    order: str
+    n_support: SupportLike
     random_state: int
 
     def __call__(
@@ -463,11 +461,7 @@ class TaskScorer:
                 "enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
         tasks = tasks_to_score(estimator, X, y, groups, side_info)
-        draws: dict[str, Any] = {
-            "random_state": self.random_state,
-            "shuffle": self.order == "random",
-        }
-        support, query = tasks.support_query(self.n_support, **draws)
+        support, query = SupportSampling.of(self.n_support).split(tasks, self.random_state)
         score = get_scorer(self.scoring)
         if not is_classifier(estimator):
             predicted = estimator.predict_tasks(query, support, coverage=None)["prediction"]
@@ -484,15 +478,13 @@ class TaskScorer:
         return request
 
     def __repr__(self) -> str:
-        order = "" if self.order == ORDERS[0] else f", order={self.order!r}"
-        return f"task_scorer({self.scoring!r}, n_support={self.n_support!r}{order})"
+        return f"task_scorer({self.scoring!r}, n_support={self.n_support!r})"
 
 
 def task_scorer(
     scoring: str = "neg_mean_absolute_error",
     *,
-    n_support: float | int = 0.5,
-    order: str = "random",
+    n_support: SupportLike = 0.5,
     random_state: int = 0,
 ) -> TaskScorer:
     """Make a scorer for `GridSearchCV` and `cross_val_score` over whole tasks.
@@ -501,12 +493,12 @@ def task_scorer(
     ----------
     scoring : str
         Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
-    n_support : float or int, default=0.5
-        Fraction or number of support rows of each task; small tasks have fewer, because one row is always scored.
-    order : {"random", "first"}, default="random"
-        Whether the support rows are random rows, or the first rows of a task.
+    n_support : default=0.5
+        The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.  Small tasks have fewer,
+        because one row is always scored.
     random_state : int, RandomState or None, default=0
         Seed of the support rows.
     """
     get_scorer(scoring)  # raise for an unknown name now; in cross-validation the score would be NaN
-    return TaskScorer(scoring, n_support, check_choice("order", order, ORDERS), random_state)
+    SupportSampling.of(n_support)  # likewise
+    return TaskScorer(scoring, n_support, random_state)

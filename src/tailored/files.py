@@ -1,8 +1,9 @@
 """Model files: archives of skops with an entry for the version of the format.
 
-skops stores the attributes of objects as JSON and arrays as .npy files, and it builds objects without calling their
-constructors.  A file can contain objects of the classes below `Stored`, arrays, numbers, strings and containers of these.
-`load` refuses every other type before it builds an object.
+skops stores the attributes of objects as JSON and arrays as .npy files, and it builds objects
+without calling their constructors.  A file can contain objects of the classes below `Stored`,
+arrays, numbers, strings and containers of these. `load` refuses every other type before it builds
+an object.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Container, Iterator
 from copy import copy
 from pathlib import Path
 from typing import IO, Any
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -22,13 +23,15 @@ from sklearn.utils.validation import check_is_fitted
 from ._utils.files import PathLike, write_atomically
 from ._utils.records import Stored
 from ._version import __version__
-from .exceptions import MissingModelFileError, ModelFileError
+from .exceptions import ModelFileError
 
 #: Version of the file format, both written and read, and the entry of the archive with it.
 FORMAT, ENTRY = 7, "tailored.json"
-#: Maximum total size of the uncompressed entries: this many bytes, or this many times the size of the file.
+#: Maximum total size of the uncompressed entries: this many bytes, or this many times the size of
+#: the file.
 MAX_SIZE, MAX_RATIO = 1 << 28, 50
-#: Types that a file can contain besides the classes below `Stored`, by the loader of skops that builds them.
+#: Types that a file can contain besides the classes below `Stored`, by the loader of skops that
+#: builds them.
 TYPES = {
     "DictNode": {"builtins.dict"},
     "JsonNode": {"builtins.str"},
@@ -43,9 +46,11 @@ TYPES = {
 }
 #: Advice for each part of a learner that cannot be saved.
 ADVICE = {
-    "feature_map": "the maps 'mean', 'ridge', 'angle' and 'vector' can be saved. Compute the features yourself and pass them "
-    "as side_info with feature_map='vector', or define the function in a module and pickle the learner",
-    "tau": "a number or an array can be saved. Otherwise, define the function in a module and pickle the learner",
+    "feature_map": "the maps 'mean', 'ridge', 'angle' and 'vector' can be saved. Compute the "
+    "features yourself and pass them as side_info with feature_map='vector', or define the "
+    "function in a module and pickle the learner",
+    "tau": "a number or an array can be saved. Otherwise, define the function in a module and "
+    "pickle the learner",
     "labels": "use numbers, strings or tuples of these as task labels, or pickle the learner",
     "random_state": "use an integer",
 }
@@ -65,11 +70,9 @@ def save(path: PathLike, model: Stored) -> None:
         file.write(content)
         file.flush()
         try:
-            again = _build(Path(file.name).read_bytes())
+            again = _build(Path(file.name).read_bytes(), path)
         except ModelFileError as error:
-            raise ValueError(
-                f"{error.member or 'model'}: cannot be saved: it {error.reason}"
-            ) from error
+            raise ValueError(f"model: cannot be saved: {error}") from error
         if _state(_dump(again)) != _state(content):
             raise ValueError("model: cannot be saved: it differs after reading. Pickle it instead.")
 
@@ -79,45 +82,36 @@ def save(path: PathLike, model: Stored) -> None:
 def load(path: PathLike) -> Any:
     """Read a learner, or the model of one task, from a file written by its ``save``.
 
-    A loaded learner adapts, predicts and scores as before, but one of the paper cannot continue a stream of `partial_fit`.  SECURITY.md
-    describes what an untrusted file can do.
+    A loaded learner adapts, predicts and scores as before, but one of the paper cannot continue a
+    stream of `partial_fit`.  SECURITY.md describes what an untrusted file can do.
 
     Raises
     ------
     ModelFileError
-        A ValueError that names the file, the invalid part, and the reason.  If the file does not exist, it is also a
-        FileNotFoundError.
+        A ValueError that names the file, the invalid part, and the reason.
+    OSError
+        If the file does not exist or cannot be opened.
     """
-    try:
-        # Check before opening, because opening a pipe would wait for a writer.
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise ModelFileError(path, "", "is not a regular file")
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise MissingModelFileError(path, "", "this file does not exist") from None
-    except OSError as error:
-        raise ModelFileError(path, "", f"cannot be opened: {error.strerror or error}") from error
-    return _build(content, path)
+    # Check before opening, because opening a pipe would wait for a writer.
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ModelFileError(f"path: {path} is not a regular file")
+    return _build(Path(path).read_bytes(), path)
 
 
 def _dump(model: Stored) -> bytes:
     """Return the content of a file; raise TypeError if it cannot contain a part of the model."""
     from skops.io import dump
 
-    # Zeros compress so well that the file would look like a decompression bomb; they are then stored as they are.
-    for compression in (ZIP_DEFLATED, ZIP_STORED):
-        file = io.BytesIO()
-        try:
-            dump(model, file, compression=compression)
-        except Exception as error:  # skops raises various errors for objects that it does not know
-            raise TypeError(
-                f"model: cannot be saved without pickle: {error}; pickle the learner"
-            ) from error
-        with ZipFile(file, "a", compression) as archive:
-            archive.writestr(ENTRY, json.dumps({"format": FORMAT, "version": __version__}))
-            schema, total = json.loads(archive.read("schema.json")), _size(archive)
-        if total <= _limit(len(file.getvalue())):
-            break
+    file = io.BytesIO()
+    try:
+        dump(model, file, compression=ZIP_DEFLATED)
+    except Exception as error:  # skops raises various errors for objects that it does not know
+        raise TypeError(
+            f"model: cannot be saved without pickle: {error}; pickle the learner"
+        ) from error
+    with ZipFile(file, "a", ZIP_DEFLATED) as archive:
+        archive.writestr(ENTRY, json.dumps({"format": FORMAT, "version": __version__}))
+        schema = json.loads(archive.read("schema.json"))
     for place, kind in _refused(schema, _classes()):
         advice = next(
             (text for part, text in ADVICE.items() if part in place), "pickle the learner"
@@ -126,47 +120,44 @@ def _dump(model: Stored) -> bytes:
     return file.getvalue()
 
 
-def _build(content: bytes, path: PathLike = "") -> Any:
-    """Build a model from the content of a file."""
+def _build(content: bytes, path: PathLike) -> Any:
+    """Build a model from the content of a file; ``path`` is for errors."""
     from skops.io import loads
 
     try:
         with ZipFile(io.BytesIO(content)) as archive:
             head = json.loads(archive.read(ENTRY))
             if head["format"] != FORMAT:
-                found = f"has the format {str(head['format'])[:20]} of tailored {str(head['version'])[:40]}"
-                advice = "Read it with that version, or fit and save again."
-                raise ModelFileError(
-                    path, "", f"{found}; this version reads format {FORMAT}. {advice}"
+                found = (
+                    f"the format {str(head['format'])[:20]} of tailored {str(head['version'])[:40]}"
                 )
-            if (total := _size(archive)) > _limit(len(content)):
+                advice = "Read it with that version, or fit and save again."
+                raise ValueError(f"it has {found}; this version reads format {FORMAT}. {advice}")
+            if (total := _size(archive)) > max(MAX_SIZE, MAX_RATIO * len(content)):
                 raise ValueError(f"{len(content):,} bytes declare {total:,} bytes of entries")
             schema = json.loads(archive.read("schema.json"))
         classes = _classes()
         for place, kind in _refused(schema, classes):
-            raise ModelFileError(
-                path, place, f"has the type {kind[:200]}, which a model file cannot contain"
+            raise ValueError(
+                f"{place or 'model'} has the type {kind[:200]}, which a model file cannot contain"
             )
         top = f"{schema['__module__']}.{schema['__class__']}"
         if not hasattr(classes.get(top), "save"):
-            raise ModelFileError(
-                path, "", f"contains {top[:200]}; it must be a learner or the model of one task"
+            raise ValueError(
+                f"it contains {top[:200]}; it must be a learner or the model of one task"
             )
         model = loads(content, trusted=[*classes, *TYPES["SparseMatrixNode"]])
         check_is_fitted(model)
         return model
-    except ModelFileError:
-        raise
     except (BadZipFile, KeyError) as error:
         reason = f"is damaged, or was not written by `save` of this version of tailored ({error})"
         raise ModelFileError(
-            path, "", f"{reason}. Copy it again, or fit and save again."
+            f"path: {path} {reason}. Copy it again, or fit and save again."
         ) from error
     except Exception as error:
         # An untrusted file can trigger any exception; report all of them as ModelFileError.
-        raise ModelFileError(
-            path, "", f"cannot be read: {type(error).__name__}: {error}"
-        ) from error
+        reason = f"cannot be read: {type(error).__name__}: {error}"
+        raise ModelFileError(f"path: {path} {reason}") from error
 
 
 def _size(archive: ZipFile) -> int:
@@ -179,11 +170,6 @@ def _size(archive: ZipFile) -> int:
                 with archive.open(entry) as inner:
                     total += _size(ZipFile(inner))
     return total
-
-
-def _limit(size: int) -> int:
-    """Return the maximum size of the entries of a file of this size."""
-    return max(MAX_SIZE, MAX_RATIO * size)
 
 
 def _refused(node: Any, classes: Container[str], place: str = "") -> Iterator[tuple[str, str]]:
@@ -210,7 +196,9 @@ def _classes(base: type = Stored) -> dict[str, type]:
 
 
 def _state(content: bytes) -> Any:
-    """Return the schema of a file with the bytes of the arrays and without the names that differ between two writings."""
+    """Return the schema of a file with the bytes of the arrays and without the names that differ
+    between two writings.
+    """
     with ZipFile(io.BytesIO(content)) as archive:
 
         def plain(node: Any) -> Any:

@@ -68,8 +68,6 @@ def test_a_new_task_from_labelled_rows(fitted, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     with pytest.raises(ValueError, match=r"y: fit had the classes .*, but not 'perhaps'"):
         fitted.adapt(X[:1], ["perhaps"])
-    with pytest.raises(ValueError, match="predict_interval: classes have probabilities"):
-        model.predict_interval(X)
 
 
 def test_tables_in_and_out(fitted, table):

@@ -27,9 +27,6 @@ def test_coefficients_are_those_of_one_context_after_the_other(circle):
     )
     named = circle.coefficients(dict(zip("abcdefgh", side, strict=True)))
     np.testing.assert_array_equal(named, found)
-    many = circle.adapt_many(side_info=dict(zip("abcdefgh", side, strict=True)))
-    np.testing.assert_array_equal(np.asarray(many), found)
-    assert list(many.labels) == list("abcdefgh")
 
 
 def linear_effect(n_tasks, seed):
@@ -56,32 +53,9 @@ def test_standard_errors_cover_the_expected_coefficients():
     assert 0.75 < np.sqrt(np.mean(np.square(z))) < 1.3
 
 
-def test_shared_effects_complete_the_prediction():
-    rng = np.random.default_rng(0)
-    groups, X = np.repeat(np.arange(40), 10), rng.normal(size=(400, 2))
-    y = (
-        X[:, 0]
-        + 2.0 * np.sin(2.0 * X[:, 1])
-        + rng.normal(size=40)[groups]
-        + 0.3 * rng.normal(size=400)
-    )
-    learner = EmpiricalBayesLearner().fit(X, y, groups=groups)
-    assert learner.prior_.shared is not None
-    model = learner.adapt(X[:4], y[:4])
-    by_hand = X @ model.coef_ + model.intercept_ + model.shared_effect(X)
-    np.testing.assert_allclose(by_hand, model.predict(X), rtol=1e-10, atol=1e-10)
-    assert np.ptp(model.shared_effect(X)) > 1.0
-    plain = EmpiricalBayesLearner(covariance="full").fit(X, y, groups=groups).adapt(X[:4], y[:4])
-    np.testing.assert_array_equal(plain.shared_effect(X), np.zeros(400))
-
-
 def test_what_is_missing_is_named(circle):
     with pytest.raises(ValueError, match="side_info: there are no rows"):
         circle.coefficients(np.zeros((0, 2)))
-    with pytest.raises(ValueError, match="side_info: there are no rows"):
-        circle.adapt_many()
-    with pytest.raises(TypeError, match="y: there are no rows"):
-        circle.adapt_many(y=[1.0], side_info=np.zeros((1, 2)))
     tasks = make_circle(10, random_state=2)
     learner = IndependentLearner().fit(tasks)
     with pytest.raises(

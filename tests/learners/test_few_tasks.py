@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, make
-from tailored import IndependentLearner, TaskSet
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.baselines import BASELINES, RidgePerTask
 from tailored.solvers import ProjectedSGD
 
@@ -96,3 +96,16 @@ def test_ridge_beside_which_its_penalty_is_rounding():
         np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels
     )
     assert np.isfinite(RidgePerTask().fit(twice).adapt_many(twice)).all()
+
+
+def test_a_model_without_rows_is_that_of_the_summary_unless_it_says_otherwise():
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        groups, x = np.repeat(np.arange(10), 5), rng.normal(size=(50, 1))
+        y = 5.0 + rng.standard_t(2, 10)[groups] + x[:, 0] + 0.5 * rng.normal(size=50)
+        for loss in ("squared", "absolute"):
+            learner = EmpiricalBayesLearner(loss=loss, varying=[]).fit(x, y, groups=groups)
+            model, summary = learner.adapt(), learner.summary()
+            fixed = summary.to_frame("effects")["fixed effect"].to_numpy()
+            is_equal = np.allclose([*model.coef_, model.intercept_], fixed, rtol=1e-6)
+            assert is_equal != any("Groups without rows" in text for text in summary.text)

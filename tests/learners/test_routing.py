@@ -325,55 +325,19 @@ def test_unseen_tasks_are_described():
 def test_weights_of_rows_in_the_score():
     learner = fitted()
     x, y, groups, _ = draw(seed=6, n_tasks=4)
-    rng = np.random.default_rng(0)
-    weights = rng.integers(1, 4, size=len(y))
-    tasks = TaskSet(np.column_stack([x, np.arange(len(y))]), y, groups)
+    weights = np.random.default_rng(0).integers(1, 4, size=len(y))
+    tasks = TaskSet(x, y, groups, sample_weight=weights)
     support, query = tasks.support_query(0.5, random_state=learner.random_state)
-    rows = query.X[:, -1].astype(int)
-    prediction = learner.predict_tasks(
-        *(
-            TaskSet.from_arrays(part.X[:, :D].copy(), part.y, part.offsets, part.labels)
-            for part in (query, support)
-        ),
-        coverage=None,
-    )["prediction"]
-    repeated = r2_score(np.repeat(query.y, weights[rows]), np.repeat(prediction, weights[rows]))
-    assert learner.score(x, y, groups=groups, sample_weight=weights) == pytest.approx(
-        repeated, rel=1e-9
-    )
-    assert learner.score(x, y, groups=groups) == pytest.approx(
-        r2_score(query.y, prediction), rel=1e-9
-    )
-    # a set of tasks has its rows in its own order
-    ordered = TaskSet(x, y, groups)
-    order = np.argsort([ordered.labels.tolist().index(g) for g in groups], kind="stable")
-    assert learner.score(ordered, sample_weight=weights[order]) == pytest.approx(repeated, rel=1e-9)
-    with pytest.raises(ValueError, match="sample_weight"):
-        learner.score(ordered, sample_weight=weights[1:])
-
-
-@pytest.mark.parametrize(
-    "seed", [None, np.random.RandomState(0), 3], ids=["none", "state", "number"]
-)
-def test_weights_stay_with_their_rows_whatever_the_seed(seed, monkeypatch):
-    """A draw that cannot be repeated must still be the same for rows and for weights."""
-    learner = UnconditionalLearner(loss="squared", solver=ProjectedSGD(0.1), random_state=seed)
-    learner.fit(X, Y, groups=GROUPS)
-    seen = []
-
-    def spy(target, prediction, sample_weight):
-        seen.append((target, sample_weight))
-        return 0.0
-
-    monkeypatch.setattr(sklearn.metrics, "r2_score", spy)
-    for given in ({"X": X, "y": Y, "groups": GROUPS}, {"X": TaskSet(X, Y, GROUPS)}):
-        # each row's weight is its own target
-        weights = Y if "y" in given else given["X"].y
-        assert learner.score(**given, sample_weight=weights) == 0.0
-    assert len(seen) == 2
-    for target, weights in seen:
-        assert len(target) == len(Y) // 2
-        np.testing.assert_array_equal(target, weights)
+    parts = (part.replace(sample_weight=None) for part in (query, support))
+    prediction = learner.predict_tasks(*parts, coverage=None)["prediction"]
+    repeats = query.sample_weight.astype(int)
+    expected = r2_score(np.repeat(query.y, repeats), np.repeat(prediction, repeats))
+    found = learner.score(x, y, groups=groups, sample_weight=weights)
+    assert found == pytest.approx(expected, rel=1e-9)
+    plain = learner.score(x, y, groups=groups)
+    assert plain == pytest.approx(r2_score(query.y, prediction), rel=1e-9)
+    with pytest.raises(TypeError, match="sample_weight: a TaskSet has its own"):
+        learner.score(TaskSet(x, y, groups), sample_weight=weights)
 
 
 def test_a_description_nobody_asked_for_is_an_error():

@@ -12,7 +12,6 @@ from scipy.special import expit
 
 from folds import few_folds
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, IndependentLearner, TaskSet
-from tailored.gaussian.serial import SerialGaussian
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -179,6 +178,35 @@ def test_exposure_multiplies_rates():
     np.testing.assert_allclose(ten / one, 10.0, rtol=0.05)
 
 
+def test_totals_of_counts_are_the_means_of_their_draws():
+    """A slope that hardly any row determines has a large error, which raises the mean of an exponential."""
+    learner, far = fitted("count"), QUERY.assign(x=QUERY["x"] + 3.0)
+    draws = learner.sample(far, SUPPORT, n_draws=20_000, random_state=0).sum(axis=1)
+    total = learner.predict_totals(far, SUPPORT)["prediction"][0]
+    assert abs(total - draws.mean()) < 5.0 * draws.std() / np.sqrt(20_000)
+
+
+def test_totals_of_a_mixture_cover():
+    """The means of two distant components are known well, although their common mean is not."""
+
+    def draw(seed, n_tasks, n):
+        rng = np.random.default_rng(seed)
+        g, x = np.repeat(np.arange(n_tasks), n), rng.normal(size=n_tasks * n)
+        c = rng.choice([-6.0, 6.0], n_tasks)
+        slope, level = (c + 0.3 * rng.normal(size=n_tasks) for _ in range(2))
+        return x[:, None], level[g] + slope[g] * x + 0.4 * rng.normal(size=len(x)), g + 1000 * seed
+
+    X, y, g = draw(0, 60, 8)
+    learner = EmpiricalBayesLearner().fit(X, y, groups=g)
+    assert learner.n_components_ == 2
+    X, y, g = draw(1, 400, 6)
+    first = np.arange(len(y)) % 6 < 2
+    support, query = (TaskSet(X[rows], y[rows], g[rows]) for rows in (first, ~first))
+    totals = learner.predict_totals(query, support, by="task", n_draws=400)
+    true = np.add.reduceat(query.y, query.offsets[:-1])
+    assert 0.85 < np.mean((totals["lower"] <= true) & (true <= totals["upper"])) < 0.94
+
+
 def test_training_tasks_need_their_rows():
     learner, query = fitted(), TRAIN[::5]
     with pytest.raises(
@@ -229,10 +257,6 @@ def test_learners_without_a_joint_distribution():
         ValueError, match="sample: not supported for the RepresentationPrior of Independent"
     ):
         IndependentLearner().fit(tasks).sample(query)
-    with pytest.raises(
-        ValueError, match="predict_totals: not supported for noise that is correlated in time"
-    ):
-        with_prior(response=SerialGaussian()).predict_totals(QUERY, SUPPORT)
     with pytest.raises(ValueError, match=r"predict_totals: the model predicts the 0\.9 quantile"):
         with_prior(quantile=0.9).predict_totals(QUERY, SUPPORT)
     with pytest.raises(ValueError, match="query: it has no rows"):

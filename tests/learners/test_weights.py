@@ -1,6 +1,8 @@
 """Weights of rows: precisions and frequencies, against the rows that they stand for."""
 
+import copy
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from tailored import ConditionalLearner, EmpiricalBayesClassifier, TaskSet
 from tailored.cli import app
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.moments import Moments
+from tailored.losses import Pinball
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 
@@ -156,6 +159,77 @@ def test_support_frames_have_the_weights_of_fit(name, tmp_path):
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], expected, rtol=1e-6)
 
 
+def _weighted(seed, n_tasks, n_rows=8):
+    """Return rows with a random intercept; the noise of a row of weight w has the variance 1/w."""
+    rng, n = np.random.default_rng(seed), n_tasks * n_rows
+    g, w, x = np.repeat(np.arange(n_tasks), n_rows), rng.choice([0.04, 25.0], n), rng.normal(size=n)
+    y = 2.0 * rng.normal(size=n_tasks)[g] + x + rng.normal(size=n) / np.sqrt(w)
+    return pd.DataFrame({"g": g + 1000 * seed, "x": x, "y": y, "w": w})
+
+
+@pytest.fixture(scope="module")
+def weighted():
+    tasks = TaskSet.from_frame(_weighted(0, 100), task="g", target="y", sample_weight="w")
+    return few_folds().set_params(varying=[]).fit(tasks)
+
+
+def test_intervals_depend_on_the_weights_of_query_rows(weighted):
+    new = _weighted(1, 500)
+    place = new.groupby("g").cumcount()
+    support, query = new[place < 3], new[place >= 3].drop(columns="y")
+    y = new[place >= 3]["y"]
+    table = weighted.predict_tasks(query, support)
+    inside = (table["lower"] <= y) & (y <= table["upper"])
+    for w in (0.04, 25.0):
+        assert 0.87 < inside[query["w"] == w].mean() < 0.94
+    totals = weighted.predict_totals(query, support, by="g")
+    true = y.groupby(query["g"]).sum()[totals["g"]].to_numpy()
+    assert 0.86 < ((totals["lower"] <= true) & (true <= totals["upper"])).mean() < 0.94
+    one = support["g"] == 1000
+    model = weighted.adapt(support[one], support["y"][one])
+    rows, expected = query[query["g"] == 1000], table[query["g"] == 1000]
+    for arguments in ((rows,), (rows[["x"]].to_numpy(), 0.9, None, rows["w"])):
+        found = model.predict_interval(*arguments)
+        np.testing.assert_allclose(found, expected[["lower", "upper"]], rtol=1e-10)
+    # Without the column of weights, a row has weight 1.
+    plain = weighted.predict_tasks(query.drop(columns="w"), support)
+    ones = weighted.predict_tasks(query.assign(w=1.0), support)
+    pd.testing.assert_frame_equal(plain, ones)
+
+
+def test_draws_and_totals_have_the_noise_of_their_weights(weighted):
+    learner = copy.deepcopy(weighted)
+    learner.prior_ = replace(learner.prior_, calibration=None)
+    learner.training_summary_ = replace(learner.training_summary_, mean=None)
+    model, scaling = learner.prior_.model, learner.prior_.scaling
+    new = _weighted(2, 1)
+    X, noise = scaling.dense(new[["x"]].to_numpy()), model.noise / new["w"].to_numpy()
+    V = scaling.target**2 * (X @ model.covariances[0] @ X.T + np.diag(noise))
+    expected = V[3:, 3:] - V[3:, :3] @ np.linalg.solve(V[:3, :3], V[:3, 3:])
+    query, support = new[3:].drop(columns="y"), new[:3]
+    total = learner.predict_totals(query, support)
+    assert total["std"][0] == pytest.approx(np.sqrt(expected.sum()), rel=1e-8)
+    draws = learner.sample(query, support, n_draws=20_000, random_state=0)
+    np.testing.assert_allclose(draws.var(axis=0), expected.diagonal(), rtol=0.05)
+
+
+@pytest.mark.parametrize("loss", ["squared", Pinball(0.8)])
+def test_frequencies_of_support_rows_are_numbers_of_rows_in_all_methods(loss):
+    learner = few_folds().set_params(loss=loss).fit(X, Y, groups=GROUPS)
+    support = TaskSet(X[:8], Y[:8], [100] * 8, frequency_weight=WEIGHTS[:8])
+    rows = REPEATED[REPEATED < 8]
+    repeated = TaskSet(X[rows], Y[rows], [100] * len(rows))
+    query = TaskSet(X[8:14], np.zeros(6), [100] * 6)
+    expected = learner.predict_tasks(query, repeated)
+    found = learner.predict_tasks(query, support)
+    model = learner.adapt(X[:8], Y[:8], frequency_weight=WEIGHTS[:8])
+    for name in ("prediction", "lower", "upper", "std"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-8)
+    ends = np.column_stack([expected["lower"], expected["upper"]])
+    np.testing.assert_allclose(model.predict_interval(X[8:14]), ends, rtol=1e-8)
+    np.testing.assert_allclose(model.predict(X[8:14]), expected["prediction"], rtol=1e-8)
+
+
 def test_splits_divide_frequencies():
     tasks = TaskSet(X, Y, GROUPS, sample_weight=Y**2 + 1.0, frequency_weight=WEIGHTS)
     single = tasks.single_rows()
@@ -184,7 +258,7 @@ def test_held_out_errors_are_those_of_repeated_rows():
     assert few.validation_error_ == pytest.approx(many.validation_error_, rel=0.01)
     errors = [np.sort(one.training_summary_.errors["task mean"]) for one in (few, many)]
     np.testing.assert_allclose(*errors, rtol=1e-9)
-    for options in ({}, {"n_support": 3}, {"order": "first", "n_support": 0.5}):
+    for options in ({}, {"n_support": 3}, {"n_support": ("first", 0.5)}):
         np.testing.assert_allclose(
             many.task_errors(tasks, **options), many.task_errors(repeated, **options)
         )
@@ -195,7 +269,7 @@ def test_held_out_errors_are_those_of_repeated_rows():
     support, query = (
         TaskSet(X[:8], Y[:8], [0] * 8, frequency_weight=WEIGHTS[:8])[[0]] for _ in range(2)
     )
-    squares = (Y[:8] - many.adapt_many(support).predict(query)) ** 2
+    squares = (Y[:8] - many.predict_tasks(query, support)["prediction"]) ** 2
     assert many.task_errors(support, query) == pytest.approx(
         np.average(squares, weights=WEIGHTS[:8])
     )

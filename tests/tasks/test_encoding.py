@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, load, scan
-from tailored.exceptions import SecondGroupingWarning, UnknownCategoryWarning
+from tailored.exceptions import UnknownCategoryWarning
 from tailored.tasks.encoding import ColumnEncoding
 
 SIZES = ["small", "middle", "large"]
@@ -338,26 +338,22 @@ def test_second_groupings_are_answered():
     frame = groups(60, 4, 3)
     roles = {"task": "school", "target": "y"}
     with pytest.warns(
-        SecondGroupingWarning, match=r"'class' looks like .* nested in 'school': each of its 240"
+        UserWarning, match=r"'class' looks like .* nested in 'school': each of its 240"
     ) as seen:
         TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
     assert "task=['school', 'class']" in str(seen[0].message)
     assert (len(seen), seen[0].filename) == (1, __file__)
     # Each home has one or two rows.
     home = frame["class"] * 3 + np.minimum(np.arange(720) % 3, 1 + frame["class"] % 2)
-    with pytest.warns(
-        SecondGroupingWarning, match="'home' looks like .* nested in 'school': each of its 6"
-    ):
+    with pytest.warns(UserWarning, match="'home' looks like .* nested in 'school': each of its 6"):
         TaskSet.from_frame(frame.assign(home=home), features=["x", "home"], **roles)
-    with pytest.warns(
-        SecondGroupingWarning, match="column 'row' holds 720 different integers in 720 rows"
-    ):
+    with pytest.warns(UserWarning, match="column 'row' holds 720 different integers in 720 rows"):
         TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
     # Integers that cross the tasks are identifiers only by their names.
     number = np.random.default_rng(1).integers(0, 60, len(frame))
     for name in ("student_id", "ID", "itemCode", "room number", "studentId", "patient"):
         with pytest.warns(
-            SecondGroupingWarning, match=f"column '{name}' holds 60 different integers and is read"
+            UserWarning, match=f"column '{name}' holds 60 different integers and is read"
         ):
             TaskSet.from_frame(frame.assign(**{name: number}), features=["x", name], **roles)
     with warnings.catch_warnings():

@@ -288,7 +288,7 @@ def evaluate(
     """
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
-        supports = None if rows is None else _integers(rows)
+        supports: Any = None if rows is None else _integers(rows)
         labels, side, names, slopes = map(_names, (task, side_columns, features, varying))
         columns = Columns(labels or [], target, side, names, slopes, exposure, time).with_formula(
             formula
@@ -303,10 +303,11 @@ def evaluate(
         has_classes = bool(_classes(tasks, loss))
         methods = evaluation.usual_methods("bernoulli" if has_classes else loss)
         methods["tailored"] = _classifier(learner) if has_classes else learner
+        if first_rows:
+            supports = "first" if supports is None else ("first", *supports)
         options: Any = {
             "supports": supports,
             "n_folds": folds,
-            "order": learner.order,
             "loss": loss,
         }
         options |= {"coverage": coverage, "random_state": seed, "progress": sys.stderr.isatty()}
@@ -552,9 +553,8 @@ def _learner(columns: Columns, loss: str, first_rows: bool, n_jobs: int) -> Any:
     return EmpiricalBayesLearner(
         loss=loss,
         varying=columns.varying,
-        time=columns.time,
         fit_intercept=columns.formula is None or columns.formula.has_intercept,
-        order="first" if first_rows else "random",
+        n_support="first" if first_rows else None,
         n_jobs=n_jobs,
     )
 

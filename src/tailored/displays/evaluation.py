@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 from .._utils.validation import check_int
 from ..baselines import class_probabilities
 from ..losses import error_name
-from ..tasks.episodes import SupportSampling
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.task_set import TaskSet, target_positions
 from .base import LEGEND, PALETTE, Array, AxesLike, ModelDisplay, line_style, shortened
 
@@ -121,7 +121,7 @@ class CalibrationDisplay(ModelDisplay):
         cls,
         learner: Any,
         tasks: TaskSet,
-        n_support: float | int | None = None,
+        n_support: SupportLike = None,
         *,
         n_bins: int = 10,
         random_state: int = 0,
@@ -131,20 +131,17 @@ class CalibrationDisplay(ModelDisplay):
 
         Parameters
         ----------
-        n_support : float or int, optional
-            Fraction or number of support rows of each task; by default the learner's ``n_support``, or one half.
+        n_support : optional
+            The support rows of each task, as in `EmpiricalBayesClassifier`; of a range, its middle.
+            By default the learner's ``n_support``, or one half of the rows.
         n_bins : int, default=10
         random_state : int, default=0
-            Seed for sampling the support rows; not used if the learner's ``order`` is "first".
+            Seed for sampling the support rows; not used if these are the first rows.
         """
         if not is_classifier(learner):
             raise TypeError(f"learner: expected a classifier, got {type(learner).__name__}")
-        sampling = SupportSampling.of(
-            learner.n_support if n_support is None else n_support, learner.order
-        )
-        support, query = tasks.support_query(
-            sampling.typical, random_state, shuffle=not sampling.in_order
-        )
+        sampling = SupportSampling.of(learner.n_support if n_support is None else n_support)
+        support, query = sampling.split(tasks, random_state)
         P = class_probabilities(learner.predict_tasks(query, support))
         y = target_positions(query, learner.classes_)
         groups = np.repeat(np.arange(len(query)), query.sizes)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Self
@@ -33,6 +32,7 @@ from ..priors.base import (
     Posterior,
     Predicted,
     Prior,
+    QueryRows,
     adapt_tasks,
     calibrate,
     needs_covariances,
@@ -45,7 +45,7 @@ from ..sources.device import DeviceSource, check_device
 from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
-from ..tasks.episodes import ORDERS, SupportSampling
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
@@ -54,9 +54,8 @@ from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 from .totals import joint_rows, table_of_totals
 
-#: Number, fraction or range of support rows; None for the setting of the learner.
-SupportLike = float | Sequence[float] | NDArray[Any] | None
-#: Maximum number of entries in the posterior covariances of the training tasks, if they are stored for intervals only.
+#: Maximum number of entries in the posterior covariances of the training tasks, if they are stored
+#: for intervals only.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
 ROUTED = {"groups": True, "side_info": True}
@@ -78,16 +77,18 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     feature_names_in_: NDArray[Any]
     #: Column names for "task", "target" and "side_info", each None if there are no names.
     columns_in_: dict[str, Any]
-    #: Encoding of the table that the training tasks were read from; all methods use it to read tables of rows.
+    #: Encoding of the table that the training tasks were read from; all methods use it to read
+    #: tables of rows.
     encoding_: Encoding | None = None
-    #: (2,) class labels for a classification loss, if they are not -1 and +1.  A positive decision value means the
-    #: second class.
+    #: (2,) class labels for a classification loss, if they are not -1 and +1.  A positive decision
+    #: value means the second class.
     classes_: NDArray[Any]
     task_labels_: NDArray[
         Any
     ]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
-    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if predictions of quantiles,
-    #: classes or counts need them, and for intervals if they have at most four million entries.
+    #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if
+    #: predictions of quantiles, classes or counts need them, and for intervals if they have at most
+    #: four million entries.
     task_posterior_: Posterior
     training_summary_: TrainingSummary
     n_iter_: int
@@ -109,13 +110,16 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # Scores in scikit-learn's estimator checks are poor, because a single task does not determine a prior.
+        # Scores in scikit-learn's estimator checks are poor, because a single task does not
+        # determine a prior.
         tags.regressor_tags.poor_score = True
         return tags
 
     @property
     def task_weights_(self) -> Array:
-        """Weights of the tasks in the last `fit` or `partial_fit`: (T, d), or (T, d + 1) with an intercept, which is last."""
+        """Weights of the tasks in the last `fit` or `partial_fit`: (T, d), or (T, d + 1) with an
+        intercept, which is last.
+        """
         return self.task_posterior_.weights
 
     @property
@@ -130,9 +134,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file contains all that `adapt`, `predict` and `score` need.  It contains training rows only if noise is
-        correlated in time.  It cannot contain a feature map that is a function or a scikit-learn transformer.  Task labels
-        must be numbers, strings or tuples of these.
+        The file contains all that `adapt`, `predict` and `score` need.  It contains training rows
+        only if noise is correlated in time.  It cannot contain a feature map that is a function or
+        a scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
@@ -162,7 +166,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         self.loss_ = get_loss(self.loss)
 
     @property
-    def accepts(self) -> Accepts:
+    def _accepts(self) -> Accepts:
         """The kinds of tasks that this learner can use."""
         has_classes = isinstance(self.loss_, MarginLoss)
         return Accepts(any_number=not has_classes, classes=has_classes)
@@ -174,14 +178,16 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             raise ValueError(
                 f"{name}: none of its tasks has a row; pass tasks with rows, or leave it out"
             )
-        # Validation tasks are joined with the training tasks, so they need the same names of side information.
+        # Validation tasks are joined with the training tasks, so they need the same names of side
+        # information.
         return tasks.replace(side_names=self.columns_in_["side_info"])
 
     def _feature_range(self, X: Matrix) -> Array:
         """Return the range of each column of all training rows since the last `fit`, (2, d).
 
-        The bounds are rounded outwards by up to 1/32 of the range, so that model files do not contain the exact extremes of
-        training rows.  Bounds that are already round, and constant columns, are stored as they are.
+        The bounds are rounded outwards by up to 1/32 of the range, so that model files do not
+        contain the exact extremes of training rows.  Bounds that are already round, and constant
+        columns, are stored as they are.
         """
         low, high = column_range(X)
         before = self.prior_.feature_range if hasattr(self, "prior_") else None
@@ -199,7 +205,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Store the posterior of the tasks for `predict`."""
         prior = self.prior_
         fits = len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
-        # Predictions of quantiles, classes and counts depend on the covariances; otherwise, only intervals do.
+        # Predictions of quantiles, classes and counts depend on the covariances; otherwise, only
+        # intervals do.
         keep = needs_covariances(prior, None) or (needs_covariances(prior, 0.9) and fits)
         self.task_labels_ = tasks.labels
         self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, n_jobs=self.n_jobs)
@@ -219,12 +226,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y : arrays (n, d), (n,), optional
-            Rows of the task; without rows, the model is that of the prior.  Here and in all methods, columns of a frame are
-            matched by name, and columns that were not in `fit` are ignored.
+            Rows of the task; without rows, the model is that of the prior.  Here and in all
+            methods, columns of a frame are matched by name, and columns that were not in `fit` are
+            ignored.
         side_info : optional
             Side information of the task, if the learner was fitted with side information.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
-            See `TaskSet`; for `EmpiricalBayesLearner` only.  ``exposure`` is required if `fit` had exposures.
+            See `TaskSet`; for `EmpiricalBayesLearner` only.  ``exposure`` is required if `fit` had
+            exposures.
         """
         values: dict[str, Any] = {}
         if not (sample_weight is frequency_weight is exposure is None):
@@ -238,20 +247,20 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
     def adapt_many(
         self,
-        tasks: RowsLike | None = None,
+        tasks: RowsLike,
         y: ValuesLike = None,
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         **row_values: ValuesLike,
     ) -> AdaptedTasks:
-        """Fit models of many new tasks at once.
+        """Return the coefficients of many new tasks; see `predict_tasks` for predictions and
+        `coefficients` without rows.
 
         Parameters
         ----------
-        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``, optional
-            Torch tensors on the ``device`` of the learner are also accepted, if it has one.  Without rows, the models are those
-            of the prior for each row of ``side_info``; see `coefficients`.
+        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
+            Torch tensors on the ``device`` of the learner are also accepted, if it has one.
         **row_values : arrays (n,)
             ``sample_weight``, ``frequency_weight`` and ``exposure``, see `TaskSet`.
         """
@@ -259,27 +268,19 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             reading.refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
             tensors = reading.read_tensors(self, tasks, y, groups, side_info)
-            return AdaptedTasks(
-                self.prior_, tensors.labels, weights_on_device(self.prior_, tensors)
-            )
-        if tasks is None:
-            reading.refuse_other_arguments(
-                "there are no rows; pass {name} with X", y=y, groups=groups, **row_values
-            )
-            tasks = reading.read_contexts(self, side_info)
-        else:
-            tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
+            weights = weights_on_device(self.prior_, tensors)
+            return AdaptedTasks(tensors.labels, weights, self.prior_.fit_intercept)
+        tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
             tensors = DeviceSource.from_tasks(tasks, check_device(self.device))
             weights = weights_on_device(self.prior_, tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
-        return AdaptedTasks(
-            self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_
-        )
+        return AdaptedTasks(tasks.labels, weights, self.prior_.fit_intercept)
 
     def coefficients(self, side_info: SideInfoLike, *, return_std: bool = False) -> Any:
-        """Return the expected coefficients of tasks with this side information, before any of their rows is observed.
+        """Return the expected coefficients of tasks with this side information, before any of their
+        rows is observed.
 
         They are ``coef_`` and ``intercept_`` of ``adapt(side_info=s)``, for many s in one call.
 
@@ -287,13 +288,15 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         ----------
         side_info : array or dataframe with a row per task, or mapping from label to row
         return_std : bool, default=False
-            Also return standard errors of these expected coefficients.  Differences between tasks with the same side information
-            are not included.  The covariances and the relevance of the side information are treated as known.
+            Also return standard errors of these expected coefficients.  Differences between tasks
+            with the same side information are not included.  The covariances and the relevance of
+            the side information are treated as known.
 
         Returns
         -------
-        array (T, d), or (T, d + 1) with an intercept, which is last; with ``return_std`` a pair of such arrays
-            In the user's units.  Curves, products and other parts of `TaskRegressor.shared_effect` are not included.
+        array (T, d), or (T, d + 1) with an intercept, which is last; a pair with ``return_std``
+            In the user's units.  Curves, products of columns and effects of categories are not
+            included.
         """
         check_is_fitted(self, "prior_")
         tasks = reading.read_contexts(self, side_info)
@@ -314,9 +317,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         side_info: SideInfoLike = None,
         columns: list[int] | None = None,
     ) -> Array:
-        """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
+        """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`,
+        (T, d, d).
 
-        n is the number of rows, at least 1, and p is 1 for `EmpiricalBayesLearner` and 0 for the learners of the paper.
+        n is the number of rows, at least 1, and p is 1 for `EmpiricalBayesLearner` and 0 for the
+        learners of the paper.
 
         Parameters
         ----------
@@ -340,7 +345,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         side_info: SideInfoLike = None,
         exposure: ValuesLike = None,
     ) -> Array:
-        """Predict rows of training tasks from their posterior, and rows of other tasks from the prior.
+        """Predict rows of training tasks from their posterior, and rows of other tasks from the
+        prior.
 
         Training tasks are those of the last call of `fit` or `partial_fit`.
 
@@ -350,9 +356,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         groups : array (n,), optional
             Label of each row's task; optional if the learner was fitted to one task.
         side_info : optional
-            Side information of new tasks; see `TaskSet`.  By default it is read from columns of a frame X, or else missing.
+            Side information of new tasks; see `TaskSet`.  By default it is read from columns of a
+            frame X, or else missing.
         exposure : array (n,), optional
-            Exposure of counts, which multiplies the rates; by default the column used in `fit` if X is a frame, else 1.
+            Exposure of counts, which multiplies the rates; by default the column used in `fit` if X
+            is a frame, else 1.
         """
         check_is_fitted(self, "prior_")
         if not hasattr(self, "task_posterior_"):
@@ -361,7 +369,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task"
             )
         reading.refuse_side_info(self, side_info)
-        rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
+        rows, exposure, weight = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
         like, X = (groups, X), rows
@@ -379,9 +387,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             )
         positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
-        known_exposure, new_exposure = (
-            None if exposure is None else exposure[at] for at in (~new, new)
-        )
+        parts = [] if new.all() else [(~new, self.task_posterior_, positions[~new])]
         if new.any():
             is_missing = side_info is None and self.n_side_info_in_ > 0
             if is_missing:
@@ -394,12 +400,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 warn(f"side_info: {missing}")
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            prediction[new] = predict(
-                self.prior_, posterior, X[new], task, exposure=new_exposure
-            ).prediction
-        if not new.all():
-            known = self.prior_, self.task_posterior_, X[~new], positions[~new]
-            prediction[~new] = predict(*known, exposure=known_exposure).prediction
+            parts.append((new, posterior, task))
+        for chosen, posterior, task in parts:
+            values = (None if each is None else each[chosen] for each in (exposure, weight))
+            rows = QueryRows(X[chosen], task, *values)
+            prediction[chosen] = predict(self.prior_, posterior, rows).prediction
         self.prior_.warn_far_rows(X, self._feature_names)
         return prediction
 
@@ -416,9 +421,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> Any:
         """Predict rows of many tasks with intervals, and return one table.
 
-        Tasks are matched by their labels.  The model of a task in ``support`` is adapted to these rows only, even if it is
-        a training task.  Other training tasks are predicted from their posterior, as in `predict`, and all other tasks from
-        the prior.
+        Tasks are matched by their labels.  The model of a task in ``support`` is adapted to these
+        rows only, even if it is a training task.  Other training tasks are predicted from their
+        posterior, as in `predict`, and all other tasks from the prior.
 
         Parameters
         ----------
@@ -429,20 +434,23 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         coverage : float or None, default=0.9
             Nominal coverage of the intervals; with None they are not computed, which is faster.
         task, target : str, optional
-            Columns of the task labels and of the targets; by default those of the `TaskSet.from_frame` passed to `fit`.
+            Columns of the task labels and of the targets; by default those of the
+            `TaskSet.from_frame` passed to `fit`.
         side_info : dataframe or mapping, optional
-            Side information of the tasks; see `TaskSet.from_frame`.  By default it is read from columns of the query or of
-            the support.
+            Side information of the tasks; see `TaskSet.from_frame`.  By default it is read from
+            columns of the query or of the support.
         exposure : str, optional
-            Column of the exposures of counts in query and support; by default the column used in `fit`, if any.
+            Column of the exposures of counts in query and support; by default the column used in
+            `fit`, if any.
 
         Returns
         -------
         dataframe of the query's library, or structured array
-            One row per query row, in the same order (with the same pandas index): the label of the task (``"task"`` in an
-            array), ``"prediction"`` (the mean of the target if the loss is "squared" or one for counts, the median if
-            it is "absolute"), ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN
-            without ``coverage``, and, unless targets are counts, without calibration (`calibrate_intervals`).
+            One row per query row, in the same order (with the same pandas index): the label of the
+            task (``"task"`` in an array), ``"prediction"`` (the mean of the target if the loss is
+            "squared" or one for counts, the median if it is "absolute"), ``"lower"``, ``"upper"``
+            and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and,
+            unless targets are counts, without calibration (`calibrate_intervals`).
         """
         if coverage is not None:
             check_fraction("coverage", coverage)
@@ -478,16 +486,12 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         side_info: SideInfoLike,
         exposure: str | None,
     ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
-        """Return the query rows as tasks, their positions in the query, the support rows, and the columns of the labels."""
+        """Return the query rows as tasks, their positions in the query, the support rows, and the
+        columns of the labels.
+        """
         check_is_fitted(self, "prior_")
         reading.refuse_side_info(self, side_info)
-        labels = (
-            self.columns_in_["task"]
-            if task is None
-            else task
-            if isinstance(task, str)
-            else tuple(task)
-        )
+        labels = self.columns_in_["task"] if task is None else task
         target = self.columns_in_["target"] if target is None else target
         options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
         tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
@@ -503,7 +507,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         return tasks, order, observed, labels
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
-        """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with support rows."""
+        """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with
+        support rows.
+        """
         if not hasattr(self, "task_posterior_") or not len(tasks):
             return np.full(len(tasks), -1, dtype=np.intp)
         positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
@@ -512,7 +518,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         return positions
 
     def _warn_same_numbers(self, tasks: TaskSet, positions: NDArray[np.intp]) -> None:
-        """Warn if tasks are predicted as training tasks because the labels of both are 0, 1, 2, .."""
+        """Warn if tasks are predicted as training tasks because both are labelled 0, 1, 2, .."""
         if not (positions >= 0).any() or len(tasks) == len(self.task_labels_):
             return
         numbered = all(
@@ -542,9 +548,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
-        The draws include the posterior of the coefficients, which the rows of a task share, and the errors of the fixed
-        effects, which all tasks share.  They also include the noise, or the distribution of classes or counts.  Variances are
-        treated as known.  The draws are those of the model: unlike intervals, they are not calibrated.
+        The draws include the posterior of the coefficients, which the rows of a task share, and the
+        errors of the fixed effects, which all tasks share.  They also include the noise, or the
+        distribution of classes or counts.  Variances are treated as known.  The draws are those of
+        the model: unlike intervals, they are not calibrated.
 
         Parameters
         ----------
@@ -586,23 +593,26 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         n_draws: int = 1000,
         random_state: RandomState = 0,
     ) -> Any:
-        """Predict totals or means of the targets of many rows, with intervals, and return one table.
+        """Predict totals or means of the targets of many rows, with intervals, and return one
+        table.
 
-        The distribution of a total is that of the model, see `sample`.  For numbers, the variances of coefficients and noise are
-        multiplied by a calibrated factor: the mean ratio of actual to implied variances of held-out rows, given as many support
-        rows.  With a few dozen training tasks, intervals of totals are too narrow, because variances are treated as known.
+        The distribution of a total is that of the model, see `sample`.  For numbers, the variances
+        of coefficients and noise are multiplied by a calibrated factor: the mean ratio of actual to
+        implied variances of held-out rows, given as many support rows.  With a few dozen training
+        tasks, intervals of totals are too narrow, because variances are treated as known.
 
         Parameters
         ----------
         query, support, task, target, side_info, exposure
             See `predict_tasks`.  Training tasks need their rows as support.
         by : str, array (n,) or None, default=None
-            Column of the query, or labels of its rows; each distinct value gets a total.  For a TaskSet, "task" means
-            its tasks.  None means one total of all rows.
+            Column of the query, or labels of its rows; each distinct value gets a total.  For a
+            TaskSet, "task" means its tasks.  None means one total of all rows.
         weights : str or array (n,), optional
-            Column of the query, or numbers, with the number of units that each row stands for, such as the population of
-            a cell.  The units of a row share its prediction, and each has its own noise.  By default 1.  For other weights,
-            such as prices, multiply the draws of `sample`.
+            Column of the query, or numbers, with the number of units that each row stands for, such
+            as the population of a cell.  The units of a row share its prediction, and each has its
+            own noise.  By default 1.  For other weights, such as prices, multiply the draws of
+            `sample`.
         statistic : {"total", "mean"}, default="total"
             Whether the targets of all units are added, or averaged.
         coverage : float, default=0.9
@@ -613,10 +623,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Returns
         -------
         dataframe of the query's library, or structured array
-            One row per value of ``by``, in the order of their first row: the value (omitted without ``by``), ``"prediction"``,
-            ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is the weighted sum or mean of those of `predict_tasks`.
-            Intervals and standard deviations are exact for numeric targets and a single Gaussian prior.
-            Otherwise, they are those of draws.
+            One row per value of ``by``, in the order of their first row: the value (omitted without
+            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is
+            the weighted sum or mean of those of `predict_tasks`. Intervals and standard deviations
+            are exact for numeric targets and a single Gaussian prior. Otherwise, they are those of
+            draws.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
@@ -646,65 +657,51 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             reason = "their posterior covariances were not stored. Pass their rows as support."
             message = f"coverage: no intervals for {len(tasks)} training tasks: {reason}"
             warn(message)
-        task = np.repeat(positions, tasks.sizes)
-        rows = self.prior_, self.task_posterior_, tasks.X, task
-        return predict(*rows, coverage, exposure=tasks.exposure)
+        rows = QueryRows.of(tasks)._replace(task=np.repeat(positions, tasks.sizes))
+        return predict(self.prior_, self.task_posterior_, rows, coverage)
 
     @property
     def predict_proba(self) -> Any:
         """Raise AttributeError; `EmpiricalBayesClassifier` predicts probabilities."""
-        name = type(self).__name__
-        raise AttributeError(
-            f"predict_proba: EmpiricalBayesClassifier has probabilities, {name} does not"
-        )
+        advice = f"EmpiricalBayesClassifier has probabilities, {type(self).__name__} does not"
+        raise AttributeError(f"predict_proba: {advice}")
 
     def _support_sampling(self) -> SupportSampling:
         """Return how many, and which, rows of new tasks the user expects to observe."""
         return SupportSampling()
 
-    def _sampling(self, n_support: SupportLike, order: str | None) -> SupportSampling:
-        """Return the sampling for these arguments; the default for None is `_support_sampling`."""
-        expected = self._support_sampling()
-        n_support = expected.support if n_support is None else n_support
-        return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
-
-    def _split(
-        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomState
-    ) -> tuple[TaskSet, TaskSet]:
-        """Split tasks into support and query rows."""
-        sampling = self._sampling(n_support, order)
-        return tasks.support_query(
-            sampling.typical, random_state=rng, shuffle=not sampling.in_order
-        )
+    def _sampling(self, n_support: SupportLike) -> SupportSampling:
+        """Return the sampling for this argument; the default for None is `_support_sampling`."""
+        return self._support_sampling() if n_support is None else SupportSampling.of(n_support)
 
     def task_errors(
         self,
         tasks: TaskSet,
         query: TaskSet | None = None,
         *,
-        n_support: float | int | None = None,
-        order: str | None = None,
+        n_support: SupportLike = None,
         loss: str | Loss | None = None,
     ) -> Array:
-        """Return the error (T,) of each task on rows that were not used to adapt its model; NaN if there are none.
+        """Return the error (T,) of each task on rows that were not used to adapt its model; NaN if
+        there are none.
 
         Parameters
         ----------
         tasks : TaskSet
-            The tasks.  Models are adapted to all their rows if ``query`` is given, otherwise to ``n_support`` rows.
+            The tasks.  Models are adapted to all their rows if ``query`` is given, otherwise to
+            ``n_support`` rows.
         query : TaskSet, optional
             Further rows of the same tasks, with the tasks in the same order.
-        n_support : float or int, optional
-            Fraction or number of support rows of each task.  The default is the learner's ``n_support`` (the middle of
-            a range), or one half.
-        order : {"random", "first"}, optional
-            Whether the support rows are random or the first rows; by default the learner's ``order``.
+        n_support : optional
+            The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.
+            The default is the learner's ``n_support``, or one half of the rows.
         loss : str or Loss, optional
-            Loss whose error is averaged over the query rows; by default the learner's loss.  "squared" is (y - p)².
+            Loss whose error is averaged over the query rows; by default the learner's loss.
+            "squared" is (y - p)².
         """
         check_is_fitted(self, "prior_")
         if query is None:
-            tasks, query = self._split(tasks, n_support, order, self.random_state)
+            tasks, query = self._sampling(n_support).split(tasks, self.random_state)
         elif len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
         query = reading.read(self, query)
@@ -721,40 +718,34 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
-        n_support: float | int | None = None,
-        order: str | None = None,
+        n_support: SupportLike = None,
         sample_weight: ValuesLike = None,
         exposure: ValuesLike = None,
     ) -> float:
         """Return R² over the query rows after adapting to the support rows of each task.
 
-        The model of each task is adapted to ``n_support`` rows and scored on the other rows; see `task_errors`.
-        ``sample_weight`` weights rows in the score, not in the adaptation.  ``exposure`` is the exposure of counts.
+        The model of each task is adapted to ``n_support`` rows and scored on the other rows; see
+        `task_errors`.  ``sample_weight`` weights rows in the score, not in the adaptation.
+        ``exposure`` is the exposure of counts.
         """
         from sklearn.metrics import r2_score  # slow to import, and only needed here
 
         check_is_fitted(self, "prior_")
-        tasks = reading.read(self, X, y, groups, side_info, exposure=exposure)
-        rng = check_rng(self.random_state)
-        same_rng = deepcopy(rng)
-        support, query = self._split(tasks, n_support, order, rng)
+        row_values = {"sample_weight": sample_weight, "exposure": exposure}
+        tasks = reading.read(self, X, y, groups, side_info, **row_values)
+        support, query = self._sampling(n_support).split(tasks, self.random_state)
         weights = query.frequency_weight
         if sample_weight is not None:
-            # Split the weights in the same way as the rows.
-            labels = None if isinstance(X, TaskSet) else groups
-            weighted = reading.weights_as_targets(tasks, sample_weight, labels)
-            more = self._split(weighted, n_support, order, same_rng)[1].y
-            weights = more if weights is None else weights * more
+            weights = query.row_weights
+            support, query = (each.replace(sample_weight=None) for each in (support, query))
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
             raise ValueError(
                 f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows"
             )
         # R² does not depend on the scale, and squares of unscaled targets may overflow.
-        scaling = self.prior_.scaling
-        return float(
-            r2_score(scaling.targets(query.y), scaling.targets(prediction), sample_weight=weights)
-        )
+        y, p = (self.prior_.scaling.targets(values) for values in (query.y, prediction))
+        return float(r2_score(y, p, sample_weight=weights))
 
     def calibrate_intervals(
         self,
@@ -764,7 +755,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         n_support: SupportLike = None,
-        order: str | None = None,
     ) -> Self:
         """Calibrate prediction intervals on held-out tasks.
 
@@ -776,20 +766,20 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             Tasks that the learner was not fitted to.
         y, groups, side_info
             See `TaskSet`.
-        n_support : int, float or pair of these, optional
-            Number, fraction or range (low, high) of support rows of a new task.  Intervals are calibrated for these and for a
-            few other numbers of support rows, including 0.  By default the learner's ``n_support``, if it has one.
-        order : {"random", "first"}, optional
-            Whether the support rows are random or the first rows; by default the learner's ``order``.
+        n_support : optional
+            The support rows of a new task, as in `EmpiricalBayesLearner`.  Intervals are calibrated
+            for these and for a few other numbers of support rows, including 0.  By default the
+            learner's ``n_support``, if it has one.
         """
         check_is_fitted(self, "prior_")
         if not self.prior_.response.is_gaussian:
             raise ValueError(
                 "calibrate_intervals: intervals of counts are those of the model; omit the call"
             )
-        # Rows are drawn by task position; in label order, the result does not depend on the order of the user's tasks.
+        # Rows are drawn by task position; in label order, the result does not depend on the order
+        # of the user's tasks.
         tasks = reading.read(self, X, y, groups, side_info).in_label_order()
-        sampling = self._sampling(n_support, order)
+        sampling = self._sampling(n_support)
         calibration = calibrate([(tasks, self.prior_)], [0], sampling, self.n_jobs)
         if calibration is None:
             raise ValueError("X: none of the tasks has a row; pass tasks with rows")
@@ -819,14 +809,16 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Returns
         -------
         pandas data frame, or structured array if pandas is not installed
-            One row per task and coefficient, with the intercept of a task last.  The columns are ``"task"``,
-            ``"column"``, ``"effect"`` (posterior mean of the coefficient, in the user's units; log odds or log rates
-            for classes and counts), ``"std"`` (its standard error, given the estimated noise and covariances; it
-            includes the uncertainty of the fixed effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian
-            interval), and ``"prior"`` (prior mean of the coefficient given the side information of the task;
-            ``effect - prior`` is the random effect).  The values are those of the mixed model of `EmpiricalBayesLearner`.  For a
-            task without rows, models of `adapt` may have another mean, which predicts better.  For other learners, and for
-            priors for many columns, ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.
+            One row per task and coefficient, with the intercept of a task last.  The columns are
+            ``"task"``, ``"column"``, ``"effect"`` (posterior mean of the coefficient, in the user's
+            units; log odds or log rates for classes and counts), ``"std"`` (its standard error,
+            given the estimated noise and covariances; it includes the uncertainty of the fixed
+            effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"``
+            (prior mean of the coefficient given the side information of the task; ``effect -
+            prior`` is the random effect).  The values are those of the mixed model of
+            `EmpiricalBayesLearner`.  For a task without rows, models of `adapt` may have another
+            mean, which predicts better.  For other learners, and for priors for many columns,
+            ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.
             Shared effects are not included.
         """
         check_is_fitted(self, "prior_")
@@ -836,13 +828,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def summary(self) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
-        It contains the selected model structure, fixed effects with standard errors, random-effect standard deviations,
-        noise, components, the R² of the side information, the comparison of model structures, and errors compared with
-        baselines; see `Summary`.  Errors are those of the tasks that were held out in `fit`.
+        It contains the selected model structure, fixed effects with standard errors, random-effect
+        standard deviations, noise, components, the R² of the side information, the comparison of
+        model structures, and errors compared with baselines; see `Summary`.  Errors are those of
+        the tasks that were held out in `fit`.
         """
-        return self.named_summary(type(self).__name__, "a target of 1")
-
-    def named_summary(self, name: str, event: str) -> Summary:
-        """Return `summary` with this name of the learner; ``event`` is what a binary target of 1 stands for."""
         check_is_fitted(self, "prior_")
+        name, event = type(self).__name__, "a target of 1"
         return summarise(self, name, event, self._support_sampling())

@@ -1,4 +1,6 @@
-"""Classification by empirical Bayes with binary responses; with more than two classes, each class against the rest."""
+"""Classification by empirical Bayes with binary responses; with more than two classes, each class
+against the rest.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ from .._utils.validation import RandomState, name_some, native, refuse_masked
 from ..files import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
-from ..summaries.summary import Summary
+from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import TaskColumns, class_positions
-from ..tasks.episodes import SupportSampling
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet, class_labels, target_positions
-from .base import ROUTED, SupportLike
+from .base import ROUTED
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import (
     WITHOUT_Y,
@@ -39,7 +41,8 @@ from .reading import (
 )
 from .task_regressor import TaskRegressor
 
-#: Attributes of a classifier that are read from its first learner, because they are equal for all classes.
+#: Attributes of a classifier that are read from its first learner, because they are equal for all
+#: classes.
 SHARED = (
     *("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_", "encoding_"),
     "task_labels_",
@@ -47,7 +50,9 @@ SHARED = (
 
 
 def _probabilities(columns: Sequence[Array]) -> Array:
-    """Return probabilities (n, K), given those of the second class, or of each class against the rest."""
+    """Return probabilities (n, K), given those of the second class, or of each class against the
+    rest.
+    """
     if len(columns) == 1:
         return np.column_stack([1.0 - columns[0], columns[0]])
     table = np.column_stack(columns)
@@ -55,14 +60,18 @@ def _probabilities(columns: Sequence[Array]) -> Array:
 
 
 def _targets(codes: NDArray[Any], n_classes: int) -> list[Array]:
-    """Return the binary targets of each model: one model for the second class, or one per class if there are more than two."""
+    """Return the binary targets of each model: one model for the second class, or one per class if
+    there are more than two.
+    """
     return [(codes == k).astype(float) for k in ((1,) if n_classes == 2 else range(n_classes))]
 
 
 def task_probabilities(
     learners: Sequence[EmpiricalBayesLearner], query: TaskSet, support: TaskSet | None
 ) -> Array:
-    """Return the probabilities (n, K) of the query rows; targets of the support rows are positions of classes."""
+    """Return the probabilities (n, K) of the query rows; targets of the support rows are positions
+    of classes.
+    """
     blank, columns = query.replace(y=np.zeros(len(query.y))), []
     targets = _targets(np.zeros(0) if support is None else support.y, max(len(learners), 2))
     for learner, target in zip(learners, targets, strict=True):
@@ -78,12 +87,16 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
     predict_proba: Any
 
     def predict(self, X: RowsLike, *args: Any, **options: Any) -> NDArray[Any]:
-        """Return the most probable class of each row; further arguments are those of `predict_proba`."""
+        """Return the most probable class of each row; further arguments are those of
+        `predict_proba`.
+        """
         most_probable = self.predict_proba(X, *args, **options).argmax(axis=1)
         return np.asarray(self.classes_[most_probable])
 
     def decision_function(self, X: RowsLike, *args: Any, **options: Any) -> Array:
-        """Return the logits of the probabilities, (n,) for two classes, (n, K) for more; see `predict_proba`."""
+        """Return the logits of the probabilities, (n,) for two classes, (n, K) for more; see
+        `predict_proba`.
+        """
         P = self.predict_proba(X, *args, **options)
         return np.asarray(logit(P[:, 1] if len(self.classes_) == 2 else P))
 
@@ -94,12 +107,6 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
         """Write the model to one file without pickle; `tailored.load` reads it back."""
         check_is_fitted(self, "classes_")
         save(path, self)
-
-    def predict_interval(self, X: RowsLike, *args: Any, **options: Any) -> Array:
-        """Raise ValueError; classes have probabilities, not intervals."""
-        raise ValueError(
-            "predict_interval: classes have probabilities, not intervals; use predict_proba"
-        )
 
 
 @dataclass(eq=False, repr=False)
@@ -142,7 +149,9 @@ class TaskClassifier(_Classifier):
         raise TypeError("TaskClassifier: fit is not supported; use EmpiricalBayesClassifier.adapt")
 
     def predict_proba(self, X: RowsLike) -> Array:
-        """Return the probability of each class (n, K), averaged over the posterior of the coefficients."""
+        """Return the probability of each class (n, K), averaged over the posterior of the
+        coefficients.
+        """
         check_is_fitted(self, "models_")
         return _probabilities([model.predict(X) for model in self.models_])
 
@@ -157,17 +166,18 @@ class TaskClassifier(_Classifier):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EmpiricalBayesClassifier(_Classifier):
-    """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
+    """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a
+    few rows.
 
-    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``.
-    The coefficients w of a task have a prior as in `EmpiricalBayesLearner`, selected by the same rule on held-out
-    tasks.  The prior is one Gaussian or a mixture, or all tasks have the same coefficients (pooled regression).  With
-    more than two classes, a model is fitted for each class against the rest, and the probabilities of a row are divided
-    by their sum.
+    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic
+    function of ``<x, w>``. The coefficients w of a task have a prior as in `EmpiricalBayesLearner`,
+    selected by the same rule on held-out tasks.  The prior is one Gaussian or a mixture, or all
+    tasks have the same coefficients (pooled regression).  With more than two classes, a model is
+    fitted for each class against the rest, and the probabilities of a row are divided by their sum.
 
     Parameters
     ----------
-    varying, fit_intercept, n_support, order, n_jobs, progress, random_state
+    varying, fit_intercept, n_support, n_jobs, progress, random_state
         See `EmpiricalBayesLearner`.
 
     Attributes
@@ -175,14 +185,14 @@ class EmpiricalBayesClassifier(_Classifier):
     classes_ : array (K,)
         Labels of the classes, sorted.
     learners_ : list of EmpiricalBayesLearner
-        The learner of the second class, or of each class against the rest if there are more than two.
+        The learner of the second class, or of each class against the rest if there are more than
+        two.
     n_features_in_ : int
     """
 
     varying: Iterable[str | int] | None = None
     fit_intercept: bool = True
     n_support: SupportLike = None
-    order: str = "random"
     n_jobs: int | None = None
     progress: bool = False
     random_state: RandomState = 0
@@ -246,15 +256,13 @@ class EmpiricalBayesClassifier(_Classifier):
                 raise ValueError(WITHOUT_Y)
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
-            try:
-                with np.errstate(over="ignore", invalid="ignore"):  # the check adds the labels
-                    assert_all_finite(labels, input_name="y")
-            except ValueError as error:  # it does not name y if the labels are objects
-                raise ValueError(str(error).replace("Input contains", "Input y contains")) from None
+            with np.errstate(over="ignore", invalid="ignore"):  # the check adds the labels
+                assert_all_finite(labels, input_name="y")
         if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:
             classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
         else:
-            # `type_of_target` casts numbers to integers, which may overflow.  Many classes are an error below, without its warning.
+            # `type_of_target` casts numbers to integers, which may overflow.  Many classes are an
+            # error below, without its warning.
             with np.errstate(invalid="ignore"), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
                 if type_of_target(labels) == "continuous":
@@ -273,12 +281,11 @@ class EmpiricalBayesClassifier(_Classifier):
             raise ValueError(
                 f"y: {found}. For numbers, use EmpiricalBayesLearner; otherwise join rare classes."
             )
-        is_set, learners = isinstance(X, TaskSet), []
+        learners = []
         for target in _targets(codes, len(classes)):
             learner = EmpiricalBayesLearner(**self.get_params(deep=False), loss=Bernoulli())
-            learners.append(
-                learner.fit(X.replace(y=target)) if is_set else learner.fit(X, target, **rest)
-            )
+            data = (X.replace(y=target),) if isinstance(X, TaskSet) else (X, target)
+            learners.append(learner.fit(*data, **rest))
         self.classes_, self.learners_ = classes, learners
         return self
 
@@ -287,7 +294,8 @@ class EmpiricalBayesClassifier(_Classifier):
     ) -> TaskClassifier:
         """Return the classifier of one new task, from a few rows or from none.
 
-        For the options ``side_info``, ``sample_weight`` and ``frequency_weight`` see `EmpiricalBayesLearner.adapt`.
+        For the options ``side_info``, ``sample_weight`` and ``frequency_weight`` see
+        `EmpiricalBayesLearner.adapt`.
         """
         if not hasattr(self, "learners_"):  # scikit-learn's check alone costs a tenth of adapting
             check_is_fitted(self, "learners_")
@@ -301,10 +309,11 @@ class EmpiricalBayesClassifier(_Classifier):
     def predict_proba(
         self, X: RowsLike, groups: ValuesLike = None, side_info: SideInfoLike = None
     ) -> Array:
-        """Return the probability of each class (n, K); rows of tasks that were not in `fit` are predicted from the prior.
+        """Return the probability of each class (n, K); rows of tasks that were not in `fit` are
+        predicted from the prior.
 
-        Probabilities are averages over a Gaussian with the mean and covariance of the coefficients' posterior.  Parameters
-        are those of `EmpiricalBayesLearner.predict`.
+        Probabilities are averages over a Gaussian with the mean and covariance of the coefficients'
+        posterior.  Parameters are those of `EmpiricalBayesLearner.predict`.
         """
         check_is_fitted(self, "learners_")
         return _probabilities([learner.predict(X, groups, side_info) for learner in self.learners_])
@@ -320,8 +329,9 @@ class EmpiricalBayesClassifier(_Classifier):
     ) -> Any:
         """Predict probabilities for rows of many tasks, and return one table.
 
-        For the parameters, see `EmpiricalBayesLearner.predict_tasks`.  The columns are the task label and
-        "probability" (of ``classes_[1]``), or "probability_<class>" for each class if there are more than two.
+        For the parameters, see `EmpiricalBayesLearner.predict_tasks`.  The columns are the task
+        label and "probability" (of ``classes_[1]``), or "probability_<class>" for each class if
+        there are more than two.
         """
         check_is_fitted(self, "learners_")
         columns_in, columns = self.columns_in_, {}
@@ -339,18 +349,24 @@ class EmpiricalBayesClassifier(_Classifier):
         return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
 
     def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
-        """Draw targets of two classes, 1 for ``classes_[1]`` and 0 for ``classes_[0]``; see `EmpiricalBayesLearner.sample`."""
+        """Draw targets of two classes, 1 for ``classes_[1]`` and 0 for ``classes_[0]``; see
+        `EmpiricalBayesLearner.sample`.
+        """
         return self._of_two_classes("sample").sample(
             query, self._coded_rows(support, options), **options
         )
 
     def predict_totals(self, query: Any, support: Any = None, **options: Any) -> Any:
-        """Predict the number or fraction of units in ``classes_[1]``, for two classes; see `EmpiricalBayesLearner.predict_totals`."""
+        """Predict the number or fraction of units in ``classes_[1]``, for two classes; see
+        `EmpiricalBayesLearner.predict_totals`.
+        """
         learner = self._of_two_classes("predict_totals")
         return learner.predict_totals(query, self._coded_rows(support, options), **options)
 
     def _coded_rows(self, support: Any, options: dict[str, Any]) -> TaskSet | None:
-        """Return support rows with positions of classes as targets; ``options`` may name the columns."""
+        """Return support rows with positions of classes as targets; ``options`` may name the
+        columns.
+        """
         if support is None:
             return None
         names = {role: options.get(role) or self.columns_in_[role] for role in ("task", "target")}
@@ -368,7 +384,6 @@ class EmpiricalBayesClassifier(_Classifier):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         n_support: SupportLike = None,
-        order: str | None = None,
     ) -> float:
         """Return the accuracy on the query rows after adapting to the support rows of each task.
 
@@ -377,18 +392,17 @@ class EmpiricalBayesClassifier(_Classifier):
         """
         check_is_fitted(self, "learners_")
         tasks = tasks_to_score(self, X, y, groups, side_info)
-        given = self.n_support if n_support is None else n_support
-        sampling = SupportSampling.of(given, self.order if order is None else order)
-        support, query = tasks.support_query(
-            sampling.typical, self.random_state, not sampling.in_order
-        )
+        sampling = SupportSampling.of(self.n_support if n_support is None else n_support)
+        support, query = sampling.split(tasks, self.random_state)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with rows")
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
         return float(np.average(is_right, weights=query.frequency_weight))
 
     def _of_two_classes(self, method: str, advice: str = "") -> EmpiricalBayesLearner:
-        """Return the only learner if there are two classes; raise ValueError with advice if there are more."""
+        """Return the only learner if there are two classes; raise ValueError with advice if there
+        are more.
+        """
         check_is_fitted(self, "learners_")
         if len(self.learners_) > 1:
             advice = advice or "fit a target with two classes, such as one class against the others"
@@ -396,16 +410,21 @@ class EmpiricalBayesClassifier(_Classifier):
         return self.learners_[0]
 
     def effects(self, tasks: TaskSet, **options: Any) -> Any:
-        """Return the coefficients of each task for the log odds of ``classes_[1]``; see `EmpiricalBayesLearner.effects`."""
+        """Return the coefficients of each task for the log odds of ``classes_[1]``; see
+        `EmpiricalBayesLearner.effects`.
+        """
         return self._of_two_classes("effects").effects(self._coded(tasks), **options)
 
     def summary(self) -> Summary:
-        """Return the summary of a model for two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
+        """Return the summary of a model for two classes, with odds ratios; see
+        `EmpiricalBayesLearner.summary`.
+        """
         learner = self._of_two_classes("summary", "use summaries(), which has one for each class")
-        return learner.named_summary(type(self).__name__, repr(native(self.classes_)[1]))
+        return self._summary_of(learner, type(self).__name__, native(self.classes_)[1])
 
     def summaries(self) -> dict[Any, Summary]:
-        """Return the summary of the model of each class against the others, by class; see `EmpiricalBayesLearner.summary`.
+        """Return the summary of the model of each class against the others, by class; see
+        `EmpiricalBayesLearner.summary`.
 
         With two classes, there is only the model of the second class.
         """
@@ -413,7 +432,11 @@ class EmpiricalBayesClassifier(_Classifier):
         classes = native(self.classes_)
         if len(classes) == 2:
             return {classes[1]: self.summary()}
+        name = "Class {label!r} against the other classes"
         return {
-            label: learner.named_summary(f"Class {label!r} against the other classes", repr(label))
+            label: self._summary_of(learner, name.format(label=label), label)
             for label, learner in zip(classes, self.learners_, strict=True)
         }
+
+    def _summary_of(self, learner: EmpiricalBayesLearner, name: str, label: Any) -> Summary:
+        return summarise(learner, name, repr(label), SupportSampling.of(self.n_support))

@@ -33,11 +33,11 @@ from ..sources.disk import DiskSource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
-from ..tasks.episodes import SupportSampling
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.formula import Formula
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
-from .base import MetaLearner, SupportLike
+from .base import MetaLearner
 from .reading import Accepts, read, read_tensors, refuse_other_arguments
 
 #: Names of the losses for counts.
@@ -48,64 +48,66 @@ MOST_COLUMNS = 12
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EmpiricalBayesLearner(MetaLearner):
-    """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
+    """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start
+    with.
 
-    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  The prior gives each task its
-    representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or thousands of columns the prior is low-rank plus diagonal,
-    ``τ = FFᵀ + D``.
+    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  The prior gives
+    each task its representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or thousands of
+    columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
 
-    Models are compared on held-out tasks, by their log predictive density and by their errors.  What the evidence proposes
-    (curves and products of columns, effects of their values, effects of side information) is accepted unless held-out tasks object
-    by two paired standard errors; a richer structure, such as a mixture, has to be better by two paired standard errors.
-    `summary` shows the comparison of structures, and the page "Concepts" has the whole rule.
+    Models are compared on held-out tasks, by their log predictive density and by their errors.
+    What the evidence proposes (curves and products of columns, effects of their values, effects of
+    side information) is accepted unless held-out tasks object by two paired standard errors; a
+    richer structure, such as a mixture, has to be better by two paired standard errors. `summary`
+    shows the comparison of structures, and the page "Concepts" has the whole rule.
 
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        Determines the predicted quantity: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated
-        q-quantiles (`TaskRegressor.predict`).  Medians are posterior means plus a constant, which is fitted to
-        held-out tasks; it is omitted unless it lowers their error by two standard errors.  "poisson" gives means of counts, with the log link.  A dispersion parameter is added if, on
-        held-out tasks, it raises the density by two standard errors; "negative_binomial" always has one.
+        Determines the predicted quantity: "squared" gives means, "absolute" medians, and
+        ``Pinball(q)`` calibrated q-quantiles (`TaskRegressor.predict`).  Medians are posterior
+        means plus a constant, which is fitted to held-out tasks; it is omitted unless it lowers
+        their error by two standard errors.  "poisson" gives means of counts, with the log link.  A
+        dispersion parameter is added if, on held-out tasks, it raises the density by two standard
+        errors; "negative_binomial" always has one.
     varying : None or list of str or int, default=None
-        Columns with random slopes, by name or position; a categorical column of a table means all its indicators.
-        Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
-        model.  By default, the random effects and their covariance are those of the formula (`TaskSet.from_formula`); without
-        a formula, all columns or none have random slopes, whichever is selected on held-out tasks.
+        Columns with random slopes, by name or position; a categorical column of a table means all
+        its indicators. Other columns have the same coefficient in every task.  The intercept always
+        varies: [] is a random-intercept model.  By default, the random effects and their covariance
+        are those of the formula (`TaskSet.from_formula`); without a formula, all columns or none
+        have random slopes, whichever is selected on held-out tasks.
     covariance : None, "full" or "diagonal", default=None
-        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x || g)``: one Gaussian, estimated
-        by REML unless ``reml`` is False.  With it, or with a formula, nothing is proposed: no curves, products or effects of
-        values of columns, and no other mean for tasks without rows.  None selects the covariance on held-out tasks unless a
-        formula gives it, and may shrink correlations or use several components.
+        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x ||
+        g)``: one Gaussian, estimated by REML unless ``reml`` is False.  With it, or with a formula,
+        nothing is proposed: no curves, products or effects of values of columns, and no other mean
+        for tasks without rows.  None selects the covariance on held-out tasks unless a formula
+        gives it, and may shrink correlations or use several components.
     reml : bool, default=True
-        If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum likelihood, as lme4
-        does.  False uses maximum likelihood, whose log likelihoods can be compared between models with different fixed
-        effects.
-    time : None, str or int, default=None
-        Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
-        ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
-        candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
-        is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
-        formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
-        Only for numeric targets, rows in memory without weights, at most 12 columns and at most 5,000 tasks.
+        If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum
+        likelihood, as lme4 does.  False uses maximum likelihood, whose log likelihoods can be
+        compared between models with different fixed effects.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
-    n_support : int, float, pair of these or None, default=None
-        Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
-        are optimised for such tasks: models are compared by the density of the other rows given these.  `score` and
-        `task_errors` use it by default.  None means any number of rows; models are then compared by the density of all rows.
-    order : {"random", "first"}, default="random"
-        Whether the observed rows of a new task are random or the first rows.
+    n_support : int, float, pair of these, "first", ("first", ...) or None, default=None
+        Which rows of a new task are observed: a number of random rows, a fraction in (0, 1) of
+        the rows, or a range (low, high) of one of these.  ``"first"`` means the first rows, as in
+        forecasts, and ``("first", 3)``, ``("first", 0.5)`` and ``("first", 1, 5)`` so many first
+        rows.  The model and the intervals are optimised for such tasks: models are compared by the
+        density of the other rows given these.  `score` and `task_errors` use it by default.  None
+        means any number of random rows; models are then compared by the density of all rows.
     n_jobs : int, optional
         Number of parallel jobs (joblib); results do not depend on it.
     device : None or "cuda", default=None
-        Device for EM over many tasks and for `adapt_many`, in double precision.  Torch tensors are then accepted as
-        input.  The model structure is selected on the CPU, on at most 5,000 tasks.  With more tasks, the posterior of the tasks
-        is not stored.  Sparse tables with many columns are fitted on the CPU only.
+        Device for EM over many tasks and for `adapt_many`, in double precision.  Torch tensors are
+        then accepted as input.  The model structure is selected on the CPU, on at most 5,000 tasks.
+        With more tasks, the posterior of the tasks is not stored.  Sparse tables with many columns
+        are fitted on the CPU only.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
-        Seed of the folds, of the support rows and of the initial values of EM.  Results do not depend on the order of the tasks,
-        nor, with at most 5,000 tasks, on their labels; with more tasks, the sample is drawn by label.
+        Seed of the folds, of the support rows and of the initial values of EM.  Results do not
+        depend on the order of the tasks, nor, with at most 5,000 tasks, on their labels; with more
+        tasks, the sample is drawn by label.
 
     Attributes
     ----------
@@ -116,14 +118,15 @@ class EmpiricalBayesLearner(MetaLearner):
     n_components_ : int
         Number of components of the mixture.
     scale_ : float
-        Multiple of the low-rank covariance that was selected on held-out tasks; 1 unless there are many columns.
+        Multiple of the low-rank covariance that was selected on held-out tasks; 1 unless there are
+        many columns.
     side_structure_ : dict or None
-        The columns of the side information that affect b(s), the columns with a nonlinear effect, and whether only the
-        intercept depends on them; None if no column has an effect.
+        The columns of the side information that affect b(s), the columns with a nonlinear effect,
+        and whether only the intercept depends on them; None if no column has an effect.
     search_results_ : list of dict
-        Results of the compared structures on the held-out tasks: "error" (for the squared loss, the mean squared error) given
-        support rows, and "density" (mean log predictive density, by which they are compared).  Other entries are attributes of
-        the structure.
+        Results of the compared structures on the held-out tasks: "error" (for the squared loss, the
+        mean squared error) given support rows, and "density" (mean log predictive density, by which
+        they are compared).  Other entries are attributes of the structure.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
     training_summary_ : TrainingSummary
@@ -134,10 +137,8 @@ class EmpiricalBayesLearner(MetaLearner):
     varying: Iterable[str | int] | None = None
     covariance: str | None = None
     reml: bool = True
-    time: str | int | None = None
     fit_intercept: bool = True
     n_support: SupportLike = None
-    order: str = "random"
     n_jobs: int | None = None
     device: str | None = None
     progress: bool = False
@@ -150,7 +151,7 @@ class EmpiricalBayesLearner(MetaLearner):
     _n_folds = 5
 
     @property
-    def accepts(self) -> Accepts:
+    def _accepts(self) -> Accepts:
         return Accepts(
             row_values=ROW_VALUES if self.loss_.name in COUNTS else ROW_VALUES[:2],
             any_number=not isinstance(self.loss_, Response),
@@ -178,16 +179,18 @@ class EmpiricalBayesLearner(MetaLearner):
         Parameters
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
-            Torch tensors are also accepted, see ``device``.  The memory for a `tailored.scan` does not grow with the table:
-            the model structure is selected on a random sample of at most 5,000 complete tasks, and the model is fitted to all
-            tasks by EM.  With more tasks, the posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
+            Torch tensors are also accepted, see ``device``.  The memory for a `tailored.scan` does
+            not grow with the table: the model structure is selected on a random sample of at most
+            5,000 complete tasks, and the model is fitted to all tasks by EM.  With more tasks, the
+            posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
             Models for counts are fitted to the sample only.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks on which models are compared.  With at most 5,000 training tasks, the selected model is then fitted to
-            the training and validation tasks.  By default, the training tasks are cross-validated, or split once if
-            there are 500 or more (2,000 with many columns).
+            Tasks on which models are compared.  With at most 5,000 training tasks, the selected
+            model is then fitted to the training and validation tasks.  By default, the training
+            tasks are cross-validated, or split once if there are 500 or more (2,000 with many
+            columns).
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
@@ -226,7 +229,9 @@ class EmpiricalBayesLearner(MetaLearner):
             warn(f"fit: {text}")
 
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks in memory; the model is selected on a sample if there are more than 5,000 tasks and few columns."""
+        """Learn from tasks in memory; the model is selected on a sample if there are more than
+        5,000 tasks and few columns.
+        """
         d = tasks.n_features + bool(self.fit_intercept)
         source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
         sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
@@ -239,7 +244,9 @@ class EmpiricalBayesLearner(MetaLearner):
         self._fit_sample(sample.sample, seed, validation, source, tasks if is_small else None)
 
     def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks that are not in memory; responses other than Gaussian are fitted to the sample only."""
+        """Learn from tasks that are not in memory; responses other than Gaussian are fitted to the
+        sample only.
+        """
         sample = read(self, source.reservoir.sample, reset=True)
         if not source.reservoir.is_whole and not isinstance(self.loss_, Response):
             self._fit_sample(sample, seed, validation, source)
@@ -259,11 +266,12 @@ class EmpiricalBayesLearner(MetaLearner):
         source: TaskSource | None = None,
         known: TaskSet | None = None,
     ) -> None:
-        """Learn from a sample, and fit the selected model to all tasks of the ``source``, if there is one.
+        """Learn from a sample, and fit the selected model to all tasks of the ``source``, if there
+        is one.
 
         The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
         """
-        held_out = self._check_held_out(sample, validation)
+        held_out = None if validation is None else self._read_held_out(validation)
         if self.loss_.name in COUNTS and not sample.y.any():
             raise ValueError(
                 "y: all counts are zero, so rates cannot be estimated; pass tasks with events"
@@ -277,83 +285,74 @@ class EmpiricalBayesLearner(MetaLearner):
         if known is not None:
             self._remember(known)
 
-    def _check_held_out(self, tasks: TaskSet, validation: TaskSet | None) -> TaskSet | None:
-        """Return the validation tasks; raise ValueError if their values are too large for the scaling of the training tasks."""
-        held_out = None if validation is None else self._read_held_out(validation)
-        if held_out is not None and len(tasks.y):
-            Scaling.of(tasks, self.fit_intercept).check(
-                held_out.X, held_out.y, names=tasks.feature_names
-            )
-        return held_out
-
     def _learn(
         self, tasks: TaskSet, seed: int, validation: TaskSet | None, source: TaskSource | None
     ) -> None:
         """Learn a prior, and set the fitted attributes."""
         quantile = self.loss_.quantile if isinstance(self.loss_, Pinball) else None
-        # In this order, draws and rounding do not depend on the labels or on the order of the user's tasks.
+        # In this order, draws and rounding do not depend on the labels or on the order of the
+        # user's tasks.
         ordered = together = in_content_order(tasks, seed)
         if validation is not None:
             together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
-        # A quantile is the mean plus a calibrated multiple of the standard deviation.  Models are compared as for medians.
-        loss = self.loss_ if quantile is None else Absolute()
-        settings = self._settings(loss, seed, together)
+        settings = self._settings(seed, together)
         if settings.time is not None and source is not None:
             raise ValueError(
                 "time: needs at most 5,000 tasks in memory; leave it out, or fit to fewer tasks"
             )
         side = None if together.side_info is None else SideFeatures.fit(together)
         data = TrainingData(together, side, len(together) - len(ordered), settings)
-        options: dict[str, Any] = {"progress": self.progress}
-        if source is not None:
-            options["source_in"] = partial(_statistics, source)
-        learned = learn(data, **options)
-        if (
-            learned.warning is not None and np.ptp(together.y) > 0
-        ):  # the mean of equal targets has no error
+        source_in = None if source is None else partial(_statistics, source)
+        learned = learn(data, progress=self.progress, source_in=source_in)
+        # The mean of equal targets has no error.
+        if learned.warning is not None and np.ptp(together.y) > 0:
             warn(learned.warning, UnhelpfulWarning)
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
-        prior = replace(learned.prior, quantile=quantile, has_exposure=tasks.exposure is not None)
-        if quantile is not None:
+        self.prior_ = replace(
+            learned.prior,
+            quantile=quantile,
             # The multiples of the standard deviation are those of held-out errors of the mean.
-            prior = replace(prior, offset=0.0)
-        self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
-        self.structure_, self.n_components_ = (
-            learned.structure.describe(),
-            learned.structure.n_components,
+            offset=learned.prior.offset if quantile is None else 0.0,
+            has_exposure=tasks.exposure is not None,
+            feature_range=self._feature_range(tasks.X),
         )
+        self.structure_ = learned.structure.describe()
+        self.n_components_ = learned.structure.n_components
         self.scale_ = learned.scale
         self.side_structure_ = None if learned.side is None else learned.side.describe()
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
 
-    def _settings(self, loss: Loss, seed: int, tasks: TaskSet) -> Settings:
+    def _settings(self, seed: int, tasks: TaskSet) -> Settings:
         formula = self._formula
-        # A formula and a covariance state the model for the rows, as in lme4, so that nothing is added to it.
+        # A formula and a covariance state the model for the rows, as in lme4, so that nothing is
+        # added to it.
         is_stated = self.covariance is not None or (
             self.encoding_ is not None and self.encoding_.formula is not None
         )
         return Settings(
-            loss,
-            bool(self.fit_intercept),
-            seed,
-            self.n_jobs,
-            self._support_sampling(),
-            self.device,
-            self._varying_positions(tasks),
-            not is_stated and self.device is None,
-            {} if self.encoding_ is None else self.encoding_.levels,
-            self._n_folds,
-            self.covariance if formula is None else self.covariance or formula.covariance,
-            bool(self.reml),
-            self._time_position(tasks),
+            # A quantile is the mean plus a calibrated multiple of the standard deviation.  Models
+            # are compared as for medians.
+            loss=Absolute() if isinstance(self.loss_, Pinball) else self.loss_,
+            fit_intercept=bool(self.fit_intercept),
+            seed=seed,
+            n_jobs=self.n_jobs,
+            arrival=self._support_sampling(),
+            device=self.device,
+            varying=self._varying_positions(tasks),
+            proposes=not is_stated and self.device is None,
+            levels={} if self.encoding_ is None else self.encoding_.levels,
+            n_folds=self._n_folds,
+            covariance=self.covariance or (None if formula is None else formula.covariance),
+            reml=bool(self.reml),
+            time=self._time_position(tasks),
         )
 
     def _check_loss(self) -> None:
         if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
-            advice = "For classes, use EmpiricalBayesClassifier; for counts, loss='poisson' or 'negative_binomial'."
+            advice = "For classes, use EmpiricalBayesClassifier; for counts, loss='poisson'."
             raise ValueError(f"loss: {self.loss!r} is not supported here. {advice}")
         if not isinstance(self.loss, Loss) and self.loss not in [*LOSSES]:
             names = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
@@ -382,10 +381,12 @@ class EmpiricalBayesLearner(MetaLearner):
         )
 
     def _support_sampling(self) -> SupportSampling:
-        return SupportSampling.of(self.n_support, self.order)
+        return SupportSampling.of(self.n_support)
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
-        """Return the positions of the coefficients that vary (the intercept is last); None if they are to be selected."""
+        """Return the positions of the coefficients that vary (the intercept is last); None if they
+        are to be selected.
+        """
         varying, formula = self.varying, self._formula
         if formula is not None:
             varying, has_one = formula.varying, formula.has_intercept
@@ -407,23 +408,20 @@ class EmpiricalBayesLearner(MetaLearner):
             found.add(self.n_features_in_)
         if not found:
             raise ValueError(
-                "varying: [] with fit_intercept=False leaves no random effects; name at least one column"
+                "varying: [] with fit_intercept=False leaves no random effects; name a column"
             )
         return tuple(sorted(found))
 
     def _time_position(self, tasks: TaskSet) -> int | None:
         """Return the position of the column of times, if there is one."""
-        column = self.time
-        if column is None:
-            column = None if self.encoding_ is None else self.encoding_.time
-        if column is None:
+        if self.encoding_ is None or self.encoding_.time is None:
             return None
-        found = self._column_positions(column, "time")
+        found = self.encoding_.positions(self.encoding_.time)
         refused = {
             "a column of numbers or dates": len(found) != 1,
             "a loss for numbers": isinstance(self.loss_, Response),
             "device=None": self.device is not None,
-            "rows without weights": tasks.row_weights is not None,
+            "rows without frequencies": tasks.frequency_weight is not None,
             f"at most {MOST_COLUMNS} columns": tasks.n_features > MOST_COLUMNS,
         }
         for what, is_refused in refused.items():
@@ -431,22 +429,23 @@ class EmpiricalBayesLearner(MetaLearner):
                 raise ValueError(f"time: needs {what}; leave it out")
         return found[0]
 
-    def _column_positions(self, column: str | int, argument: str = "varying") -> list[int]:
+    def _column_positions(self, column: str | int) -> list[int]:
         d, names = self.n_features_in_, self._feature_names
         if is_integer(column):
             if not 0 <= column < d:
                 raise ValueError(
-                    f"{argument}: there is no column {column}; positions are 0 to {d - 1}"
+                    f"varying: there is no column {column}; positions are 0 to {d - 1}"
                 )
             return [int(column)]
         if names is None:
-            advice = f"pass the position of {column!r}, or fit to a frame (set_output(transform='pandas') in a pipeline)"
-            raise ValueError(f"{argument}: columns have no names here; {advice}")
+            to_frame = "fit to a frame (set_output(transform='pandas') in a pipeline)"
+            advice = f"pass the position of {column!r}, or {to_frame}"
+            raise ValueError(f"varying: columns have no names here; {advice}")
         by_name = [j for j, name in enumerate(names) if name == column]
         found = by_name if self.encoding_ is None else self.encoding_.positions(column)
         if not found:
             raise ValueError(
-                f"{argument}: {column!r} is not a feature. The features are {name_some(names, 12)}."
+                f"varying: {column!r} is not a feature. The features are {name_some(names, 12)}."
             )
         return found
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from .._utils.frames import (
     Frame,
@@ -22,7 +22,7 @@ from .._utils.frames import (
     require_columns,
     with_columns,
 )
-from .._utils.validation import check_finite, name_some, native, refuse_masked, warn
+from .._utils.validation import check_finite, name_some, native, warn
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
 from ..priors.base import Posterior, Prior
@@ -41,7 +41,6 @@ from ..tasks.reading import (
     LongTable,
     check_row_values,
     group_labels,
-    group_rows,
     label_array,
     positions_of,
     read_side_info,
@@ -96,7 +95,7 @@ class Learner(Model, Protocol):
     task_posterior_: Posterior
 
     @property
-    def accepts(self) -> Accepts:
+    def _accepts(self) -> Accepts:
         """The kinds of tasks that the learner can use."""
 
 
@@ -192,7 +191,7 @@ def check_tasks(
 
     Return the tasks with the columns of side information in the order of `fit`.
     """
-    accepts = learner.accepts
+    accepts = learner._accepts  # noqa: SLF001  # learners are public, this is not
     tasks = tasks if accepts.category_codes else tasks.with_indicators()
     check_names(learner, tasks, reset=reset)
     if reset and tasks.n_features < max(accepts.min_features, 1 - learner.fit_intercept):
@@ -266,33 +265,38 @@ def read_rows(
     prior: Prior,
     encoding: Encoding | None,
     X: RowsLike,
-    exposure: ValuesLike,
+    exposure: ValuesLike = None,
+    sample_weight: ValuesLike = None,
     *,
     may_lack_names: bool = False,
-) -> tuple[Any, NDArray[np.float64] | None]:
-    """Return rows to predict and their exposures, checked against the columns of `fit`; see `read`."""
+) -> tuple[Any, NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """Return rows to predict, their exposures and their weights, checked against the columns of `fit`; see `read`."""
     d, names = model.n_features_in_, feature_names(model)
     # Valid arrays are returned early, because the checks cost more than the prediction of a few rows.
     is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
     if (
         is_array
         and exposure is None
+        and sample_weight is None
         and X.shape == (len(X), d)
         and len(X)
         and prior.scaling.holds(X)
     ):
-        return X, None
+        return X, None, None
     encoded, read_as = encode_rows(X, encoding, min_rows=0)
     check_finite(encoded, "X", columns=None if read_as is None else read_as.source_names)
     if encoding is not None and read_as is not None:
-        exposure = encoding.read_columns(X, None, exposure=exposure)[1]["exposure"]
+        values = {"exposure": exposure, "sample_weight": sample_weight}
+        exposure, sample_weight = encoding.read_columns(X, None, **values)[1].values()
     if is_frame(X) or not may_lack_names:
         _check_names_of_rows(model, encoding, X)
     if encoded.shape[1] != d:
         expected = f"{type(model).__name__} is expecting {d} features as input"
         raise ValueError(f"X has {encoded.shape[1]} features, but {expected}")
     prior.scaling.check(encoded, names=names)
-    return encoded, check_exposure(prior, exposure, encoded.shape[0])
+    n = encoded.shape[0]
+    weights = check_row_values("sample_weight", sample_weight, n)
+    return encoded, check_exposure(prior, exposure, n), weights
 
 
 def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
@@ -434,13 +438,6 @@ def tasks_without_rows(
         side_names=side.names,
     )
     return _align_side_info(learner, tasks), grouping.codes
-
-
-def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:
-    """Return the tasks with the sample weights as targets; the weights are in the order of ``groups``, or of the tasks for None."""
-    refuse_masked("sample_weight", sample_weight)
-    values = _check_sample_weight(sample_weight, tasks.y, dtype=np.float64)
-    return tasks.replace(y=values[np.argsort(group_rows(groups, len(values)).codes, kind="stable")])
 
 
 def _valid_task(

@@ -1,9 +1,10 @@
-"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and `AdaptedTasks` for many tasks."""
+"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and the coefficients
+of many tasks.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
 from typing import Any, Self
@@ -24,7 +25,6 @@ from .._utils.validation import (
     check_fraction,
     check_psd,
     check_target,
-    native,
     numbers_of,
     refuse_masked,
     targets_in_objects,
@@ -35,27 +35,28 @@ from ..priors.base import (
     Posterior,
     Predicted,
     Prior,
-    adapt_tasks,
+    QueryRows,
     needs_covariances,
     predict,
-    products,
 )
 from ..priors.representation import RepresentationPrior
 from ..representation.conditioning import Conditioning
 from ..tasks.encoding import Encoding, missing_exposure
-from ..tasks.reading import positions_of
-from ..tasks.rows import Array, Matrix, Scaling, dense, dense_rows
+from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import check_exposure, read_rows
+from .reading import read_rows
 
 
 def check_calibration(prior: Prior, method: str) -> None:
-    """Raise ValueError if the prior has no intervals: for binary targets, and for numbers without a calibration."""
+    """Raise ValueError if the prior has no intervals: for binary targets, and for numbers without a
+    calibration.
+    """
     if not prior.response.has_intervals:
         raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
     if not prior.has_intervals:
-        advice = "use EmpiricalBayesLearner, or calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
+        others = "calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
+        advice = f"use EmpiricalBayesLearner, or {others}"
         raise ValueError(f"{method}: the learner has no calibration; {advice}")
 
 
@@ -78,19 +79,22 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     fit_intercept : bool, default=False
         Append a constant column, which is the last feature in ``representation`` and ``bias``.
     tol : float, default=1e-8
-        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w = b.
+        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w =
+        b.
     max_iter : int, default=1000
 
     Attributes
     ----------
     coef_ : array (d,)
     intercept_ : float
-        Coefficients and intercept.  Predictions also contain `shared_effect`.
+        Coefficients and intercept.  Predictions may also contain curves, products of columns and
+        effects of categories, which all tasks share.
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
         θ and b, computed on access.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from its minimum, computed on access.  It is NaN if an
-        empirical Bayes learner of classes or counts adapted the model.
+        Upper bound on the distance of the model's objective from its minimum, computed on access.
+        Models of empirical Bayes learners have 0, because their coefficients have a closed form, or
+        NaN for classes and counts.
     n_iter_ : int
     """
 
@@ -125,10 +129,12 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments.
 
-        Those of an adapted model include θ and b, unless θ is too large, so that a clone has the same prior.
+        Those of an adapted model include θ and b, unless θ is too large, so that a clone has the
+        same prior.
         """
         params: dict[str, Any] = super().get_params(deep)
-        # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be formed.
+        # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be
+        # formed.
         if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
             params.update(representation=self.representation_, bias=self.bias_)
         return params
@@ -168,8 +174,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
         """Add further rows of the task to an adapted model.
 
-        The result is the same as that of `adapt` with all rows at once; the model keeps a copy of them.  A call that fails
-        does not change the model.
+        The result is the same as that of `adapt` with all rows at once; the model keeps a copy of
+        them.  A call that fails does not change the model.
 
         Parameters
         ----------
@@ -180,7 +186,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         if self._support is None:
-            advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
+            advice = "call fit with all rows, or update a model of a meta-learner's adapt"
             raise ValueError(
                 f"update: this model was fitted by fit, which does not keep rows; {advice}"
             )
@@ -191,7 +197,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
                 raise ValueError(
                     "X: update takes no weights; adapt to all rows at once, or drop their column"
                 )
-        X, exposure = self._inputs(X, exposure)
+        X, _, exposure, _ = self._inputs(X, exposure)
         if exposure is None and X.shape[0] and self._prior.has_exposure:
             raise missing_exposure(self._encoding)
         y = check_target(y, X.shape[0])
@@ -208,7 +214,9 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         return self
 
     def fit(self, X: RowsLike, y: ValuesLike) -> Self:
-        """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
+        """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the
+        model.
+        """
         with restored_on_failure(self):
             return self._fit(X, y)
 
@@ -275,12 +283,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
 
     @property
     def dual_gap_(self) -> float:
-        """Upper bound on the distance of the model's objective from its minimum.
-
-        It is NaN if an empirical Bayes learner of classes or counts adapted the model.
-        """
-        # The objective of the squared loss scales with the square of the targets; for other losses, targets are not scaled.
-        return self._certified()[0] * self._prior.scaling.target**2
+        """Upper bound on the distance of the model's objective from its minimum."""
+        return self._certified()[0]
 
     @property
     def n_iter_(self) -> int:
@@ -296,55 +300,55 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         return self._certificate
 
     def _evaluated_at(self) -> TaskSet:
-        """Return the task at which τ(s) and b(s) are evaluated; after `fit` both are constant, so the task has no rows."""
+        """Return the task at which τ(s) and b(s) are evaluated; after `fit` both are constant, so
+        the task has no rows.
+        """
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support
         return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
-    def _inputs(self, X: RowsLike, exposure: ValuesLike) -> tuple[Matrix, Array | None]:
-        """Return validated rows and exposures; columns of tables are found by name."""
+    def _inputs(self, X: RowsLike, *row_values: ValuesLike) -> QueryRows:
+        """Return validated rows, with their exposures and weights; columns of tables are found by
+        name.
+        """
         if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
             check_is_fitted(self, "coef_")
-        # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
+        # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a
+        # table.
         adapted = self._support is not None
-        return read_rows(self, self._prior, self._encoding, X, exposure, may_lack_names=adapted)
+        options = self._prior, self._encoding, X, *row_values
+        rows, exposure, weight = read_rows(self, *options, may_lack_names=adapted)
+        return QueryRows(rows, np.zeros(rows.shape[0], dtype=np.intp), exposure, weight)
 
-    def predict(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
+    def predict(
+        self, X: RowsLike, exposure: ValuesLike = None, sample_weight: ValuesLike = None
+    ) -> Array:
         """Predict the rows ``X`` (n, d).
 
-        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the learner's shared effects, if any.
-        If noise is correlated in time, the expected noise of each row is added.  For the pinball loss, a model of
-        `EmpiricalBayesLearner` adds a calibrated multiple of each row's standard deviation, which makes the prediction a
-        quantile.  For the losses "logistic" and "hinge", predictions are decision values.  Models of counts predict their
-        mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict
-        probabilities.
+        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the effects that all
+        tasks share, if any. If noise is correlated in time, the expected noise of each row is
+        added.  For the pinball loss, a model of `EmpiricalBayesLearner` adds a calibrated multiple
+        of each row's standard deviation, which makes the prediction a quantile, and is the only one
+        that depends on ``sample_weight``.  For the losses "logistic" and "hinge", predictions are
+        decision values.  Models of counts predict their mean, which is ``exposure`` (n,) times the
+        rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict probabilities.
         """
-        return self._predicted(*self._inputs(X, exposure), None).prediction
-
-    def shared_effect(self, X: RowsLike) -> Array:
-        """Return the part of the linear predictor that all tasks share, (n,): curves, products and categories.
-
-        With the squared loss, ``X @ coef_ + intercept_ + shared_effect(X)`` is ``predict(X)``, unless noise is
-        correlated in time.  The shared effect is zero if there is no such part.
-        """
-        X, prior, posterior = self._inputs(X, None)[0], self._prior, self._posterior
-        task = np.zeros(X.shape[0], dtype=np.intp)
-        rows, part = prior.shared_part(X, posterior.shared_inputs[task])
-        own, every = (
-            products(each, posterior.weights, task, prior.fit_intercept) for each in (rows, X)
-        )
-        return np.asarray(part + own - every)
+        return self._predicted(self._inputs(X, exposure, sample_weight), None).prediction
 
     def predict_interval(
-        self, X: RowsLike, coverage: float = 0.9, exposure: ValuesLike = None
+        self,
+        X: RowsLike,
+        coverage: float = 0.9,
+        exposure: ValuesLike = None,
+        sample_weight: ValuesLike = None,
     ) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
-        The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from the population of the
-        calibration tasks.  It assumes support rows that are chosen according to the learner's ``order``.  Intervals of counts
-        are the shortest ones with at least this probability in the model.  They are too wide if counts vary less than in
-        the model.
+        The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from
+        the population of the calibration tasks.  It assumes support rows that are chosen according
+        to the learner's ``order``.  Intervals of counts are the shortest ones with at least this
+        probability in the model.  They are too wide if counts vary less than in the model.
 
         Parameters
         ----------
@@ -353,137 +357,84 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
             Between 0 and 1.
         exposure : array (n,), optional
             See `predict`.
+        sample_weight : array (n,), optional
+            Weights of the rows: the noise variance of a row of weight w is σ² / w.  By default the
+            column used in `fit` if X is a frame that has it, else 1.
 
         Returns
         -------
         array (n, 2)
             Lower and upper bounds.  About 1 / (1 - coverage) calibration tasks are needed.  With
-            fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound with `predict_std`,
-            and a bound beyond the most extreme score.
+            fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound
+            with `predict_std`, and a bound beyond the most extreme score.
         """
         check_fraction("coverage", coverage)
-        inputs = self._inputs(X, exposure)
+        rows = self._inputs(X, exposure, sample_weight)
         check_calibration(self._prior, "predict_interval")
-        found = self._predicted(*inputs, coverage)
+        found = self._predicted(rows, coverage)
         return np.stack([found.lower, found.upper], axis=1)
 
-    def predict_std(self, X: RowsLike, exposure: ValuesLike = None) -> Array:
+    def predict_std(
+        self, X: RowsLike, exposure: ValuesLike = None, sample_weight: ValuesLike = None
+    ) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the task and the uncertainty of its weights.  It is calibrated on held-out tasks, except for counts.
+        It combines the noise of the row and the uncertainty of the coefficients of the task.  It is
+        calibrated on held-out tasks, except for counts.  For ``sample_weight`` see
+        `predict_interval`.
         """
-        inputs = self._inputs(X, exposure)
+        rows = self._inputs(X, exposure, sample_weight)
         check_calibration(self._prior, "predict_std")
-        # The standard deviation does not depend on the coverage. The bounds of a small coverage are always finite.
-        return self._predicted(*inputs, 0.01).std
+        # The standard deviation does not depend on the coverage. The bounds of a small coverage are
+        # always finite.
+        return self._predicted(rows, 0.01).std
 
-    def _predicted(self, X: Matrix, exposure: Array | None, coverage: float | None) -> Predicted:
-        self._prior.warn_far_rows(X, getattr(self, "feature_names_in_", None))
+    def _predicted(self, rows: QueryRows, coverage: float | None) -> Predicted:
+        self._prior.warn_far_rows(rows.X, getattr(self, "feature_names_in_", None))
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
             with warnings.catch_warnings():
                 # The warning was already given when the same problem was solved before.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._posterior = self._prior.posterior(self._support, covariances=True)
-        with single_threaded_products(*X.shape):
-            task = np.zeros(X.shape[0], dtype=np.intp)
-            return predict(self._prior, self._posterior, X, task, coverage, exposure=exposure)
+        with single_threaded_products(*rows.X.shape):
+            return predict(self._prior, self._posterior, rows, coverage)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
-        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model, these are
-        the learner's prior and the task's rows.
+        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an
+        adapted model, these are the learner's prior and the task's rows.
         """
         check_is_fitted(self, "coef_")
         save(path, self)
 
 
+@dataclass(frozen=True)
 class AdaptedTasks:
-    """Models of many tasks; returned by `MetaLearner.adapt_many`.
+    """Coefficients of many tasks; returned by `MetaLearner.adapt_many`.
+
+    `numpy.asarray` returns ``weights_``.
 
     Attributes
     ----------
     labels : array (T,)
+    weights_ : array (T, d), or (T, d + 1) with an intercept, which is last
     coef_ : array (T, d)
     intercept_ : array (T,)
-    weights_ : array (T, d), or (T, d + 1) with an intercept
-        Coefficients; an intercept is last.  `numpy.asarray` returns the same numbers.
     """
 
-    def __init__(
-        self,
-        prior: Prior,
-        labels: NDArray[Any],
-        weights: Any,
-        tasks: TaskSet | None = None,
-        feature_names: NDArray[Any] | None = None,
-        encoding: Encoding | None = None,
-    ) -> None:
-        self.labels, self.weights_ = labels, weights
-        self._prior, self._tasks = prior, tasks
-        self._feature_names, self._encoding = feature_names, encoding
-        self._posterior: Posterior | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __repr__(self) -> str:
-        return f"AdaptedTasks({len(self)} tasks)"
+    labels: NDArray[Any]
+    weights_: Any = field(repr=False)
+    has_intercept: bool
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.weights_, dtype=dtype)
 
     @property
     def coef_(self) -> Any:
-        return self.weights_[:, :-1] if self._prior.fit_intercept else self.weights_
+        return self.weights_[:, :-1] if self.has_intercept else self.weights_
 
     @property
     def intercept_(self) -> Any:
-        return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
-
-    def predict(self, query: TaskSet) -> Array:
-        """Predict each row of ``query`` with the model of the task that has the same label; targets of ``query`` are ignored."""
-        return self._predicted(query, None).prediction
-
-    def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
-        """Predict intervals (n, 2) for rows of these tasks; see `TaskRegressor.predict_interval`."""
-        check_fraction("coverage", coverage)
-        check_calibration(self._prior, "predict_interval")
-        found = self._predicted(query, coverage)
-        return np.stack([found.lower, found.upper], axis=1)
-
-    def model(self, label: Hashable) -> TaskRegressor:
-        """Return the model of the task with this label."""
-        tasks = self._support()
-        at = int(tasks.index_of([label])[0])
-        return TaskRegressor.adapted(
-            self._prior, tasks[at : at + 1], self._feature_names, self._encoding
-        )
-
-    def _predicted(self, query: TaskSet, coverage: float | None) -> Predicted:
-        tasks = self._support()
-        if not isinstance(query, TaskSet):
-            kind = type(query).__name__
-            raise TypeError(f"query: expected a TaskSet, got {kind}; predict_tasks takes frames")
-        if query.n_features != tasks.n_features:
-            raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
-        self._prior.scaling.check(query.X, names=self._feature_names)
-        positions = positions_of(query.labels, self.labels)
-        if (positions < 0).any():
-            unknown = native(query.labels)[int(np.argmax(positions < 0))]
-            raise ValueError(f"query: task {unknown!r} is not one of the adapted tasks")
-        covariances = needs_covariances(self._prior, coverage)
-        if self._posterior is None or (covariances and not self._posterior.has_covariances):
-            self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
-        exposure = check_exposure(self._prior, query.exposure, len(query.y))
-        self._prior.warn_far_rows(query.X, self._feature_names)
-        rows = query.X, np.repeat(positions, query.sizes)
-        return predict(self._prior, self._posterior, *rows, coverage, exposure=exposure)
-
-    def _support(self) -> TaskSet:
-        if self._tasks is None:
-            raise TypeError(
-                "query: models of tensors have coef_ and intercept_ only; adapt to a TaskSet"
-            )
-        return self._tasks
+        return self.weights_[:, -1] if self.has_intercept else 0.0 * self.weights_[:, 0]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from .._utils.frames import RowsLike, ValuesLike, as_records, read_frame, require_columns
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import name_some, native
-from ..gaussian.serial import SerialGaussian
 from ..priors.draws import JointRows, adding
 from ..priors.mixture import MixturePrior
 from ..tasks.reading import check_row_values, group_rows, positions_of
@@ -26,18 +25,13 @@ COLUMNS = ("prediction", "lower", "upper", "std")
 def joint_rows(
     learner: Learner, method: str, tasks: TaskSet, support: TaskSet | None, *, calibrated: bool
 ) -> JointRows:
-    """Return the joint distribution of the rows of tasks, given their support rows; errors name the ``method``."""
+    """Return the joint distribution of the rows of tasks, given their support rows; errors name the
+    ``method``.
+    """
     prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
-    if not isinstance(prior, MixturePrior) or isinstance(prior.response, SerialGaussian):
+    if not isinstance(prior, MixturePrior):
         found = f"the {type(prior).__name__} of {type(learner).__name__}"
-        found = (
-            "noise that is correlated in time"
-            if isinstance(prior.response, SerialGaussian)
-            else found
-        )
-        advice = (
-            "EmpiricalBayesLearner, with fewer columns if there are hundreds, and without time="
-        )
+        advice = "EmpiricalBayesLearner, with fewer columns if there are hundreds"
         raise ValueError(f"{method}: not supported for {found}; use {advice}")
     if not len(tasks.y):
         raise ValueError("query: it has no rows; pass at least one")
@@ -51,13 +45,17 @@ def joint_rows(
         )
     require_side_info(learner, adapted, "pass it, or tables that have it")
     summary = getattr(learner, "training_summary_", None)
-    errors = None if summary is None else summary.mean
+    errors = [None] * prior.model.n_components
+    if summary is not None:
+        errors = summary.mean_by_component or [summary.mean] * prior.model.n_components
     with single_threaded_blas():
         return JointRows.of(prior, adapted, tasks, errors, calibrated=calibrated)
 
 
 def column_of(query: RowsLike, name: str, values: str | ValuesLike) -> Any:
-    """Return ``values``, or the column of the query with this name; errors cite the argument ``name``."""
+    """Return ``values``, or the column of the query with this name; errors cite the argument
+    ``name``.
+    """
     if not isinstance(values, str):
         return values
     if not isinstance(query, TaskSet):
@@ -82,7 +80,9 @@ def table_of_totals(
     n_draws: int,
     rng: np.random.Generator,
 ) -> Any:
-    """Return the totals or means of rows by group, like `MetaLearner.predict_totals`; row i is row ``order[i]`` of the query."""
+    """Return the totals or means of rows by group, like `MetaLearner.predict_totals`; row i is row
+    ``order[i]`` of the query.
+    """
     n, name = len(order), by if isinstance(by, str) else "by"
     if name in COLUMNS:
         raise ValueError(f"by: {name!r} is also the name of a column of the result; rename it")
@@ -94,8 +94,9 @@ def table_of_totals(
     scale = add @ units if is_mean else np.ones(G)
     if not scale.all():
         empty = name_some(native(grouping.labels[scale == 0]))
+        where = "" if by is None else f" where {name} is {empty}"
         raise ValueError(
-            f"weights: all are zero{'' if by is None else f' where {name} is {empty}'}, so there is no mean; pass positive weights"
+            f"weights: all are zero{where}, so there is no mean; pass positive weights"
         )
     prediction, tail = add @ (units * rows.mean), 0.5 - 0.5 * coverage
     if rows.is_gaussian:

@@ -42,12 +42,15 @@ T = TypeVar("T")
 
 #: Number of blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
-#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most ENOUGH_TASKS draws in total.
+#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most
+#: ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
 class Predicted(NamedTuple):
-    """Predictions (n,) of rows, interval bounds and standard deviations; bounds and deviations may be NaN (unknown)."""
+    """Predictions (n,) of rows, interval bounds and standard deviations; bounds and deviations may
+    be NaN (unknown).
+    """
 
     prediction: Array
     lower: Array
@@ -55,22 +58,38 @@ class Predicted(NamedTuple):
     std: Array
 
 
+class QueryRows(NamedTuple):
+    """Rows to predict: X (n, ..), and the position in a posterior of each row's task (n,)."""
+
+    X: Matrix
+    task: Index
+    exposure: Array | None = None  # (n,) multiplies the rates of counts; None for 1
+    weight: Array | None = None  # (n,) the noise variance is σ² / weight; None for 1
+
+    @classmethod
+    def of(cls, tasks: TaskSet) -> QueryRows:
+        """Return the rows of tasks, for a posterior of the same tasks."""
+        return cls(tasks.X, tasks.task_of_row, tasks.exposure, tasks.sample_weight)
+
+
 @dataclass(frozen=True)
 class Posterior(Record):
     """The posterior of T adapted tasks.  Their support rows are no longer needed.
 
-    ``squares`` and ``covariances`` are in the scaling of the prior.  They are empty if they were not computed.
+    ``squares`` and ``covariances`` are in the scaling of the prior.  They are empty if they were
+    not computed.
     """
 
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
-    n_rows: NDArray[np.int64]  # (T,) numbers of support rows
-    squares: Array  # (T,) sums of squared residuals of the support rows; always empty for classes and counts
+    n_rows: NDArray[np.int64]  # (T,) numbers of support rows, counted with their frequencies
+    #: (T,) sums of squared residuals of the support rows; always empty for classes and counts
+    squares: Array
     covariances: (
         Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
     )
     shared_inputs: Array  # (T, k) encoded side information for shared effects; k may be 0
-    #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.
-    history: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    #: `SerialNoise.rows` of the support rows, if their noise is correlated in time.
+    support: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -97,8 +116,10 @@ class Prior(Record, ABC):
     calibration: Calibration | None = (
         None  # scores of held-out tasks from which intervals are computed
     )
-    offset: float = 0.0  # added to predictions of numeric targets, in the user's units, for example from means to medians
-    #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean; None to predict the mean.
+    #: Added to predictions of numeric targets, in the user's units: for example, to get medians.
+    offset: float = 0.0
+    #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean;
+    #: None to predict the mean.
     quantile: float | None = None
     feature_range: Array | None = None  # (2, n_features) rounded training range; None if unknown
     has_exposure: bool = False  # whether the training tasks had exposures
@@ -113,15 +134,19 @@ class Prior(Record, ABC):
 
     def __repr__(self) -> str:
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
-        return f"{type(self).__name__}(coefficients={self.n_weights}{components}, side_info={self.reads_side_info})"
+        numbers = f"coefficients={self.n_weights}{components}"
+        return f"{type(self).__name__}({numbers}, side_info={self.reads_side_info})"
 
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
-        """Lower and upper limits of features: the training range, extended on both sides by its width; None if it is unknown."""
+        """Lower and upper limits of features: the training range, extended on both sides by its
+        width; None if it is unknown.
+        """
         if self.feature_range is None:
             return None
         low, high = self.feature_range
-        # A column that was constant in training, such as an item without ratings, has no slope to extrapolate.
+        # A column that was constant in training, such as an item without ratings, has no slope to
+        # extrapolate.
         margin = np.where(high > low, high - low, np.inf)
         if self.shared is not None:  # codes of categories
             margin[self.shared.coded_columns] = np.inf
@@ -175,7 +200,9 @@ class Prior(Record, ABC):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether prediction intervals can be computed; those of numeric targets need a calibration."""
+        """Whether prediction intervals can be computed; those of numeric targets need a
+        calibration.
+        """
         return self.response.has_intervals and (
             not self.response.is_gaussian or self.calibration is not None
         )
@@ -202,24 +229,32 @@ class Prior(Record, ABC):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the posterior needs the rows of a task in memory; if not, second moments are sufficient."""
+        """Whether the posterior needs the rows of a task in memory; if not, second moments are
+        sufficient.
+        """
         return True
 
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances if requested."""
+        """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances
+        if requested.
+        """
 
     @abstractmethod
     def _represent(self, tasks: TaskSet, change: Array) -> Array:
-        """Return ``A τ(s) Aᵀ`` of residual tasks, (T, c, c), for the matrix A = ``change`` (c, d)."""
+        """Return ``A τ(s) Aᵀ`` of residual tasks, (T, c, c), for A = ``change`` (c, d)."""
 
     @abstractmethod
     def _mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of residual tasks, (T, d), in the scaling of the prior."""
 
-    @abstractmethod
     def certificate(self, support: TaskSet) -> tuple[float, int]:
-        """Return a bound on the suboptimality of one task's (scaled) objective, NaN if unknown, and the number of iterations."""
+        """Return a bound on the suboptimality of one task's objective, NaN if unknown, and the
+        number of iterations.
+        """
+        # Posterior means of Gaussian targets have a closed form; those of classes and counts do not
+        # minimise an objective.
+        return 0.0 if self.response.is_gaussian else np.nan, 1
 
     def posterior(
         self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None
@@ -228,28 +263,28 @@ class Prior(Record, ABC):
         residual = self.residual_tasks(tasks)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
-        squares = np.zeros(0)
-        if covariances and self.response.is_gaussian:
-            task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-            errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
-            if (row_weights := residual.row_weights) is not None:
-                errors *= np.sqrt(row_weights)
+        squares, support = np.zeros(0), np.zeros((0, 0))
+        if covariances and isinstance(self.response, Gaussian):
+            fitted = products(residual.X, weights, tasks.task_of_row, self.fit_intercept)
+            errors = self.response.whiten(residual.y - fitted, residual)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
-        n_rows = (
-            tasks.sizes
-            if tasks.frequency_weight is None
-            else np.rint(tasks.n_observed).astype(np.intp)
-        )
-        return Posterior(weights, n_rows, squares, covariance, self.shared_inputs(tasks))
+        if (noise := self.response.correlation) is not None:
+            support = noise.rows(residual)
+        inputs = self.shared_inputs(tasks)
+        return Posterior(weights, count_rows(tasks), squares, covariance, inputs, support)
 
     def representation(
         self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
     ) -> Array:
-        """Return τ(s) of each task for the weights ``columns``, by default all, (T, c, c); in the user's units if ``raw``."""
+        """Return τ(s) of each task for the weights ``columns``, by default all, (T, c, c); in the
+        user's units if ``raw``.
+        """
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
 
     def _change(self, columns: Index | slice | list[int] | None, raw: bool) -> Array:
-        """Return A (c, d) such that ``A τ Aᵀ`` is τ for the weights ``columns``, in the user's units if ``raw``."""
+        """Return A (c, d) such that ``A τ Aᵀ`` is τ for the weights ``columns``, in the user's
+        units if ``raw``.
+        """
         every = np.arange(self.n_weights)
         at = every if columns is None else every[columns]
         return self.scaling.back(at) if raw else (at[:, None] == every).astype(float)
@@ -259,11 +294,14 @@ class Prior(Record, ABC):
         return self._mean(self.residual_tasks(tasks))
 
     def mean_at_centre(self) -> Array | None:
-        """Return the prior mean (d,) at the mean of the side information; None if this is not defined."""
+        """Return the prior mean (d,) at the mean of the side information; None if this is not
+        defined.
+        """
         return None
 
     def size_factors(self, sizes: NDArray[np.int64]) -> Array:
-        """Return θ / τ(s) for tasks of the given sizes, where θ is the representation in the within-task objective.
+        """Return θ / τ(s) for tasks of the given sizes, where θ is the representation in the
+        within-task objective.
 
         The within-task objective is a mean over rows, so ``w ~ N(b, σ² τ)`` corresponds to θ = n τ.
         """
@@ -286,7 +324,8 @@ class Prior(Record, ABC):
     def variances(self, posterior: Posterior, X: Matrix, task: Index) -> Array:
         """Return the variance of ``<x, w>`` of each row; ``task`` (n,) are task positions.
 
-        It is in units of the noise variance for numeric targets, and in units of 1 for classes and counts.
+        It is in units of the noise variance for numeric targets, and in units of 1 for classes and
+        counts.
         """
         out, scratch = np.empty(X.shape[0]), np.ones(self.n_weights)
         rows = frozen(dense(X)), frozen(task, np.intp)
@@ -294,13 +333,15 @@ class Prior(Record, ABC):
         return out
 
     def linear_predictors(
-        self, posterior: Posterior, X: Matrix, task: Index, *, variances: bool
-    ) -> tuple[Array, Array, Array | float]:
-        """Return the linear predictors of rows (n,), and the variances of their two parts: <x, w> and the shared effects.
+        self, posterior: Posterior, query: QueryRows, *, variances: bool
+    ) -> tuple[Array, Array, Array | float, Array | float]:
+        """Return the linear predictors of rows (n,), and the variances of <x, w>, the noise, and
+        the shared effects.
 
-        The first variance is that of `variances`, and zero unless ``variances`` is set.
+        Numeric targets have the variances of <x, w> and the noise in units of σ².  Those of <x, w>
+        are zero unless ``variances`` is set.
         """
-        part: Array | None = None
+        (X, task, _, weight), part = query, None
         of_shared: Array | float = 0.0
         if self.shared is not None:
             of_shared = self.shared.error_variances(X)
@@ -312,31 +353,29 @@ class Prior(Record, ABC):
             if variances
             else np.zeros(len(centre))
         )
-        return centre, own, of_shared
+        return centre, own, 1.0 if weight is None else 1.0 / weight, of_shared
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
-        """Return the errors of the query rows after adapting to the support rows, for calibration."""
+        """Return the errors of query rows after adapting to the support rows, for calibration."""
 
-        def work(start: int, stop: int) -> tuple[Array, Array, Array]:
+        def work(start: int, stop: int) -> Sequence[NDArray[Any]]:
             posterior = self.posterior(support[start:stop], n_jobs=n_jobs)
-            rows, task = _rows_of_block(query, start, stop)
-            centre, variances, _ = self.linear_predictors(
-                posterior, query.X[rows], task, variances=True
-            )
-            return (query.y[rows] - centre) / self.scaling.target, variances, posterior.squares
+            some = query[start:stop]
+            rows = QueryRows.of(some)
+            centre, variances, noise, _ = self.linear_predictors(posterior, rows, variances=True)
+            errors = (some.y - centre) / (self.scaling.target * np.sqrt(noise))
+            return errors, variances / noise, posterior.squares, posterior.n_rows
 
-        errors, variances, squares = _joined(each_block(self, len(query), work, n_jobs))
-        if query.sample_weight is not None:
-            errors *= np.sqrt(query.sample_weight)
-            variances *= query.sample_weight
-        task = np.repeat(np.arange(len(query)), query.sizes)
-        return Errors(errors, variances, task, squares, support.sizes)
+        errors, variances, squares, n_rows = _joined(each_block(self, len(query), work, n_jobs))
+        return Errors(errors, variances, query.task_of_row, squares, n_rows)
 
 
 def each_block(
     prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None
 ) -> list[T]:
-    """Return the results of ``work(start, stop)`` for blocks of tasks; the blocks do not depend on the number of threads."""
+    """Return the results of ``work(start, stop)`` for blocks of tasks; the blocks do not depend on
+    the number of threads.
+    """
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
     n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
@@ -346,6 +385,13 @@ def each_block(
             return [work(*block) for block in blocks]
         pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
         return list(pool(delayed(work)(*block) for block in blocks))
+
+
+def count_rows(tasks: TaskSet) -> NDArray[np.int64]:
+    """Return the numbers of rows of tasks, counted with their frequencies, (T,)."""
+    if tasks.frequency_weight is None:
+        return tasks.sizes
+    return np.rint(tasks.n_observed).astype(np.int64)
 
 
 def _joined(blocks: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
@@ -360,7 +406,9 @@ def adapt_tasks(
     covariances: bool = True,
     n_jobs: int | None = None,
 ) -> Posterior:
-    """Adapt to any number of tasks; the result for a task depends neither on the other tasks nor on ``n_jobs``."""
+    """Adapt to any number of tasks; the result for a task depends neither on the other tasks nor on
+    ``n_jobs``.
+    """
 
     def work(start: int, stop: int) -> Posterior:
         return prior.posterior(tasks[start:stop], covariances=covariances, n_jobs=n_jobs)
@@ -376,20 +424,19 @@ def predict_blocks(
     coverage: float | None = None,
     n_jobs: int | None = None,
 ) -> Predicted:
-    """Predict the query rows after adapting to the support rows; both have the same tasks in the same order."""
+    """Predict the query rows after adapting to the support rows; both have the same tasks in the
+    same order.
+    """
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response.is_gaussian
     multiples, enough = np.zeros((len(support), 0)), True
     if calibrated:
-        multiples, enough = multiples_of(prior, support.sizes, coverage)
+        multiples, enough = multiples_of(prior, count_rows(support), coverage)
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
-        rows, task = _rows_of_block(query, start, stop)
-        exposure = None if query.exposure is None else query.exposure[rows]
-        return predict(
-            prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure
-        )
+        rows = QueryRows.of(query[start:stop])
+        return predict(prior, posterior, rows, coverage, multiples[start:stop])
 
     found = Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
     if not enough:
@@ -398,7 +445,9 @@ def predict_blocks(
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
-    """Return whether predictions need posterior covariances, as those of non-Gaussian targets always do."""
+    """Return whether predictions need posterior covariances, as those of non-Gaussian targets
+    always do.
+    """
     if not prior.response.is_gaussian:
         return True
     return prior.calibration is not None and (prior.quantile is not None or coverage is not None)
@@ -407,36 +456,40 @@ def needs_covariances(prior: Prior, coverage: float | None) -> bool:
 def predict(
     prior: Prior,
     posterior: Posterior,
-    X: Matrix,
-    task: Index,
+    query: QueryRows,
     coverage: float | None = None,
     multiples: Array | None = None,
-    exposure: Array | None = None,
 ) -> Predicted:
-    """Predict rows X (n, ..); ``task`` (n,) are the positions of their tasks in the posterior.
+    """Predict rows given the posterior of their tasks.
 
-    Intervals are NaN without ``coverage``, without covariances, for classes, and for Gaussian targets without a calibration.
-    ``multiples`` is the result of `multiples_of`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
+    Intervals are NaN without ``coverage``, without covariances, for classes, and for Gaussian
+    targets without a calibration. ``multiples`` is the result of `multiples_of`, if it was computed
+    before.
     """
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
-    centre, variances, of_shared = prior.linear_predictors(posterior, X, task, variances=uncertain)
+    centre, variances, noise, of_shared = prior.linear_predictors(
+        posterior, query, variances=uncertain
+    )
     unknown = np.nan * centre
     if isinstance(prior.response, Likelihood):
         assert prior.mixture is not None
-        response, noise, variances = prior.response, prior.mixture.noise, variances + of_shared
+        response, exposure, variances = prior.response, query.exposure, variances + of_shared
+        dispersion = prior.mixture.noise
         prediction = response.prediction(centre, variances, exposure)
         if coverage is None or not response.has_intervals or not uncertain:
             return Predicted(prediction, unknown, unknown, unknown)
         centre = centre if exposure is None else centre + np.log(exposure)
-        bounds = response.interval(centre, variances, noise, coverage)
-        return Predicted(prediction, *bounds, np.sqrt(response.variance(centre, variances, noise)))
+        bounds = response.interval(centre, variances, dispersion, coverage)
+        variance = response.variance(centre, variances, dispersion)
+        return Predicted(prediction, *bounds, np.sqrt(variance))
     calibration = prior.calibration
     if calibration is None or not uncertain:
         return Predicted(centre + prior.offset, unknown, unknown, unknown)
     own = noise_variances(
         posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows
     )
-    std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
+    task = query.task
+    std = np.sqrt(prior.scaling.target**2 * own[task] * (noise + variances) + of_shared)
     if multiples is None:
         multiples, enough = multiples_of(prior, posterior.n_rows, coverage)
         if not enough:
@@ -451,7 +504,8 @@ def predict(
 def multiples_of(
     prior: Prior, sizes: NDArray[np.int64], coverage: float | None
 ) -> tuple[Array, bool]:
-    """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard deviations.
+    """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard
+    deviations.
 
     The second result is whether enough tasks were held out to calibrate the bounds.
     """
@@ -476,7 +530,9 @@ def _warn_uncalibrated(coverage: float | None) -> None:
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:
-    """Return ``<x, w>`` of dense or sparse rows, plus the intercept, for the weights (T, d) of their tasks."""
+    """Return ``<x, w>`` of dense or sparse rows, plus the intercept, for the weights (T, d) of
+    their tasks.
+    """
     n = X.shape[1]
     if len(weights) == 1:
         found = np.asarray(X @ weights[0, :n])
@@ -488,17 +544,13 @@ def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Arr
     return found + weights[task, n] if fit_intercept else found
 
 
-def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]:
-    """Return the rows of the tasks ``start`` to ``stop - 1``, and the position of each row's task among them."""
-    offsets = tasks.offsets[start : stop + 1]
-    return slice(offsets[0], offsets[-1]), np.repeat(np.arange(stop - start), np.diff(offsets))
-
-
 @njit(**ROWS)
 def row_variances(
     X: Array, task: Index, shift: Array, scale: Array, covariances: Array, x: Array, out: Array
 ) -> None:
-    """Write ``xᵀ C x`` of the rows ``(X − shift) scale`` to ``out``.  ``x`` (d,) is scratch; with an intercept it ends in 1."""
+    """Write ``xᵀ C x`` of the rows ``(X − shift) scale`` to ``out``.  ``x`` (d,) is scratch; with
+    an intercept it ends in 1.
+    """
     keep_separate()
     n, given = X.shape
     for i in range(n):
@@ -520,12 +572,14 @@ def calibrate(
     n_jobs: int | None = None,
     noise: float | None = None,
 ) -> Calibration | None:
-    """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no task has rows.
+    """Collect scores for pairs of tasks and a prior that was not fitted to them; return None if no
+    task has rows.
 
-    Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other rows are predicted.  All
-    priors have the same scaling.  ``noise`` is the noise variance of the final prior, if the priors are `MixturePrior` with
-    noise variances of their own.  Priors of cross-validation folds were fitted to fewer tasks than the final prior, so their
-    errors are larger, and the intervals are slightly too wide.
+    Each task is adapted to several numbers of support rows, drawn by ``sampling``, and its other
+    rows are predicted.  All priors have the same scaling.  ``noise`` is the noise variance of the
+    final prior, if the priors are `MixturePrior` with noise variances of their own.  Priors of
+    cross-validation folds were fitted to fewer tasks than the final prior, so their errors are
+    larger, and the intervals are slightly too wide.
     """
     pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
     sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
@@ -537,7 +591,8 @@ def calibrate(
         found = prior.query_errors(episodes.support, episodes.query, n_jobs)
         if noise is None:
             return found
-        # With few rows per task, noise variances of folds can differ by orders of magnitude; their sums with W hardly differ.
+        # With few rows per task, noise variances of folds can differ by orders of magnitude; their
+        # sums with W hardly differ.
         assert prior.mixture is not None
         return found._replace(variances=prior.mixture.noise / noise * (1.0 + found.variances) - 1.0)
 
@@ -552,7 +607,9 @@ def calibrate(
 
 
 def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:
-    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .., and those of ``sampling``."""
+    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .., and those of
+    ``sampling``.
+    """
     low, high = sampling.rows(sizes)
     size = float(np.median(sizes))
     last = round(max(high, size - LEAST_QUERY))

@@ -21,8 +21,8 @@ MAX_COLUMNS = 1000
 class FactorPrior(Prior):
     """``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, in units of the noise variance.
 
-    In the variance of a prediction, the part of a coefficient outside the factors keeps its prior variance D, even if the task
-    has rows with this column.
+    In the variance of a prediction, the part of a coefficient outside the factors keeps its prior
+    variance D, even if the task has rows with this column.
     """
 
     model: Factors  # F, D, b₀ and Γ in units of the noise variance
@@ -62,6 +62,3 @@ class FactorPrior(Prior):
 
     def mean_at_centre(self) -> Array:
         return np.array(self.model.mean)
-
-    def certificate(self, support: TaskSet) -> tuple[float, int]:
-        return 0.0, 0

@@ -1,12 +1,14 @@
 """Calibration of prediction intervals by conformal prediction over tasks.
 
-The error of a predicted row is compared with the standard deviation that the posterior implies for it.  The ratios
-(*scores*) are collected on tasks that the learner was not fitted to.  A new task is one more draw from the same
-population, so the quantiles of its scores are those of the held-out tasks, whatever the distribution of the targets.
+The error of a predicted row is compared with the standard deviation that the posterior implies for
+it.  The ratios (*scores*) are collected on tasks that the learner was not fitted to.  A new task is
+one more draw from the same population, so the quantiles of its scores are those of the held-out
+tasks, whatever the distribution of the targets.
 
-Tasks are exchangeable, rows are not.  Every task therefore has the same total weight (hierarchical conformal
-prediction: Lee, Barber and Willett, 2023; Dunn, Wasserman and Ramdas, 2018).  To guarantee a lower bound on the coverage, one
-more task with infinite scores would be added on each side.  Only half a task is added, so that coverage is met on average.
+Tasks are exchangeable, rows are not.  Every task therefore has the same total weight (hierarchical
+conformal prediction: Lee, Barber and Willett, 2023; Dunn, Wasserman and Ramdas, 2018).  To
+guarantee a lower bound on the coverage, one more task with infinite scores would be added on each
+side.  Only half a task is added, so that coverage is met on average.
 """
 
 from __future__ import annotations
@@ -21,15 +23,17 @@ from numpy.typing import NDArray
 from .._utils.records import Record, cached_property
 from ..tasks.rows import Array
 
-#: Candidate weights, in rows, of the average noise variance in the estimate of a task's own noise variance.  With the first,
-#: all tasks have practically the same noise variance.
+#: Candidate weights, in rows, of the average noise variance in the estimate of a task's own noise
+#: variance.  With the first, all tasks have practically the same noise variance.
 NOISE_ROWS = (1e6, 80.0, 20.0, 5.0, 1.5)
 
 
 def noise_variances(
     squares: Array, n_rows: NDArray[np.int64], noise: float, noise_rows: float
 ) -> Array:
-    """Estimate the noise variance of each task from its squared residuals, shrunk towards the average ``noise``."""
+    """Estimate the noise variance of each task from its squared residuals, shrunk towards the
+    average ``noise``.
+    """
     return np.asarray((squares + noise_rows * noise) / (n_rows + noise_rows))
 
 
@@ -37,8 +41,8 @@ def noise_variances(
 class Calibration(Record):
     """Scores of held-out tasks at several numbers of support rows.
 
-    A score is target minus prediction, divided by the implied standard deviation.  At each number of rows, the weights and
-    that of the additional half task add up to one.
+    A score is target minus prediction, divided by the implied standard deviation.  At each number
+    of rows, the weights and that of the additional half task add up to one.
     """
 
     rows: Array  # (L,) the numbers of support rows, increasing
@@ -55,7 +59,9 @@ class Calibration(Record):
     def multiples(
         self, n_rows: int, coverage: float | None, quantile: float | None
     ) -> tuple[list[float], bool]:
-        """Return lower bound, upper bound, std and quantile in standard deviations, and whether the bounds are calibrated."""
+        """Return lower bound, upper bound, std and quantile in standard deviations, and whether the
+        bounds are calibrated.
+        """
         key, calibrated = (n_rows, coverage, quantile), True
         if key not in self._multiples:
             row = [0.0, 0.0, 0.0, 0.0 if quantile is None else self.quantile(n_rows, quantile)]
@@ -68,9 +74,11 @@ class Calibration(Record):
         return self._multiples[key]
 
     def interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
-        """Return the bounds of an interval, in standard deviations, for a task with ``n_rows`` support rows.
+        """Return the bounds of an interval, in standard deviations, for a task with ``n_rows``
+        support rows.
 
-        The probability outside is ``(1 - coverage) / 2`` on each side.  Bounds are infinite if there are too few tasks.
+        The probability outside is ``(1 - coverage) / 2`` on each side.  Bounds are infinite if
+        there are too few tasks.
         """
         # The tolerance is for rounding errors in the sums, which must not make a bound infinite.
         enough = 0.5 + 0.5 * coverage - 1e-12
@@ -107,9 +115,11 @@ class Calibration(Record):
         )
 
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
-        """Return bounds that replace infinite ones: Gaussian, or beyond the extreme scores if this is wider.
+        """Return bounds that replace infinite ones: Gaussian, or beyond the extreme scores if this
+        is wider.
 
-        The extreme scores are the bounds at the largest coverage that can be calibrated.  From there, Gaussian tails follow.
+        The extreme scores are the bounds at the largest coverage that can be calibrated.  From
+        there, Gaussian tails follow.
         """
         z, deviation = NormalDist().inv_cdf(0.5 + 0.5 * coverage), self.deviation(n_rows)
         beyond = (z - NormalDist().inv_cdf(min(w.sum() for w in self.weights))) * deviation
@@ -124,11 +134,13 @@ class Calibration(Record):
         )
 
     def supports_quantile(self, share: float) -> bool:
-        """Return whether there are enough tasks for the ``share``-quantile at every number of rows."""
+        """Return whether there are enough tasks for this quantile at every number of rows."""
         return all(1.0 - w.sum() <= min(share, 1.0 - share) + 1e-12 for w in self.weights)
 
     def deviation(self, n_rows: int) -> float:
-        """Return the root mean square of the scores: the ratio of actual to implied standard deviations."""
+        """Return the root mean square of the scores: the ratio of actual to implied standard
+        deviations.
+        """
         return float(np.sqrt(self._interpolate(n_rows, self._squares)))
 
     def _interpolate(self, n_rows: int, values: Array) -> Any:
@@ -180,7 +192,7 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
         ]
 
     def log_loss(noise_rows: float) -> float:
-        """Return the Gaussian log loss of the errors, with the best scale at each number of rows."""
+        """Return the Gaussian log loss of the errors, with the best scale at each level."""
         terms = zip(errors, shares, deviations(noise_rows), strict=True)
         return sum(
             float(w @ np.log(d)) + 0.5 * float(np.log(max(float(w @ (e / d) ** 2), 1e-290)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,20 +10,22 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import times
 from ..gaussian.rows import Tasks
-from ..gaussian.serial import SerialGaussian, SerialMoments
-from ..tasks.rows import Index, Matrix
+from ..gaussian.serial import WhitenedMoments
 from ..tasks.task_set import TaskSet
-from .base import Array, Posterior, Prior
+from .base import Array, Index, Posterior, Prior, QueryRows, products
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MixturePrior(Prior):
-    """A Gaussian mixture prior of the weights; for Gaussian targets, the posterior of a task has a closed form.
+    """A Gaussian mixture prior of the weights; for Gaussian targets, the posterior of a task has a
+    closed form.
 
-    ``τ(s) = Σ_k r_k W_k / σ²`` with the responsibilities r of the components, given the task's rows and side information.
-    For classes and counts, σ² is replaced by 1.  The weights w are the posterior mean of the mixture.  For numeric targets, b(s) is
-    the mean of the single Gaussian prior with covariance proportional to τ(s) that gives the same w: ``b = w + τ (XᵀXw − Xᵀy)``.
-    With one component, this is its mean.  For classes and counts, b(s) is the mean of the components, weighted by r.
+    ``τ(s) = Σ_k r_k W_k / σ²`` with the responsibilities r of the components, given the task's rows
+    and side information. For classes and counts, σ² is replaced by 1.  The weights w are the
+    posterior mean of the mixture.  For numeric targets, b(s) is the mean of the single Gaussian
+    prior with covariance proportional to τ(s) that gives the same w: ``b = w + τ (XᵀXw − Xᵀy)``.
+    With one component, this is its mean.  For classes and counts, b(s) is the mean of the
+    components, weighted by r.
     """
 
     model: Mixture
@@ -39,7 +41,7 @@ class MixturePrior(Prior):
     @property
     def needs_rows(self) -> bool:
         """Whether second moments are not sufficient: for classes, counts, and correlated noise."""
-        return not self.response.is_gaussian or isinstance(self.response, SerialGaussian)
+        return not self.response.is_gaussian or self.response.correlation is not None
 
     @property
     def unit(self) -> float:
@@ -52,45 +54,60 @@ class MixturePrior(Prior):
         return None if self.side is None else self.side(tasks)
 
     def statistics(self, tasks: TaskSet) -> Tasks:
-        """Return the statistics of residual tasks: moments, or rows for classes, counts, and few rows with many columns."""
+        """Return the statistics of residual tasks: moments, or rows for classes, counts, and few
+        rows with many columns.
+        """
         return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
 
     def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:
-        """Return the posterior of residual tasks from their statistics, without the sums of squared residuals."""
+        """Return the posterior of residual tasks from their statistics, without the sums of squared
+        residuals.
+        """
         _, weights, covariance = self._solve_statistics(statistics, covariances)
-        T, sizes = len(weights), np.asarray(statistics.sizes, dtype=np.int64)
-        found = Posterior(
-            self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, np.zeros((T, 0))
-        )
-        if isinstance(statistics, SerialMoments):
-            return replace(found, history=statistics.history(weights))
-        return found
-
-    def posterior(
-        self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None
-    ) -> Posterior:
-        found = super().posterior(tasks, covariances, n_jobs)
-        if not isinstance(self.response, SerialGaussian):
-            return found
-        statistics = self.statistics(self.residual_tasks(tasks))
-        assert isinstance(statistics, SerialMoments)
-        weights = self._solve_statistics(statistics, False)[1]
-        squares = statistics.squared_residuals(weights) if covariances else found.squares
-        return replace(found, squares=squares, history=statistics.history(weights))
+        sizes, support = np.asarray(statistics.sizes, dtype=np.int64), np.zeros((0, 0))
+        if isinstance(statistics, WhitenedMoments) and self.response.correlation is not None:
+            support = self.response.correlation.rows(statistics.tasks)
+        weights, inputs = self.scaling.raw_weights(weights), np.zeros((len(weights), 0))
+        return Posterior(weights, sizes, np.zeros(0), covariance, inputs, support)
 
     def linear_predictors(
-        self, posterior: Posterior, X: Matrix, task: Index, *, variances: bool
-    ) -> tuple[Array, Array, Array | float]:
-        centre, own, of_shared = super().linear_predictors(posterior, X, task, variances=variances)
-        if not isinstance(self.response, SerialGaussian):
-            return centre, own, of_shared
-        rows = self.scaling.dense(X if self.shared is None else self.shared.own_columns(X))
-        past = posterior.history, posterior.n_rows
-        x, noise, variance = self.response.given_support(rows, self.response.times(X), task, *past)
+        self, posterior: Posterior, query: QueryRows, *, variances: bool
+    ) -> tuple[Array, Array, Array | float, Array | float]:
+        found = super().linear_predictors(posterior, query, variances=variances)
+        if self.response.correlation is None:
+            return found
+        centre, own, noise, of_shared = found
+        x, expected, covariances = self.given_support(posterior, query)
+        noise = noise + np.zeros(len(x))
+        for at, S in covariances:
+            noise[at] += S.diagonal()
         if variances:
-            own = np.einsum("nd,nde,ne->n", x, posterior.covariances[task], x) + variance - 1.0
-        centre = centre + self.scaling.target * noise
-        return centre, own, of_shared
+            own = np.einsum("nd,nde,ne->n", x, posterior.covariances[query.task], x)
+        return centre + expected, own, noise, of_shared
+
+    def given_support(
+        self, posterior: Posterior, query: QueryRows
+    ) -> tuple[Array, Array, list[tuple[Index, Array]]]:
+        """Return scaled query rows, and what the support rows of their tasks say about their noise.
+
+        If noise is correlated in time, these are ``X_q − A X_s``, the expected noise ``A (y_s − X_s
+        w)`` in the user's units, and the rows and S of each task (see `tailored.gaussian.serial`).
+        Otherwise, rows are unchanged, the expected noise is zero, and the list is empty.
+        """
+        X = query.X if self.shared is None else self.shared.own_columns(query.X)
+        x, expected = self.scaling.dense(X), np.zeros(X.shape[0])
+        covariances: list[tuple[Index, Array]] = []
+        if (noise := self.response.correlation) is None:
+            return x, expected, covariances
+        past_X, past_y = posterior.support[:, :-2], posterior.support[:, -2]
+        past_task = np.repeat(np.arange(len(posterior)), posterior.n_rows)
+        errors = past_y - products(past_X, posterior.weights, past_task, self.fit_intercept)
+        past_x, rows = self.scaling.dense(past_X), (posterior.support, posterior.n_rows)
+        for at, past, A, S in noise.given_support(noise.times(X), query.task, *rows):
+            x[at] -= A @ past_x[past]
+            expected[at] = A @ errors[past]
+            covariances.append((at, S))
+        return x, expected, covariances
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]
@@ -101,18 +118,6 @@ class MixturePrior(Prior):
         weights = expected.mean + self._moved(statistics)
         found = expected.mixture_covariance(1.0 / self.unit) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
-
-    def certificate(self, support: TaskSet) -> tuple[float, int]:
-        if not self.response.is_gaussian:
-            return np.nan, 1  # the posterior mean is not a minimiser
-        statistics = self.statistics(self.residual_tasks(support))
-        r, weights, _ = self._solve_statistics(statistics, False)
-        tau = self._taus(r)[0]
-        w, gram, cross = weights[0], statistics.gram[0], statistics.cross[0]
-        b = self._mean_of(statistics, r, weights)[0]
-        # With u = Xᵀ(y − Xw), the dual objective is −½ uᵀτu + .., and the duality gap is the following quadratic form.
-        missed = gram @ (b + tau @ (cross - gram @ w) - w)
-        return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
 
     def _taus(self, r: Array) -> Array:
         return self.model.mean_covariance(r) / self.unit

@@ -116,7 +116,8 @@ class RepresentationPrior(Prior):
                     one.X, one.y, theta, offset=offset, label=label, **self.task_settings
                 )
                 out[t] = tau @ _dual_direction(solved, one.X, self.inner)
-                # For columns with large values, the product above may consist of rounding errors only.
+                # For columns with large values, the product above may consist of rounding errors
+                # only.
                 out[t, columns] = solved.coef
             if means is not None:
                 out[t] += means[t]
@@ -134,11 +135,14 @@ class RepresentationPrior(Prior):
 
 
 def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> Array:
-    """Return g with ``w = θ g``, which also gives the weights of columns that are zero in all rows of the task."""
+    """Return g with ``w = θ g``, which also gives the weights of columns that are zero in all rows
+    of the task.
+    """
     n = len(solution.alpha)
     if inner == "exact":
         return -X.T @ solution.alpha / n
-    # The one-pass estimate is a mean of iterates, in which the dual variable of row i has the weight 1/i + .. + 1/n.
+    # The one-pass estimate is a mean of iterates, in which the dual variable of row i has the
+    # weight 1/i + .. + 1/n.
     tail = np.cumsum((1.0 / np.arange(1, n + 1))[::-1])[::-1]
     return -X.T @ (solution.alpha * tail) / n
 

@@ -11,9 +11,9 @@ from .._utils.tables import format_number, plural
 from ..empirical_bayes.rule import RICHER
 from ..empirical_bayes.training_summary import ComparedStructure
 from ..gaussian.scoring import LARGEST_SCALE
-from ..gaussian.serial import SerialGaussian
 from ..losses import Loss, Pinball, error_name
 from ..tasks.encoding import list_some
+from ..tasks.episodes import SupportSampling
 from .model import INTERCEPT, FittedModel
 from .tables import MAX_NAMED
 
@@ -31,7 +31,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if prior.scaling.shift.any():
         centre = (
             "means of the tasks' first rows"
-            if learner.order == "first"
+            if SupportSampling.of(learner.n_support).in_order
             else "means of the features"
         )
     yield describe_structure(learner.structure_, model.columns, model.scale.regression, centre)
@@ -45,7 +45,7 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
         if learner.reml:
             how, what = "REML", "restricted log likelihood"
         parts = {
-            "the correlation of the noise": isinstance(prior.response, SerialGaussian),
+            "the correlation of the noise": prior.response.correlation is not None,
             "the effects that all tasks share": prior.shared is not None,
         }
         known = " and ".join(part for part, is_known in parts.items() if is_known)
@@ -70,13 +70,11 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     ):
         size = f"a coefficient is at least {LARGEST_SCALE:g} log odds per standard deviation of its column"
         yield f"The classes are separable, or nearly so: {size}. Fixed effects and their std. errors are not reliable."
-    if isinstance(prior.response, SerialGaussian):
-        share = 100.0 * prior.response.share / (1.0 + prior.response.share)
-        kernel = f"exp(-|t - t'| / {format_number(prior.response.length)})"
+    if (noise := prior.response.correlation) is not None:
+        share = 100.0 * noise.share / (1.0 + noise.share)
+        kernel = f"exp(-|t - t'| / {format_number(noise.length)})"
         yield f"Noise is correlated in time: {share:.0f} % of its variance has the correlation {kernel}."
-    elif learner.time is not None or (
-        learner.encoding_ is not None and learner.encoding_.time is not None
-    ):
+    elif learner.encoding_ is not None and learner.encoding_.time is not None:
         yield "Noise that is correlated in time was a candidate. It was not accepted on held-out tasks."
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
@@ -162,7 +160,7 @@ def lme4_formula(model: FittedModel, learner: Any) -> str | None:
     """Return a sentence with the lme4 formula closest to the selected model, and the differences; None without such a formula."""
     structure, prior, task_columns = learner.structure_, model.prior, learner.columns_in_
     levels = model.categories
-    is_serial = isinstance(prior.response, SerialGaussian)
+    is_serial = prior.response.correlation is not None
     if structure["kind"] != "mixed model" or model.has_curves or is_serial:
         return None
     covariance, names = structure.get("structure", "full"), model.columns

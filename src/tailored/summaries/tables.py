@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
-from ..gaussian.serial import SerialGaussian
 from ..gaussian.sites import MOST_DIRECTIONS
 from ..losses import error_name
 from ..tasks.encoding import list_some
@@ -175,12 +174,9 @@ def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
     response, values, captions = model.prior.response, {}, []
     if response.is_gaussian:
-        share = (
-            model.prior.response.share if isinstance(model.prior.response, SerialGaussian) else 0.0
-        )
-        values["noise"] = model.prior.scaling.target * float(
-            np.sqrt(model.mixture.noise * (1.0 + share))
-        )
+        share = 0.0 if response.correlation is None else response.correlation.share
+        noise = np.sqrt(model.mixture.noise * (1.0 + share))
+        values["noise"] = model.prior.scaling.target * float(noise)
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
         values["dispersion"] = model.mixture.noise
@@ -378,7 +374,7 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
         mixed = METHODS[MIXED_MODEL]
         mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
         mixed += ", with the same side information" * (learner.side_structure_ is not None)
-        noise = ", with the same correlation in time" * isinstance(prior.response, SerialGaussian)
+        noise = ", with the same correlation in time" * (prior.response.correlation is not None)
         texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed + noise}
         texts[POOLED] += noise
         defined = "; ".join(

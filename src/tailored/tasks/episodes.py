@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.validation import check_choice, is_integer
+from .._utils.validation import RandomState, is_integer
 from .rows import segment_sums
 from .task_set import Share, TaskSet, check_share, row_counts
 
@@ -17,8 +17,8 @@ from .task_set import Share, TaskSet, check_share, row_counts
 ROTATIONS = 4
 #: Minimum number of query rows of a task in `SupportSampling.draw`, if it has enough rows.
 LEAST_QUERY = 5
-#: Which rows of a new task are observed: random rows, or the first rows.
-ORDERS = ("random", "first")
+#: Argument ``n_support`` of learners, see `SupportSampling.of`.
+SupportLike = float | str | Sequence[Any] | NDArray[Any] | None
 #: A number of rows for each task.
 Sizes = NDArray[np.int64]
 
@@ -40,37 +40,41 @@ class Episodes(NamedTuple):
 class SupportSampling:
     """Which rows of a new task are observed before others are predicted, and how many.
 
-    ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). By
-    default, all rows except one of `ROTATIONS` random parts are support rows; with ``in_order``, the first 1/4 to 3/4
-    of the rows are.
+    ``support`` is the range of the number of support rows (int), or of their fraction of the task's
+    rows (float). By default, all rows except one of `ROTATIONS` random parts are support rows; with
+    ``in_order``, the first 1/4 to 3/4 of the rows are.
     """
 
     support: tuple[Share, Share] | None = None
     in_order: bool = False  # whether the support rows are the first rows
 
     @classmethod
-    def of(cls, support: Any = None, order: str = "random") -> SupportSampling:
-        """Check the arguments `n_support` and `order` of a learner, and return their sampling."""
-        in_order = check_choice("order", order, ORDERS) == "first"
-        if support is None or (isinstance(support, str) and support == "auto"):
+    def of(cls, n_support: Any = None) -> SupportSampling:
+        """Check the argument ``n_support`` of a learner, and return its sampling."""
+        in_order, ends = split_first(n_support)
+        if not ends and (in_order or n_support is None):
             return cls(None, in_order)
-        if isinstance(support, str) or np.ndim(support) > 1:
+        pair = ends * 2 if len(ends) == 1 else ends
+        try:
+            low, high = (check_share("n_support", end) for end in pair)
+            if type(low) is type(high) and low > high:
+                raise ValueError
+        except (TypeError, ValueError):
             raise ValueError(
-                f"n_support: expected a number or fraction of rows, or a pair; got {support!r}"
-            )
-        ends = list(support) if np.ndim(support) else [support, support]
-        if len(ends) != 2:
-            raise ValueError(f"n_support: a range is a pair (low, high), got {support!r}")
-        low, high = (check_share("n_support", end) for end in ends)
-        if type(low) is type(high) and low > high:
-            raise ValueError(
-                f"n_support: the range {support!r} must be a pair (low, high) with low <= high"
-            )
+                "n_support: expected a number of rows, a fraction between 0 and 1, a pair (low, "
+                f"high), 'first', or ('first', ...) with one of these; got {n_support!r}"
+            ) from None
         return cls((low, high), in_order)
+
+    def split(self, tasks: TaskSet, random_state: RandomState) -> tuple[TaskSet, TaskSet]:
+        """Split the rows of each task into a typical number of support rows, and query rows."""
+        return tasks.support_query(self.typical, random_state, shuffle=not self.in_order)
 
     @property
     def typical(self) -> Share:
-        """The middle of the range; one half by default, or if one end is a number and the other one a fraction of rows."""
+        """The middle of the range; one half by default, or if one end is a number and the other one
+        a fraction of rows.
+        """
         if self.support is None:
             return 0.5
         low, high = self.support
@@ -79,7 +83,9 @@ class SupportSampling:
         return 0.5 if is_integer(low) or is_integer(high) else 0.5 * (low + high)
 
     def rows(self, sizes: NDArray[np.int64]) -> tuple[float, float]:
-        """Return the smallest and the largest number of support rows in a task of median size; the default range starts at 0."""
+        """Return the smallest and the largest number of support rows in a task of median size; the
+        default range starts at 0.
+        """
         size = float(np.median(sizes)) if len(sizes) else 0.0
         if self.support is None:
             return 0.0, size * (1.0 - 1.0 / ROTATIONS)
@@ -87,7 +93,9 @@ class SupportSampling:
         return low, max(low, high)
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-        """Return episodes of every task with rows; random support rows are drawn ``n_repeats`` times, first rows once."""
+        """Return episodes of every task with rows; random support rows are drawn ``n_repeats``
+        times, first rows once.
+        """
         tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)
@@ -112,10 +120,12 @@ class SupportSampling:
         *,
         query_all: bool = False,
     ) -> Episodes:
-        """Draw `n_support` support rows of every task (at most all but one), and query rows from the other rows.
+        """Draw `n_support` support rows of every task (at most all but one), and query rows from
+        the other rows.
 
-        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise, one `ROTATIONS`-th of the rows are query
-        rows, but at least `LEAST_QUERY` if the task has enough.  Rows with frequencies must first be repeated by `single_rows`.
+        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise, one
+        `ROTATIONS`-th of the rows are query rows, but at least `LEAST_QUERY` if the task has
+        enough.  Rows with frequencies must first be repeated by `single_rows`.
         """
         counts = row_counts(n_support, tasks.sizes)
         if self.in_order:
@@ -124,10 +134,25 @@ class SupportSampling:
         return _join(tasks, [_draw(tasks, counts, rng, n_query) for _ in range(n_repeats)])
 
 
-def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
-    """Divide the rows of every task into `ROTATIONS` random parts, ``n_repeats`` times; each part is the query of one episode.
+def split_first(n_support: Any) -> tuple[bool, list[Any]]:
+    """Return whether ``n_support`` names the first rows, and its numbers of rows.
 
-    A task with fewer rows than parts gives an episode per row. A task with one row gives an episode without support.
+    ``"first"`` has no numbers; ``("first", 1, 5)`` is True and [1, 5].
+    """
+    if n_support is None:
+        return False, []
+    is_single = isinstance(n_support, str) or not np.iterable(n_support)
+    numbers = [n_support] if is_single else list(n_support)
+    in_order = bool(numbers) and isinstance(numbers[0], str) and numbers[0] == "first"
+    return in_order, numbers[in_order:]
+
+
+def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
+    """Divide the rows of every task into `ROTATIONS` random parts, ``n_repeats`` times; each part
+    is the query of one episode.
+
+    A task with fewer rows than parts gives an episode per row. A task with one row gives an episode
+    without support.
     """
     rng = np.random.default_rng(seed)
     episodes = []
@@ -142,9 +167,11 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
 def split_rows(
     tasks: TaskSet, positions: Iterable[int], support: float, key: Sequence[int]
 ) -> tuple[TaskSet, TaskSet]:
-    """Split each task into support and query rows; the draw depends on `key`, the task's size and its position in the stream.
+    """Split each task into support and query rows; the draw depends on `key`, the task's size and
+    its position in the stream.
 
-    The draw does not depend on the call that passes the task, so a stream can be split into calls anywhere.
+    The draw does not depend on the call that passes the task, so a stream can be split into calls
+    anywhere.
     """
     mask = np.zeros(len(tasks.y), dtype=bool)
     for start, n, position in zip(tasks.offsets[:-1], tasks.sizes, positions, strict=True):
@@ -158,7 +185,9 @@ def split_rows(
 def _draw(
     tasks: TaskSet, n_support: Sizes, rng: np.random.Generator | None, n_query: Sizes | None = None
 ) -> Episodes:
-    """Return episodes with random or first support rows; see `SupportSampling.draw` for the default of ``n_query``."""
+    """Return episodes with random or first support rows; see `SupportSampling.draw` for the default
+    of ``n_query``.
+    """
     rank, task = tasks.ranks(None if rng is None else rng.random(len(tasks.y))), tasks.task_of_row
     if n_query is None:
         n_query = tasks.sizes if rng is None else np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)

@@ -38,7 +38,6 @@ from .._utils.validation import (
     refuse_masked,
     warn,
 )
-from ..exceptions import SecondGroupingWarning
 from .encoding import (
     MANY_CATEGORIES,
     ROW_VALUES,
@@ -720,9 +719,15 @@ class LongTable:
 
     @property
     def _row_columns(self) -> dict[str, Any]:
-        """Columns with optional values per row, by default those of the encoding (without targets, only its exposure)."""
+        """Columns with optional values per row, by default those of the encoding.
+
+        Without targets, these are its exposure, and its sample weight if the table has this column.
+        """
         roles = ROW_VALUES if self.target is not None else ("exposure",)
         named = {role: getattr(self.encoding, role, None) for role in roles}
+        weight = getattr(self.encoding, "sample_weight", None)
+        if weight in read_frame(self.frame, "frame").columns:
+            named["sample_weight"] = weight
         named |= {role: name for role, name in self.row_columns.items() if name is not None}
         return {role: name for role, name in named.items() if name is not None}
 
@@ -877,4 +882,4 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             message = f"holds {n_values} different integers and is read as numbers. {advice}"
         else:
             continue
-        warn(f"column {column.name!r} {message}", SecondGroupingWarning)
+        warn(f"column {column.name!r} {message}")
