@@ -38,17 +38,17 @@ from ..tasks.encoding import (
     missing_exposure,
 )
 from ..tasks.reading import (
-    LongTable,
     check_row_values,
     group_labels,
     group_rows,
     label_array,
     positions_of,
+    read_long_table,
     read_side_info,
     side_by_rows,
 )
 from ..tasks.rows import LIMIT, Scaling
-from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, target_positions
+from ..tasks.task_set import TaskSet, class_labels, collect, encode_rows, no_tasks, target_positions
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)
@@ -551,7 +551,7 @@ def read_table(
         or side_info is not None
         or not set(side) <= set(frame.columns)
     ):
-        side = []  # `LongTable` finds the side information columns of an encoding
+        side = []  # `read_long_table` finds the side information columns of an encoding
     if encoding is not None:
         columns = [column.name for column in encoding.features]
     else:
@@ -568,13 +568,21 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     named = columns if encoding is None else None
-    roles = task, target, named, side_info, side or None, encoding
     try:
-        tasks, order = TaskSet.of_table(
-            LongTable(frame, *roles, row_columns={"exposure": exposure})
+        rows = read_long_table(
+            frame,
+            task,
+            target,
+            features=named,
+            side_info=side_info,
+            side_columns=side or None,
+            encoding=encoding,
+            row_columns={"exposure": exposure},
         )
-    except ValueError as error:  # errors of `LongTable` do not name the argument
+        fields, order = collect(rows)
+    except ValueError as error:  # errors of `read_long_table` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
+    tasks = TaskSet.from_arrays(**fields)
     if name == "support" and hasattr(learner, "task_labels_"):
         at = positions_of(tasks.labels, learner.task_labels_)
         n_rows = learner.task_posterior_.n_rows[at]

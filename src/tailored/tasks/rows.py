@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Record, cached_property
-from .describing import LEAST_SCALE
 from .task_set import TaskSet
 
 Array = NDArray[np.float64]
@@ -195,7 +194,7 @@ LIMIT = 1e15
 RESPONSE_LIMIT = 1e4
 #: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not scaled, because ratios of two
 #: scales and their squares must be finite.
-MAX_SCALE = 1e70
+LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self, overload
 
@@ -42,7 +42,7 @@ from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns
 from .parsing import parse
 from .reading import (
     Grouping,
-    LongTable,
+    TableRows,
     check_row_values,
     constant_values,
     distinct_labels,
@@ -51,6 +51,7 @@ from .reading import (
     label_keys,
     positions_of,
     read_labels,
+    read_long_table,
     read_side_info,
     row_keys,
     side_from_rows,
@@ -176,7 +177,8 @@ class TaskSet(Stored):
         row_values = {
             name: check_row_values(name, value, len(target)) for name, value in values.items()
         }
-        self._collect(rows, target, grouping, side, read_as, row_values)
+        table = TableRows(rows, target, grouping, side, read_as, row_values)
+        self._store(**collect(table)[0])
 
     @classmethod
     def from_frame(
@@ -232,16 +234,19 @@ class TaskSet(Stored):
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        table = LongTable(
-            frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
+        rows = read_long_table(
+            frame,
+            task,
+            target,
+            features=features,
+            side_info=side_info,
+            side_columns=side_columns,
+            encoding=encoding,
+            missing=missing,
+            row_columns=columns,
+            time=time,
         )
-        return cls.of_table(table)[0]
-
-    @classmethod
-    def of_table(cls, table: LongTable) -> tuple[Self, np.ndarray]:
-        """Return the tasks of a table, and the order of its complete rows: row i of the tasks is row ``order[i]`` of these."""
-        self = cls.__new__(cls)
-        return self, self._collect(*table.read())
+        return cls.from_arrays(**collect(rows)[0])
 
     @classmethod
     def from_formula(
@@ -279,8 +284,18 @@ class TaskSet(Stored):
         used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
         require_columns(read_frame(frame, "frame"), "formula", used)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
-        return cls.of_table(LongTable(frame, *roles, None, missing, columns, formula=parsed))[0]
+        rows = read_long_table(
+            frame,
+            parsed.task,
+            parsed.target,
+            features=parsed.columns,
+            side_info=side_info,
+            side_columns=side_columns,
+            missing=missing,
+            row_columns=columns,
+            formula=parsed,
+        )
+        return cls.from_arrays(**collect(rows)[0])
 
     @classmethod
     def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
@@ -356,51 +371,6 @@ class TaskSet(Stored):
             return self
         encoding, X = self.encoding.with_indicators(self.X)
         return self.replace(X=X, encoding=encoding, feature_names=encoding.feature_names)
-
-    def _collect(
-        self,
-        X: RowsLike,
-        y: np.ndarray,
-        grouping: Grouping,
-        side: SideInfo,
-        encoding: Encoding | None,
-        row_values: Mapping[str, np.ndarray | None],
-    ) -> np.ndarray:
-        """Check the values, encode side information, and collect the rows of each task; return their order."""
-        codes, labels = grouping.codes, grouping.labels
-        side = side if encoding is None else encoding.encode_side_info(*side)
-
-        def where(row: int) -> str:
-            return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
-
-        if encoding is None:
-            check_finite(X, "X", where)
-            check_finite(y, "y", where)
-        else:
-            target = None if encoding.target is None else [encoding.target]
-            reader = "from_frame" if encoding.formula is None else "from_formula"
-            drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
-            advice = f"Drop those rows, for example with {drop}."
-            imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
-            check_finite(X, "X", where, encoding.source_names, advice + imputing)
-            check_finite(y if target is None else y[:, None], "y", where, target, advice)
-        order = np.argsort(codes, kind="stable")
-        if (frequency := row_values.get("frequency_weight")) is not None:
-            order = order[frequency[order] > 0]
-            if encoding is not None and (count := len(codes) - len(order)):
-                encoding = replace(
-                    encoding, dropped=(*encoding.dropped, ("frequency_weight 0", count))
-                )
-        # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than indexing.
-        rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
-        for name in ROW_VALUES:
-            value = row_values.get(name)
-            rows[name] = None if value is None else value.take(order)
-        offsets = offsets_of(np.bincount(codes[order], minlength=len(labels)))
-        names = None if encoding is None else encoding.feature_names
-        columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
-        self._store(**rows, offsets=offsets, labels=labels, side_info=side.values, **columns)
-        return order
 
     def _store(self, **values: Any) -> None:
         vars(self).update(dict.fromkeys(FIELDS), **values)
@@ -771,6 +741,52 @@ class TaskSet(Stored):
                 values[name] = np.concatenate(parts)
         values |= {"side_names": first.side_names, "feature_names": first.feature_names}
         return cls.from_arrays(X, y, offsets, labels, side, encoding=encoding, **values)
+
+
+def collect(table: TableRows) -> tuple[dict[str, Any], np.ndarray]:
+    """Check the values of rows, encode side information, and collect the rows of each task.
+
+    Return the attributes of a `TaskSet`, and the order of the rows: row i of the tasks is row
+    ``order[i]`` of the table.
+    """
+    X, y, grouping, side, encoding, row_values = table
+    codes, labels = grouping.codes, grouping.labels
+
+    def where(row: int) -> str:
+        return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
+
+    if encoding is None:
+        check_finite(X, "X", where)
+        check_finite(y, "y", where)
+    else:
+        side = encoding.encode_side_info(*side)
+        target = None if encoding.target is None else [encoding.target]
+        reader = "from_frame" if encoding.formula is None else "from_formula"
+        drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
+        advice = f"Drop those rows, for example with {drop}."
+        imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
+        check_finite(X, "X", where, encoding.source_names, advice + imputing)
+        check_finite(y if target is None else y[:, None], "y", where, target, advice)
+    order = np.argsort(codes, kind="stable")
+    if (frequency := row_values.get("frequency_weight")) is not None:
+        order = order[frequency[order] > 0]
+        if encoding is not None and (count := len(codes) - len(order)):
+            dropped = (*encoding.dropped, ("frequency_weight 0", count))
+            encoding = replace(encoding, dropped=dropped)
+    # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than
+    # indexing.
+    rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
+    for name, value in row_values.items():
+        rows[name] = None if value is None else value.take(order)
+    fields = {
+        "offsets": offsets_of(np.bincount(codes[order], minlength=len(labels))),
+        "labels": labels,
+        "side_info": side.values,
+        "side_names": side.names,
+        "feature_names": None if encoding is None else encoding.feature_names,
+        "encoding": encoding,
+    }
+    return rows | fields, order
 
 
 def no_tasks(n_features: int) -> TaskSet:
