@@ -30,6 +30,8 @@ def test_side_information_follows_the_label(data):
         np.array([[g, 10 * g] for g in groups]),
         [[g, 10 * g] for g in groups],
     ]
+    if len(groups) == 7:
+        del forms[4]  # a frame with as many rows as X may be one of rows
     for side in forms:
         tasks = TaskSet(X, y, groups, side)
         assert tasks.side_info.dtype == np.float64
@@ -50,7 +52,8 @@ def test_dict_rows_may_order_their_keys():
     tasks = TaskSet(np.eye(2), [0, 1], ["a", "b"], {"a": {"p": 1, "q": 2}, "b": {"q": 4, "p": 3}})
     assert_array_equal(tasks.side_info, [[1, 2], [3, 4]])
     with pytest.raises(
-        ValueError, match=r"task 'b' has the keys \['p'\], and that of task 'a' has \['p', 'q'\]"
+        ValueError,
+        match=r"task 'b' has the keys \['p'\], and that of task 'a' has the keys \['p', 'q'\]",
     ):
         TaskSet(np.eye(2), [0, 1], ["a", "b"], {"a": {"p": 1, "q": 2}, "b": {"p": 3}})
 
@@ -106,9 +109,14 @@ def test_a_frame_with_a_row_for_every_row_of_x():
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.repeat([1, 2, 3], 3))
     table = pd.DataFrame(
-        {"x": np.zeros(9), "label": labels, "diet": labels * 10.0, "kind": labels.astype(str)}
+        {
+            "x": np.zeros(9),
+            "label": labels,
+            "diet": labels * 10.0,
+            "kind": np.array(list("-abc"))[labels],
+        }
     )
-    expected = {1: [10.0, "1"], 2: [20.0, "2"], 3: [30.0, "3"]}
+    expected = {1: [10.0, "a"], 2: [20.0, "b"], 3: [30.0, "c"]}
     later = table.set_index(
         np.arange(9)[::-1]
     )  # the index holds all labels, and not where their rows are
@@ -172,7 +180,7 @@ def test_side_errors():
     side_error(TypeError, r"shape \(4,\).*" + by_label, [1, 2, 2, 3])
     side_error(
         TypeError,
-        r"polars DataFrame, which has no index.*" + by_label,
+        r"side_info has no index.*" + by_label,
         pl.DataFrame({"s": [1, 2, 3]}),
     )
     side_error(TypeError, r"sparse matrix; pass a dense array", sp.eye_array(4))
@@ -201,7 +209,7 @@ def test_side_errors():
     )
     side_error(
         ValueError,
-        r"'b' has 1 values, and that of task 'a' has 2",
+        r"'b' has 1 values, and that of task 'a' has 2 values",
         {"a": [1, 2], "b": [1], "c": [1, 2]},
     )
     side_error(

@@ -138,8 +138,10 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
     texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
     row, text = next(texts, (None, ""))
     if row is None and column.dtype in (nw.Object, nw.Unknown):
+        values = np.asarray(column.to_native())
         with suppress(TypeError, ValueError, OverflowError):
-            return np.asarray(np.asarray(column.to_native()).astype(np.float64))
+            if values.dtype.kind != "c":
+                return values.astype(np.float64)
     found = f"it is {column.dtype}" if row is None else f"it has {text!r} in row {row}"
     raise ValueError(f"{title} is not numeric ({found}). {advice}")
 
@@ -170,6 +172,8 @@ def factorize(column: Column) -> tuple[np.ndarray, list[str]]:
         codes, known = strings.factorize()
         return np.asarray(codes, np.int64), known.tolist()
     distinct = column.drop_nulls().unique(maintain_order=True).to_list()
+    if not distinct:
+        return np.full(len(column), -1), []
     codes = column.replace_strict(distinct, list(range(len(distinct))), return_dtype=nw.Int64)
     return np.asarray(codes.fill_null(-1).to_numpy(), np.int64), distinct
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from .console import READ, UsageError, flag, note, report_user_errors, say, with_options, write_out
+from .console import UsageError, flag, note, report_user_errors, say, with_options, write_out
 from .tables import (
     STANDARD,
     TABLES,
@@ -359,9 +359,7 @@ def report(
         tasks = read_tasks(data, columns, side_info, missing, learner)
         note("cross-validating the model and baselines over tasks; this takes longer than fit")
         options: Any = {"coverage": coverage, "progress": sys.stderr.isatty()}
-        write_report(
-            learner, tasks, out, **options, csv_format=READ.get("data", (",", ".", "utf-8"))
-        )
+        write_report(learner, tasks, out, **options)
         say(f"page: {out}")
 
 

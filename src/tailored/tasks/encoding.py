@@ -141,7 +141,7 @@ class ColumnEncoding(Record):
 
     def text(self) -> str:
         """Describe the encoding in a few words; see `TaskSet.describe`."""
-        if not self.own_names:
+        if not self.names:
             found = self.categories[0] if self.categories else "missing"
             return f"always {found}: dropped"
         return self._text() + "; missing values are imputed" * self.has_missing
@@ -263,7 +263,8 @@ class CategoryEncoding(ColumnEncoding):
         return dict(zip(self.categories, self.counts or [0.0] * len(self.categories), strict=True))
 
     def _text(self) -> str:
-        return f"{list_some(self.own_names)} (reference: {self.categories[0]})"
+        names = self.own_names or self.names
+        return f"{list_some(names)} (reference: {self.categories[0]})"
 
 
 @dataclass(frozen=True)

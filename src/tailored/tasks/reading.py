@@ -69,7 +69,8 @@ def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
     refuse_masked(name, labels)
     if is_series(labels):
         column = nw.from_native(labels, series_only=True)
-        if column.dtype.is_integer() and not column.is_null().any():
+        has_numpy_type = column.dtype.is_integer() and column.dtype not in (nw.Int128, nw.UInt128)
+        if has_numpy_type and not column.is_null().any():
             return np.asarray(column.to_numpy())
         return label_array(column.to_list())
     if isinstance(labels, list | tuple):
@@ -304,7 +305,7 @@ def read_side_info(
     labels, n_rows = native(grouping.labels), len(grouping.codes)
     refuse_masked("side_info", side_info)
     if is_series(side_info):
-        side_info = side_by_rows(side_info, grouping, like) if has_labels else side_info
+        side_info = side_by_rows(side_info, grouping, like) if has_labels else {0: side_info}
         side_info = _by_index(side_info) if is_series(side_info) else side_info
     if is_frame(side_info) and not has_labels:
         # The label 0 was not given by the user, so the index of the frame is ignored.
@@ -344,8 +345,8 @@ def side_by_rows(
     """Return a frame or Series with a row for every row of X as `SideInfo`, other data unchanged.
 
     Such a frame lacks the columns ``task``, and its index is missing, the default, that of ``like``
-    (groups, X or y), or without some of the labels. An index of integers without a name that has
-    all labels raises ValueError: it may be that of the rows in a cross-validation fold.
+    (groups, X or y), or without some of the labels. A frame that is constant within tasks by its
+    rows raises ValueError if its index of integers has all labels, as in a cross-validation fold.
     """
     is_column = is_series(side_info)
     if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):
@@ -359,12 +360,15 @@ def side_by_rows(
     if index is not None and set(keys) == labels:
         return side_info
     is_default = index is None or keys == list(range(len(keys)))
+    rows = _side_of_rows(frame)
     if is_default or any(keys == _index(data) for data in like) or not labels <= set(keys):
-        return _side_of_rows(frame)
-    if index is not None and index.name is None and all(isinstance(key, int) for key in keys):
-        found = f"it has {len(keys)} rows, as X has, and its index has all labels"
-        advice = "side_info.to_numpy() for a row per row of X, or a mapping {label: row}"
-        raise ValueError(f"side_info: {found}. Pass {advice}.")
+        return rows
+    if all(isinstance(key, int) for key in keys) and rows.values is not None:
+        columns = (first_difference(c, grouping.codes, grouping.first) for c in rows.values.T)
+        if all(difference is None for _, difference in columns):
+            found = f"it has {len(keys)} rows, as X has, and its index has all labels"
+            advice = "side_info.to_numpy() for a row per row of X, or a mapping {label: row}"
+            raise ValueError(f"side_info: {found}. Pass {advice}.")
     return side_info
 
 

@@ -38,10 +38,9 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns, class_positions
+from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
 from .parsing import parse
 from .reading import (
-    Grouping,
     TableRows,
     check_row_values,
     constant_values,
@@ -301,7 +300,8 @@ class TaskSet(Stored):
     def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
         """Join tasks given one by one as ``(X, y)``, ``(X, y, side_info)`` or `Task` records.
 
-        Labels default to 0 .. T-1, or to those of the records. A task may have no rows: X of shape (0, d).
+        X is an array or a sparse matrix; a task may have no rows: X of shape (0, d). Labels default
+        to 0 .. T-1, or to those of the records.
         """
         if not isinstance(tasks, Iterable):
             raise TypeError(f"tasks: expected a list of (X, y), got {type(tasks).__name__}.")
@@ -315,33 +315,28 @@ class TaskSet(Stored):
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
         parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides, encodings = (list(part) for part in zip(*parts, strict=True))
-        first = encodings[0]
-        names = None if first is None else first.feature_names
-        for key, X, encoding in zip(keys, rows, encodings, strict=True):
+        rows, targets, sides = (list(part) for part in zip(*parts, strict=True))
+        for key, X in zip(keys, rows, strict=True):
             if X.shape[1] != rows[0].shape[1]:
-                expected = f"and that of task {keys[0]!r} has {rows[0].shape[1]}. All need the same features."
-                raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
-            columns = None if encoding is None else encoding.feature_names
-            if not _equal(columns, names) or (encoding and first and encoding.difference(first)):
-                found = (
-                    f"X of task {key!r} has other columns or categories than X of task {keys[0]!r}"
-                )
-                raise ValueError(
-                    f"{found}. Read all tasks from one table, with TaskSet.from_frame."
-                )
+                expected = f"and that of task {keys[0]!r} has {rows[0].shape[1]}"
+                found = f"X of task {key!r} has {X.shape[1]} features, {expected}"
+                raise ValueError(f"{found}. All need the same features.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
             raise ValueError(
                 f"side_info is missing for task {name_some(without)}: pass it for all or none."
             )
         side = SideInfo() if without else side_from_rows(sides, keys)
-        side_names = [getattr(entry, "side_names", None) for entry in entries]
-        if side.names is None and all(each == side_names[0] for each in side_names):
-            side = side._replace(names=side_names[0])
-        X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-        columns = {"side_names": side.names, "feature_names": names, "encoding": first}
-        return cls.from_arrays(X, y, offsets, unique, side.values, **columns)
+        first = entries[0]
+        return cls.from_arrays(
+            _stack(rows),
+            np.concatenate(targets),
+            offsets_of([len(y) for y in targets]),
+            unique,
+            side.values,
+            side_names=side.names or getattr(first, "side_names", None),
+            feature_names=getattr(first, "feature_names", None),
+        )
 
     @classmethod
     def from_arrays(
@@ -394,6 +389,10 @@ class TaskSet(Stored):
     @property
     def n_features(self) -> int:
         return int(self.X.shape[1])
+
+    @property
+    def n_side_info(self) -> int:
+        return 0 if self.side_info is None else self.side_info.shape[1]
 
     @property
     def is_sparse(self) -> bool:
@@ -558,10 +557,10 @@ class TaskSet(Stored):
         return self if (keys[1:] >= keys[:-1]).all() else self[np.argsort(keys, kind="stable")]
 
     def support_of(self, query: TaskSet) -> Self:
-        """Return the tasks of `query`, in the same order, with their rows in this set; a task may have no rows.
+        """Return the tasks of `query`, in the same order, with their rows in this set.
 
-        Side information is taken from the query, or else from this set, which must then have all tasks. If both have it, with
-        the same names, the values must agree.
+        A task may have no rows. Side information is taken from the query, or else from this set,
+        which must then have all tasks.
         """
         at = self.positions_of_tasks(query)
         is_new = at < 0
@@ -569,30 +568,12 @@ class TaskSet(Stored):
         side, names = query.side_info, query.side_names
         if side is None and self.side_info is not None:
             if is_new.any():
-                absent = (
-                    f"task {name_some(native(query.labels[is_new]))} of query has no support rows"
-                )
-                raise ValueError(
-                    f"side_info: {absent}, and so no side information; pass it with the query."
-                )
+                new = name_some(native(query.labels[is_new]))
+                found = f"task {new} of query has no support rows, and so no side information"
+                raise ValueError(f"side_info: {found}; pass it with the query.")
             side, names = self.side_info[at], self.side_names
-        elif side is not None and self.side_info is not None and self.side_names == names:
-            if (found := self.side_info.shape[1]) != side.shape[1]:
-                widths = f"found {side.shape[1]} and {found}"
-                raise ValueError(
-                    f"side_info: query and support must have the same columns; {widths}."
-                )
-            n, known = len(at), np.flatnonzero(~is_new)
-            both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
-            for j, values in enumerate(np.concatenate([side, self.side_info[at[known]]]).T):
-                constant_values(values, both, repr(names[j]) if names else str(j))
-        changes = {
-            "offsets": offsets,
-            "labels": query.labels,
-            "side_info": side,
-            "side_names": names,
-        }
-        return self.replace(**self.rows(rows), **changes)
+        columns = {"side_info": side, "side_names": names}
+        return self.replace(**self.rows(rows), **columns, offsets=offsets, labels=query.labels)
 
     def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
         """Return the position in this set of each task of `query`, −1 if absent.
@@ -689,31 +670,28 @@ class TaskSet(Stored):
 
     @classmethod
     def merge(cls, sets: Iterable[TaskSet]) -> Self:
-        """Join task sets whose tasks may have equal labels: the rows of such tasks are joined, in order.
+        """Join task sets whose tasks may have equal labels: their rows are joined, in order.
 
-        Tasks are in the order in which their labels first appear. Their side information must be the same in every set.
+        Tasks are in the order in which their labels first appear. Their side information must be
+        the same in every set.
         """
         sets = list(sets)
         if len(sets) == 1:
             return sets[0]  # type: ignore[return-value]
-        arrays = [each.labels for each in sets]
-        if len({array.dtype.kind for array in arrays}) == 1:
-            grouping = group_labels(np.concatenate(arrays))
+        if len({each.labels.dtype.kind for each in sets}) == 1:
+            grouping = group_labels(np.concatenate([each.labels for each in sets]))
         else:  # NumPy would make strings of 1 and "1"
-            grouping = group_rows(
-                [label for array in arrays for label in native(array)], sum(map(len, sets))
-            )
+            keys = [key for each in sets for key in native(each.labels)]
+            grouping = group_rows(keys, len(keys))
         joined = cls._joined(sets, grouping.labels)
-        if len(grouping.labels) == len(grouping.codes):
-            return joined
         task, side = grouping.codes, joined.side_info
+        if len(grouping.labels) == len(task):
+            return joined
         order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
         if side is not None:
             names = list(map(repr, joined.side_names or range(side.shape[1])))
-            pairs = zip(side.T, names, strict=True)
-            side = np.column_stack(
-                [constant_values(column, grouping, name) for column, name in pairs]
-            )
+            columns = map(constant_values, side.T, [grouping] * len(names), names)
+            side = np.column_stack(list(columns))
         offsets = offsets_of(np.bincount(task, weights=joined.sizes))
         return joined.replace(**joined.rows(order), offsets=offsets, side_info=side)
 
@@ -721,26 +699,26 @@ class TaskSet(Stored):
     def _joined(cls, sets: list[TaskSet], labels: np.ndarray) -> Self:
         """Return the tasks of all sets, one set after the other."""
         first = check_same_columns(sets)
-        side = None
-        if first.side_info is not None:
-            tables = [each.side_info for each in sets if each.side_info is not None]
-            has_objects = any(table.dtype == object for table in tables)
-            side = np.concatenate(
-                [table.astype(object) if has_objects else table for table in tables]
-            )
-        X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
-        offsets = offsets_of(np.concatenate([each.sizes for each in sets]))
-        encoding = first.encoding if all(each.encoding == first.encoding for each in sets) else None
         values: dict[str, Any] = {}
         for name in ROW_VALUES:
             if any(getattr(each, name) is not None for each in sets):
-                parts = [
-                    np.ones(len(each.y)) if (v := getattr(each, name)) is None else v
-                    for each in sets
-                ]
-                values[name] = np.concatenate(parts)
-        values |= {"side_names": first.side_names, "feature_names": first.feature_names}
-        return cls.from_arrays(X, y, offsets, labels, side, encoding=encoding, **values)
+                parts = [getattr(each, name) for each in sets]
+                pairs = zip(parts, sets, strict=True)
+                values[name] = np.concatenate(
+                    [np.ones(len(each.y)) if part is None else part for part, each in pairs]
+                )
+        if first.side_info is not None:  # float64 and objects become objects
+            values["side_info"] = np.concatenate([each.side_info for each in sets])
+        return cls.from_arrays(
+            _stack([each.X for each in sets]),
+            np.concatenate([each.y for each in sets]),
+            offsets_of(np.concatenate([each.sizes for each in sets])),
+            labels,
+            side_names=first.side_names,
+            feature_names=first.feature_names,
+            encoding=first.encoding if all(e.encoding == first.encoding for e in sets) else None,
+            **values,
+        )
 
 
 def collect(table: TableRows) -> tuple[dict[str, Any], np.ndarray]:
@@ -801,18 +779,12 @@ def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
     """Raise ValueError if task sets differ in their columns; return the first set."""
     first = sets[0]
     for i, other in enumerate(sets):
-        for name in ("n_features", "feature_names", "side_names"):
+        for name in ("n_features", "feature_names", "side_names", "n_side_info"):
             mine, theirs = getattr(first, name), getattr(other, name)
             if not _equal(mine, theirs) and (first.n_features or name != "feature_names"):
                 raise ValueError(
                     f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree."
                 )
-        widths = [
-            None if each.side_info is None else each.side_info.shape[1] for each in (first, other)
-        ]
-        if widths[0] != widths[1]:
-            found = f"{widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in sets[0]"
-            raise ValueError(f"side_info has {found}: pass the same columns for all sets, or none.")
     return first
 
 
@@ -826,26 +798,23 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _read_entry(
-    entry: Any, label: Hashable
-) -> tuple[Any, np.ndarray, SideInfoLike, Encoding | None]:
-    if not isinstance(entry, Task) and not (
-        isinstance(entry, list | tuple) and len(entry) in (2, 3)
-    ):
+def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoLike]:
+    if not isinstance(entry, list | tuple) or len(entry) not in (2, 3, 4):
         raise TypeError(
             f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}."
         )
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
+    if is_frame(X):
+        advice = "Join the tables, add a column of labels, and use TaskSet.from_frame."
+        raise TypeError(f"task {label!r}: X is a dataframe. {advice}")
     try:
-        rows, encoding = encode_rows(X, None, min_rows=0)
-        if encoding is None and (names := getattr(entry, "feature_names", None)) is not None:
-            encoding = Encoding(None, None, tuple(map(ColumnEncoding, names)))
-        target = check_target(read_target(y), rows.shape[0])
-        check_finite(rows, "X", columns=None if encoding is None else encoding.source_names)
-        check_finite(target, "y")
-        return rows, target, side, encoding
+        X = check_features(X, 0)
+        y = check_target(read_target(y), X.shape[0])
+        check_finite(X, "X")
+        check_finite(y, "y")
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
+    return X, y, side
 
 
 def encode_rows(
@@ -919,26 +888,20 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; cumulative sums of fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        raise ValueError(
-            f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}."
-        )
+        expected = "a list of numbers or fractions, such as [0.8, 0.2]"
+        raise ValueError(f"sizes must be {expected}; got {sizes!r}.")
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
             raise ValueError(f"sizes={values} needs {sum(counts)} tasks, but there are {n_tasks}.")
         return counts
-    if any(is_integer(v) for v in values):
-        raise ValueError(f"sizes={values} mixes numbers and fractions of tasks; use one of them.")
     shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
     if shares.sum() > 1 + 1e-9:
-        raise ValueError(
-            f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1."
-        )
+        found = f"sizes={values} sums to {shares.sum():g}"
+        raise ValueError(f"{found}; fractions of tasks sum to at most 1.")
     ends = np.floor(np.cumsum(shares) * n_tasks + 0.5 + 1e-9).astype(np.int64)
     counts = np.diff(ends, prepend=0).tolist()
     if 0 in counts:
-        part = counts.index(0)
-        raise ValueError(
-            f"sizes={values} gives no task to sizes[{part}]; number of tasks: {n_tasks}. Use a larger fraction."
-        )
+        found = f"sizes={values} gives no task to sizes[{counts.index(0)}]"
+        raise ValueError(f"{found}; number of tasks: {n_tasks}. Use a larger fraction.")
     return counts
