@@ -250,30 +250,24 @@ def _numbers(labels: np.ndarray) -> Keys:
         return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
     if kind in "mM":
         return labels.astype(f"{kind}8[ns]").view(np.uint64)
-    return np.fromiter(
-        (_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels)
-    )
+    return np.fromiter(map(_number, native(labels)), dtype=np.uint64, count=len(labels))
 
 
 def _number(label: object) -> int:
-    if isinstance(label, int) or (
-        isinstance(label, float) and label.is_integer() and abs(label) < 2.0**63
-    ):
-        return int(label) % 2**64
+    label = _canonical(label)
+    if isinstance(label, int):
+        return label % 2**64
     if isinstance(label, float):
         return int(np.float64(label).view(np.uint64))
-    return int.from_bytes(
-        blake2b(repr(_canonical(label)).encode(), digest_size=8).digest(), "little"
-    )
+    return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
 
 
-def _canonical(label: object) -> object:
-    """Return the label with whole numbers in tuples as integers, because equal labels need the same text."""
+def _canonical(label: Any) -> Any:
+    """Return whole numbers as integers, because equal labels need the same text."""
     if isinstance(label, tuple):
         return tuple(map(_canonical, label))
-    if isinstance(label, int | np.integer | np.bool_):
-        return int(label)
-    return int(label) if isinstance(label, float | np.floating) and label.is_integer() else label
+    is_number = isinstance(label, int | float | np.number | np.bool_)
+    return int(label) if is_number and label == label // 1 else label
 
 
 #: Largest absolute value of side information (sums of squares must be finite), and largest weight or exposure.
@@ -290,124 +284,86 @@ def read_side_info(
     grouping: Grouping,
     *,
     task: Sequence[str] = (),
-    like: Sequence[Any] = (),
     has_labels: bool = True,
 ) -> SideInfo:
     """Return side information with one row per task.
 
-    Rows of mappings and frames are found by label; the columns ``task`` of a frame, or else its
-    index, contain the labels. Arrays, and frames for which `side_by_rows` decides so, have a row for
-    every row of X. A single task without a label (``has_labels=False``) may have a vector, a dict of
-    named values, a Series, or a frame of one row.
+    Rows of mappings, Series and frames are found by label; the columns ``task`` of a frame, or else
+    its index, contain the labels. Arrays, and `SideInfo`, have a row for every row of X. A single
+    task without a label (``has_labels=False``) may have a vector, a dict of named values, a Series,
+    or a frame of one row.
     """
     if side_info is None:
         return SideInfo()
     labels, n_rows = native(grouping.labels), len(grouping.codes)
     refuse_masked("side_info", side_info)
     if is_series(side_info):
-        side_info = side_by_rows(side_info, grouping, like) if has_labels else {0: side_info}
-        side_info = _by_index(side_info) if is_series(side_info) else side_info
-    if is_frame(side_info) and not has_labels:
+        side_info = _by_index(side_info) if has_labels else {0: side_info}
+    if is_frame(side_info):
+        frame = read_frame(side_info, "side_info")
+        if has_labels:
+            return _side_by_label(frame, task, grouping)
         # The label 0 was not given by the user, so the index of the frame is ignored.
-        side_info = _side_of_rows(read_frame(side_info, "side_info"))
-        n_found = 0 if side_info.values is None else len(side_info.values)
-        if n_found not in (1, n_rows):
-            found = f"side_info has {n_found} rows for one task without a label"
+        if len(frame) != 1:
+            found = f"side_info has {len(frame)} rows for one task without a label"
             raise ValueError(f"{found}. Pass one row.")
-    elif is_frame(side_info):
-        side_info = side_by_rows(side_info, grouping, like, task)
-    if isinstance(side_info, SideInfo):
-        columns = [] if side_info.values is None else list(side_info.values.T)
-        return side_from_columns(columns, side_info.names, grouping)
+        return _table(list(map(side_column, frame.iter_columns())), _strings(frame.columns), labels)
     if isinstance(side_info, Mapping):
         if not has_labels and 0 not in side_info:
             side_info = {0: side_info}
         keys = list(side_info)
         rows = [side_info[keys[i]] for i in _rows_by_label(keys, labels)]
         return side_from_rows(rows, labels)
-    if is_frame(side_info):
-        return _side_by_label(read_frame(side_info, "side_info"), task, labels)
     if sp.issparse(side_info):
         raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
+    names = None
+    if isinstance(side_info, SideInfo):
+        side_info, names = side_info
     # A list may mix numbers and strings; an object array keeps both.
     array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
     if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
-        return side_from_rows([array.ravel()], labels)
+        return side_from_rows([array.ravel()], labels)._replace(names=names)
     if array.ndim != 2 or len(array) != n_rows:
         counts = f"{len(labels)} tasks, {n_rows} rows of X"
         raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
-    return side_from_columns(list(array.T), None, grouping)
+    return side_from_columns(list(array.T), names, grouping)
 
 
-def side_by_rows(
-    side_info: SideInfoLike, grouping: Grouping, like: Sequence[Any], task: Sequence[str] = ()
-) -> Any:
-    """Return a frame or Series with a row for every row of X as `SideInfo`, other data unchanged.
-
-    Such a frame lacks the columns ``task``, and its index is missing, the default, that of ``like``
-    (groups, X or y), or without some of the labels. A frame that is constant within tasks by its
-    rows raises ValueError if its index of integers has all labels, as in a cross-validation fold.
-    """
-    is_column = is_series(side_info)
-    if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):
-        return side_info
-    data = nw.from_native(side_info, series_only=True).to_frame() if is_column else side_info
-    frame, labels = read_frame(data, "side_info"), set(native(grouping.labels))
-    if not frame.columns or (task and set(task) <= set(frame.columns)):
-        return side_info
-    index = nw.maybe_get_index(frame)
-    keys = [] if index is None else list(index.tolist())
-    if index is not None and set(keys) == labels:
-        return side_info
-    is_default = index is None or keys == list(range(len(keys)))
-    rows = _side_of_rows(frame)
-    if is_default or any(keys == _index(data) for data in like) or not labels <= set(keys):
-        return rows
-    if all(isinstance(key, int) for key in keys) and rows.values is not None:
-        columns = (first_difference(c, grouping.codes, grouping.first) for c in rows.values.T)
-        if all(difference is None for _, difference in columns):
-            found = f"it has {len(keys)} rows, as X has, and its index has all labels"
-            advice = "side_info.to_numpy() for a row per row of X, or a mapping {label: row}"
-            raise ValueError(f"side_info: {found}. Pass {advice}.")
-    return side_info
-
-
-def _side_of_rows(frame: Frame) -> SideInfo:
+def side_of_rows(frame: Frame) -> SideInfo:
+    """Return the columns of a frame as they are."""
     columns = [side_column(column) for column in frame.iter_columns()]
-    return SideInfo(np.column_stack(columns) if columns else None, _strings(frame.columns))
+    return SideInfo(np.column_stack(columns), _strings(frame.columns))
 
 
-def _side_by_label(frame: Frame, task: Sequence[str], labels: list[Any]) -> SideInfo:
-    """Return the rows of these labels, which are in the columns ``task`` of a frame, or its index."""
-    hint = ""
+def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> SideInfo:
+    """Return the rows of the tasks; the columns ``task`` of a frame, or its index, have the labels."""
+    labels, hint = native(grouping.labels), ""
     if task and set(task) <= set(frame.columns):
         parts = [native(read_labels(frame[name].to_native(), "side_info")) for name in task]
         keys = parts[0] if len(task) == 1 else list(zip(*parts, strict=True))
         frame = frame.select(other_columns(frame.columns, task))
     else:
-        index = _index(frame)
+        index = nw.maybe_get_index(frame)
         hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
         hint += f" Or give it the column {name_some(task)}." if task else ""
         if index is None:
             raise TypeError(f"side_info has no index to find tasks by. {BY_LABEL}{hint}")
-        keys = index
+        keys = list(index.tolist())
+        # With one row for each row of X, the index may number the rows.
+        numbered = index.name is None and all(isinstance(key, int) for key in keys)
+        if numbered and len(labels) < len(keys) == len(grouping.codes):
+            advice = "If they are the rows of X, pass side_info.to_numpy()."
+            raise ValueError(f"side_info has {len(keys)} rows, as X has. {advice}{hint}")
     rows = _rows_by_label(keys, labels, hint)
     columns = [side_column(column)[rows] for column in frame.iter_columns()]
     return _table(columns, _strings(frame.columns), labels)
 
 
-def _index(data: Any) -> list[Any] | None:
-    """Return the index of a pandas frame or Series, None for other data."""
-    data = nw.from_native(data, eager_only=True, allow_series=True, pass_through=True)
-    index = nw.maybe_get_index(data) if isinstance(data, nw.DataFrame | nw.Series) else None
-    return None if index is None else list(index.tolist())
-
-
 def _by_index(series: Column) -> dict[Any, Any]:
-    index = _index(series)
+    index = nw.maybe_get_index(nw.from_native(series, series_only=True))
     if index is None:
         raise TypeError(f"side_info is a column without an index. {BY_LABEL}")
-    values = dict(zip(index, series.to_list(), strict=True))
+    values = dict(zip(index.tolist(), series.to_list(), strict=True))
     if len(values) < len(index):
         raise ValueError("side_info is a Series with several entries for one label. Keep only one.")
     return values
@@ -661,7 +617,7 @@ def read_long_table(
     else:
         X = encoding.encode_features(data, "frame")
         encoding = replace(encoding, task=task, target=target)
-    side = read_side_info(side_info, grouping, task=labels, like=[frame])
+    side = read_side_info(side_info, grouping, task=labels)
     types = side_types(side_info, side.names)
     if side_names:
         columns = [side_column(data[name]) for name in side_names]

@@ -108,9 +108,9 @@ class TaskSet(Stored):
         The task label of each row: integers, strings or other hashable values. If None, all rows are one task, labelled 0.
     side_info : mapping, pandas DataFrame or array, optional
         Side information by task: a mapping from label to row (a number, a vector, or a dict of named values), or a
-        pandas DataFrame or Series whose index contains the labels. Or by row: an (N, q) array, or a dataframe with the
-        default index or that of `X`, constant within each task. The side information of a single task may be a vector;
-        without `groups` it may also be a dict, a named Series or a frame of one row.
+        pandas DataFrame or Series whose index contains the labels. Or by row: an (N, q) array, constant within each
+        task. The side information of a single task may be a vector; without `groups` it may also be a dict, a named
+        Series or a frame of one row.
     sample_weight : array-like of shape (N,), optional
         Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
         likelihood of a row is raised to the power v.
@@ -168,9 +168,7 @@ class TaskSet(Stored):
         grouping = group_rows(groups, len(target))
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
-        side = read_side_info(
-            side_info, grouping, like=(groups, X, y), has_labels=groups is not None
-        )
+        side = read_side_info(side_info, grouping, has_labels=groups is not None)
         if read_as is not None and encoding is None:
             read_as = read_as.with_side_info(side, side_types(side_info, side.names))
         row_values = {
