@@ -413,7 +413,7 @@ def read_tasks(
             table, [columns.target, *(columns.features or ()), *(columns.side or ())], "data", data
         )
     if known is None:
-        known = table[labels[0]].unique().to_numpy(zero_copy_only=False)
+        known = np.asarray(table[labels[0]].unique().drop_null().to_pylist())
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure

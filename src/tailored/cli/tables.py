@@ -71,9 +71,10 @@ def label_types(names: Sequence[str], known: np.ndarray | None) -> dict[str, Any
     """Return the type in which CSV files have the labels in a column: that of the ``known`` labels."""
     import pyarrow as pa
 
-    if known is None or len(names) != 1 or known.dtype.kind == "O":
+    kinds = {"i": pa.int64(), "f": pa.float64(), "U": pa.string()}
+    if known is None or len(names) != 1 or known.dtype.kind not in kinds:
         return {}
-    return {names[0]: pa.from_numpy_dtype(known.dtype)}
+    return {names[0]: kinds[known.dtype.kind]}
 
 
 def is_large(path: str) -> bool:

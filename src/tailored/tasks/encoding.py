@@ -122,12 +122,20 @@ class ColumnEncoding(Record):
         values = np.where(missing[:, None], self.fill, values)[:, : len(self.own_names)]
         return np.column_stack([values, missing]) if self.has_missing else values
 
-    def side_value(self, value: Any) -> tuple[Any, bool]:
-        """Return a value of side information as it is stored, and whether its category is known.
+    #: Whether `encode_side_info` stores values of this kind as numbers.
+    is_coded: ClassVar[bool] = False
+
+    def side_value(self, value: Any) -> tuple[float, bool]:
+        """Return a value of side information as a number, and whether its category is known.
 
         Numbers are taken as encoded values, as in ``TaskSet.side_info``, and returned unchanged.
         """
-        return value, True
+        if is_missing(value):
+            return np.nan, True
+        return (float(value), True) if isinstance(value, _NUMBER) else self._side_value(value)
+
+    def _side_value(self, value: Any) -> tuple[float, bool]:
+        raise NotImplementedError
 
     def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
         """Return the encoding of `n` rows and of further rows of the same table (`other`)."""
@@ -155,6 +163,7 @@ class DateEncoding(ColumnEncoding):
     """Dates as days, with fractions; times with a time zone are converted to UTC."""
 
     kind: ClassVar[str] = "date"
+    is_coded: ClassVar[bool] = True
     origin: float = 0.0  # day zero: the first day of the table, counted from 1970-01-01
 
     @classmethod
@@ -170,11 +179,7 @@ class DateEncoding(ColumnEncoding):
             raise ValueError(f"{title} {found}. Convert it: {call}.")
         return (_days(column) - self.origin)[:, None], []
 
-    def side_value(self, value: Any) -> tuple[Any, bool]:
-        if is_missing(value):
-            return np.nan, True
-        if isinstance(value, _NUMBER):
-            return float(value), True
+    def _side_value(self, value: Any) -> tuple[float, bool]:
         if not isinstance(value, date | np.datetime64):
             found = f"column {self.name!r} held dates in training and has {value!r} now"
             raise ValueError(f"side_info: {found}. Use a date, such as datetime.date(2026, 1, 31).")
@@ -250,12 +255,15 @@ class CategoryEncoding(ColumnEncoding):
         return np.broadcast_to(self.fill, (m, self.values.shape[1]))
 
     def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
-        if not isinstance(other, CategoryEncoding) or isinstance(other, OrderedEncoding):
+        is_ordered = isinstance(self, OrderedEncoding) or isinstance(other, OrderedEncoding)
+        if not isinstance(other, CategoryEncoding) or (is_ordered and self != other):
             raise self._another_kind(other)
         counts = Counter(other.counted)
         counts.update(self.counted if n else dict.fromkeys(self.categories, 0.0))
-        names = tuple(sorted(counts))
-        kind = CodeEncoding if len(names) > MANY_CATEGORIES else CategoryEncoding
+        names = self.categories if is_ordered else tuple(sorted(counts))
+        kind = type(self)
+        if not is_ordered:
+            kind = CodeEncoding if len(names) > MANY_CATEGORIES else CategoryEncoding
         return kind(self.name, names, counts=tuple(counts[name] for name in names))
 
     @property
@@ -300,6 +308,7 @@ class OrderedEncoding(CategoryEncoding):
     """Ordered categories as their values if all are numbers, otherwise as positions from 0."""
 
     kind: ClassVar[str] = "ordered"
+    is_coded: ClassVar[bool] = True
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -312,20 +321,10 @@ class OrderedEncoding(CategoryEncoding):
         except ValueError:
             return np.arange(len(self.categories), dtype=float)[:, None]
 
-    def side_value(self, value: Any) -> tuple[Any, bool]:
-        if is_missing(value):
-            return np.nan, True
-        if isinstance(value, _NUMBER):
-            return float(value), True
+    def _side_value(self, value: Any) -> tuple[float, bool]:
         if _text(value) not in self.categories:
             return float(self.fill[0]), False
         return float(self.values[self.categories.index(_text(value)), 0]), True
-
-    def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
-        if not isinstance(other, OrderedEncoding) or self.categories != other.categories:
-            raise self._another_kind(other)
-        mine, theirs = np.array(self.counts) * (n > 0), np.array(other.counts)
-        return replace(self, counts=tuple((mine + theirs).tolist()))
 
     def _text(self) -> str:
         first, last = self.categories[0], self.categories[-1]
@@ -520,23 +519,20 @@ class Encoding(Record):
 
     def encode_side_info(self, values: np.ndarray | None, names: list[str] | None) -> SideInfo:
         """Return side information with ordered categories and dates as numbers."""
-        columns = {column.name: column for column in self.side_info}
-        if names is None and values is not None and values.shape[1] == len(columns):
-            order = list(columns)
-        else:
-            order = names or []
-        coded = [columns.get(name) for name in order]
-        if values is None or not any(isinstance(c, DateEncoding | OrderedEncoding) for c in coded):
+        own = [column.name for column in self.side_info]
+        order = own if names is None else names
+        coded = {column.name: column for column in self.side_info if column.is_coded}
+        if values is None or not coded.keys() & set(order) or values.shape[1] != len(order):
             return SideInfo(values, names)
         table = values.astype(object)
-        for j, column in enumerate(coded):
+        for j, column in enumerate(map(coded.get, order)):
             if column is None:
                 continue
             read = [column.side_value(value) for value in values[:, j]]
-            table[:, j] = [value for value, _ in read]
-            pairs = zip(values[:, j], read, strict=True)
-            unknown = dict.fromkeys(_text(value) for value, (_, is_known) in pairs if not is_known)
-            warn_unknown(list(unknown), column, "replaced by the mean of the training tasks")
+            table[:, j] = [number for number, _ in read]
+            unknown = [_text(values[t, j]) for t, (_, is_known) in enumerate(read) if not is_known]
+            treatment = "replaced by the mean of the training tasks"
+            warn_unknown(list(dict.fromkeys(unknown)), column, treatment)
         is_numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
         return SideInfo(table.astype(np.float64) if is_numeric else table, names)
 
@@ -556,9 +552,8 @@ class Encoding(Record):
 
         Unordered categories of side information are not among them.
         """
-        coded = (DateEncoding, OrderedEncoding)
-        features = [c.name for c in self.features if isinstance(c, (*coded, CategoryEncoding))]
-        return features + [c.name for c in self.side_info if isinstance(c, coded)]
+        features = [c.name for c in self.features if c.kind != "number"]
+        return features + [c.name for c in self.side_info if c.is_coded]
 
     def require_numbers(self, why: str) -> None:
         """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain categories or dates."""

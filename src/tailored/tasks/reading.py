@@ -297,8 +297,11 @@ def read_side_info(
         return SideInfo()
     labels, n_rows = native(grouping.labels), len(grouping.codes)
     refuse_masked("side_info", side_info)
-    if is_series(side_info):
-        side_info = _by_index(side_info) if has_labels else {0: side_info}
+    if is_series(side_info) and not has_labels:
+        side_info = {0: side_info}
+    elif is_series(side_info):
+        column = nw.from_native(side_info, series_only=True).to_frame()
+        return _side_by_label(column, (), grouping)._replace(names=None)
     if is_frame(side_info):
         frame = read_frame(side_info, "side_info")
         if has_labels:
