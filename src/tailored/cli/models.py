@@ -413,6 +413,8 @@ def read_tasks(
             table, [columns.target, *(columns.features or ()), *(columns.side or ())], "data", data
         )
     if known is None:
+        import numpy as np
+
         known = np.asarray(table[labels[0]].unique().drop_null().to_pylist())
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}

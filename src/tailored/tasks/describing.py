@@ -42,7 +42,7 @@ class Description:
         encoding = tasks.encoding or Encoding(None, None)
         task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
         target = f", target {encoding.target}" if encoding.target else ""
-        rows = [*_features(tasks), *_side_info(tasks)]
+        rows = list(_columns(tasks))
         dropped = [f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped]
         dropped += [f"{column.name} (constant)" for column in encoding.features if not column.names]
         n_side = 0 if tasks.side_info is None else tasks.side_info.shape[1]
@@ -76,43 +76,45 @@ class Description:
     __repr__ = __str__
 
 
-def _features(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
-    """Yield an entry for each feature of the table; with a formula or an array, for each column of X."""
-    encoding = tasks.encoding
+def _columns(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
+    """Yield an entry for each column of features and of side information.
+
+    With a formula or an array, features are the columns of X.
+    """
+    encoding, j = tasks.encoding, 0
     if encoding is None or encoding.formula is not None:
-        columns = [ColumnEncoding(str(name)) for name in _names(tasks)]
+        features = [ColumnEncoding(name) for name in _names(tasks)]
     else:
-        columns = list(encoding.features)
-    j = 0
-    for column in columns:
-        text = column.text()
-        if column.kind == "number":
-            text = text.replace("a number", _range(tasks.X[:, [j]]), 1)
-        yield column.name, "feature", column.kind, text
+        features = list(encoding.features)
+    for column in features:
+        yield column.name, "feature", column.kind, _text(column, tasks.X[:, j : j + 1])
         j += len(column.names)
+    table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
+    names = tasks.side_names or list(map(str, range(table.shape[1])))
+    known = {} if encoding is None else {column.name: column for column in encoding.side_info}
+    for name, values in zip(names, table.T, strict=True):
+        present = [value for value in values.tolist() if not is_missing(value)]
+        column = known.get(name, ColumnEncoding(name))
+        if all(isinstance(value, int | float | np.number) for value in present):
+            text = _text(column, np.array(present, dtype=float))
+        else:
+            column = CategoryEncoding(name, tuple(sorted(set(map(str, present)))))
+            text = f"{len(column.categories)} categories: {list_some(column.categories)}"
+        missing = len(values) - len(present)
+        text += f"; missing in {missing:,} tasks" * (missing > 0)
+        yield name, "side info", column.kind, text
+
+
+def _text(column: ColumnEncoding, values: Any) -> str:
+    """Describe how a column was read, with the range of the values if it is numeric."""
+    if column.kind != "number":
+        return column.text()
+    return column.text().replace("a number", _range(values), 1)
 
 
 def _names(tasks: TaskSet) -> list[str]:
     names = range(tasks.X.shape[1]) if tasks.feature_names is None else tasks.feature_names
     return [str(name) for name in names]
-
-
-def _side_info(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
-    """Yield an entry for each column of side information."""
-    table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
-    names = tasks.side_names or [str(j) for j in range(table.shape[1])]
-    encodings = {} if tasks.encoding is None else {c.name: c for c in tasks.encoding.side_info}
-    for name, values in zip(names, table.T, strict=True):
-        present = [value for value in values.tolist() if not is_missing(value)]
-        column, text = encodings.get(name, ColumnEncoding(name)), ""
-        if not all(isinstance(value, int | float | np.number) for value in present):
-            column = CategoryEncoding(name, tuple(sorted(set(map(str, present)))))
-            text = f"{len(column.categories)} categories: {list_some(column.categories)}"
-        elif column.kind == "number":
-            text = _range(np.array(present, dtype=float))
-        missing = len(values) - len(present)
-        text = (text or column.text()) + f"; missing in {missing:,} tasks" * (missing > 0)
-        yield name, "side info", column.kind, text
 
 
 def data_notes(

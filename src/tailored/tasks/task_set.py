@@ -45,7 +45,6 @@ from .reading import (
     check_row_values,
     constant_values,
     distinct_labels,
-    group_labels,
     group_rows,
     label_keys,
     positions_of,
@@ -676,11 +675,8 @@ class TaskSet(Stored):
         sets = list(sets)
         if len(sets) == 1:
             return sets[0]  # type: ignore[return-value]
-        if len({each.labels.dtype.kind for each in sets}) == 1:
-            grouping = group_labels(np.concatenate([each.labels for each in sets]))
-        else:  # NumPy would make strings of 1 and "1"
-            keys = [key for each in sets for key in native(each.labels)]
-            grouping = group_rows(keys, len(keys))
+        keys = [key for each in sets for key in native(each.labels)]
+        grouping = group_rows(keys, len(keys))
         joined = cls._joined(sets, grouping.labels)
         task, side = grouping.codes, joined.side_info
         if len(grouping.labels) == len(task):
