@@ -37,9 +37,8 @@ for _name in (
 ):
     _OPTIONS[_name] = f"--{_name}"
 _OPTIONS |= {"side_info": "--side-info", "support": "--support", "formula": "--formula"}
-#: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  CSV outputs have the format of the
-#: file of "data".
-READ: dict[str, tuple[str, str, str]] = {}
+#: Options whose tables are CSV files, in which rows have line numbers.
+READ: set[str] = set()
 
 
 def flag(name: str, help: str) -> typer.models.OptionInfo:

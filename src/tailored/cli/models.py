@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from .console import READ, UsageError, flag, note, report_user_errors, say, with_options, write_out
+from .console import UsageError, flag, note, report_user_errors, say, with_options, write_out
 from .tables import (
     STANDARD,
     TABLES,
     check_columns,
     check_files,
-    convert_labels,
     is_large,
-    open_large,
+    label_types,
     read_table,
-    set_csv_option,
     write_table,
 )
 
@@ -83,14 +81,6 @@ _MISSING = (
 )
 Treatment = Literal["error", "drop", "impute"]
 Missing = Annotated[Treatment, typer.Option(metavar="CHOICE", help=_MISSING)]
-_DECIMAL = "Decimal mark of numbers in CSV files, . or , (by default detected in each file)."
-Decimal = Annotated[Literal[".", ","] | None, typer.Option(callback=set_csv_option, help=_DECIMAL)]
-_ENCODING = (
-    "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 if a file is not valid UTF-8."
-)
-Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", callback=set_csv_option, help=_ENCODING)
-]
 Coverage = Annotated[
     float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")
 ]
@@ -136,8 +126,6 @@ def fit(
     time: Time = None,
     first_rows: FirstRows = False,
     missing: Missing = "error",
-    decimal: Decimal = None,
-    encoding: Encoding = None,
     checkpoint: Annotated[Path | None, typer.Option(metavar="FOLDER", help=_CHECKPOINT)] = None,
     jobs: Jobs = -1,
 ) -> None:
@@ -194,8 +182,6 @@ def predict(
     missing: Annotated[
         Literal["error", "drop"], typer.Option(metavar="CHOICE", help=_INCOMPLETE)
     ] = "error",
-    decimal: Decimal = None,
-    encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
     """Append predictions, bounds of prediction intervals (lower, upper) and predictive std to a table.
@@ -269,8 +255,6 @@ def evaluate(
     exposure: Exposure = None,
     time: Time = None,
     missing: Missing = "error",
-    decimal: Decimal = None,
-    encoding: Encoding = None,
     rows: Rows = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds of whole tasks.")] = 5,
     first_rows: FirstRows = False,
@@ -356,8 +340,6 @@ def report(
     side_info: SideInfo = None,
     out: Annotated[Path, _out("HTML file to write.")] = Path("report.html"),
     missing: Missing = "error",
-    decimal: Decimal = None,
-    encoding: Encoding = None,
     coverage: Coverage = 0.9,
 ) -> None:
     """Write an HTML page about a model and its data.
@@ -378,9 +360,7 @@ def report(
         tasks = read_tasks(data, columns, side_info, missing, learner)
         note("cross-validating the model and baselines over tasks; this takes longer than fit")
         options: Any = {"coverage": coverage, "progress": sys.stderr.isatty()}
-        write_report(
-            learner, tasks, out, **options, csv_format=READ.get("data", (",", ".", "utf-8"))
-        )
+        write_report(learner, tasks, out, **options)
         say(f"page: {out}")
 
 
@@ -434,7 +414,9 @@ def read_tasks(
             table, [columns.target, *(columns.features or ()), *(columns.side or ())], "data", data
         )
     if known is None:
-        known = table[labels[0]].unique().to_numpy(zero_copy_only=False)
+        import numpy as np
+
+        known = np.asarray(table[labels[0]].unique().drop_null().to_pylist())
     side = None if side_info is None else _read_by_task(side_info, labels, "--side-info", known)
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
@@ -472,17 +454,17 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(
             f"--exposure: {batches}, where exposures are not supported. Use a sample of tasks."
         )
-    source, task, target = open_large(data, columns.task), columns.task[0], columns.target
+    task, target = columns.task[0], columns.target
     return scan(
-        source, task=task, target=target, features=columns.features, side_columns=columns.side
+        data, task=task, target=target, features=columns.features, side_columns=columns.side
     )
 
 
 def _read_by_task(path: str, names: list[str], option: str, known: np.ndarray | None) -> pa.Table:
-    """Read a table; task labels in a single column are converted to the type of the ``known`` labels."""
-    table = read_table(path, option, names)
+    """Read a table; labels in a single column of a CSV file have the type of the ``known`` labels."""
+    table = read_table(path, option, label_types(names, known))
     check_columns(table, names, option, path)
-    return table if len(names) > 1 else convert_labels(table, names[0], option, known)
+    return table
 
 
 def _append_predictions(
