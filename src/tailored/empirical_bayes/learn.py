@@ -183,8 +183,11 @@ def _with_serial(data: TrainingData) -> TrainingData:
         return data
 
     def correlated(train: TrainingData) -> TrainingData:
-        pattern = MixedModel(settings.covariance or "diagonal", varying=settings.varying).pattern(d)
-        serial = fit_serial(train.tasks, data.scaling, time, pattern, settings.reml)
+        model = MixedModel(
+            settings.covariance or "diagonal", varying=settings.varying, centre=data.centre
+        )
+        parts = model.pattern(d), settings.reml, model.basis(d)
+        serial = fit_serial(train.tasks, data.scaling, time, *parts)
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)

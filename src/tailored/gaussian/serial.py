@@ -164,7 +164,12 @@ class SerialGaussian(Gaussian):
 
 
 def fit_serial(
-    tasks: TaskSet, scaling: Scaling, column: int, pattern: NDArray[np.bool_], reml: bool = True
+    tasks: TaskSet,
+    scaling: Scaling,
+    column: int,
+    pattern: NDArray[np.bool_],
+    reml: bool = True,
+    basis: Array | None = None,
 ) -> SerialGaussian:
     """Return the response whose ρ and ℓ, with a W that is zero outside ``pattern``, maximise the (restricted) likelihood."""
     time = np.split(SerialGaussian(column).times(tasks.X), tasks.offsets[1:-1])
@@ -180,10 +185,12 @@ def fit_serial(
         if not known:
             varying = np.flatnonzero(pattern.diagonal()).tolist()
             known.append(
-                fit_mixed_model(statistics, covariance="diagonal", varying=varying, max_iter=STEPS)
+                fit_mixed_model(
+                    statistics, covariance="diagonal", varying=varying, max_iter=STEPS, basis=basis
+                )
             )
         fitted, log_likelihood = maximise_restricted(
-            statistics, known[-1], pattern, (), reml, STEPS
+            statistics, known[-1], pattern, (), reml, STEPS, basis
         )
         known.append(fitted)
         assert log_likelihood is not None

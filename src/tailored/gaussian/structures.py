@@ -135,6 +135,8 @@ class MixedModel(Structure):
     varying: tuple[int, ...] | None = (
         None  # coefficients that differ between tasks, as set by the user
     )
+    #: Means of the columns, in units of their scales, if W has no correlations when columns are not centred.
+    centre: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("covariance", self.covariance, COVARIANCES)
@@ -148,10 +150,18 @@ class MixedModel(Structure):
         return self.covariance == "none"
 
     def restrict(self, covariances: Array) -> Array:
-        return covariances if self.covariance == "full" else keep_diagonal(covariances)
+        if self.covariance == "full":
+            return covariances
+        return keep_diagonal(covariances, self.basis(covariances.shape[1]))
+
+    def basis(self, d: int) -> Array:
+        """Return the map (d, d) from the coefficients of columns that are not centred to those of centred columns."""
+        basis = np.eye(d)
+        basis[-1, : len(self.centre)] += self.centre
+        return basis
 
     def pattern(self, d: int) -> NDArray[np.bool_]:
-        """Return a mask of the entries of W (d, d) that may be non-zero."""
+        """Return a mask of the entries of W (d, d) that may be non-zero, for the coefficients before `basis`."""
         inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
         if self.covariance == "intercept":
             inside = np.arange(d) == d - 1
@@ -165,6 +175,7 @@ class MixedModel(Structure):
 
     def describe(self) -> dict[str, Any]:
         values = super().describe()
+        values.pop("centre")
         return {
             "structure" if name == "covariance" else name: value for name, value in values.items()
         }
@@ -184,7 +195,14 @@ class MixedModel(Structure):
             known = fitter.fitted.get(replace(self, covariance="full"), known)
         steps, tol = fitter.steps(few=100, many=40), fitter.tol if fitter.has_few_tasks else 1e-6
         options: dict[str, Any] = {"covariance": self.covariance, "varying": self.varying}
-        return fit_mixed_model(fitter.tasks, start=known, max_iter=steps, tol=tol, **options)
+        tasks, basis = fitter.tasks, self.basis(fitter.tasks.n_features)
+        options |= {"max_iter": steps, "tol": tol, "basis": basis}
+        model = fit_mixed_model(tasks, start=known, **options)
+        if self.centre and isinstance(tasks, Moments):
+            # EM is slow if columns are far from zero.
+            pattern = self.pattern(len(basis))
+            model, _ = maximise_restricted(tasks, model, pattern, is_restricted=False, basis=basis)
+        return model
 
     def _shrunk(self, fitter: StructureFitter) -> Mixture:
         """Run EM from the fit with the next weaker shrinkage, or from the plain mixed model."""
@@ -351,7 +369,7 @@ class StructureFitter:
         if self.side_fit is not None:
             assert tasks.side is not None
             tasks, terms = tasks.shifted(-tasks.side @ self.side_fit.Gamma.T), self.side_fit.terms
-        return maximise_restricted(tasks, model, pattern, terms, reml)
+        return maximise_restricted(tasks, model, pattern, terms, reml, basis=structure.basis(d))
 
     def fit(self, structure: Structure) -> Mixture:
         """Return the fitted model."""
