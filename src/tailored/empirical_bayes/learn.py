@@ -233,6 +233,9 @@ def _learn_mixture(
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
     summary = training_summary(data, selection, fitter, fitted, best.errors, counts)
+    if isinstance(structure, MixedModel):
+        used = used_columns(data.statistics.row_moment)
+        summary = replace(summary, is_singular=structure.is_singular(fitted, used))
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml

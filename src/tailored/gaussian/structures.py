@@ -40,6 +40,8 @@ COVARIANCES = ("none", "intercept", "diagonal", "full")
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
+#: A fit is singular if W has an eigenvalue below this fraction of σ²; lme4's limit is 1e-4 for standard deviations.
+SINGULAR = 1e-8
 #: With at most this many tasks, EM takes more steps; see `has_few_tasks`.
 FEW = 50
 #: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close to a multiple of I.
@@ -167,6 +169,13 @@ class MixedModel(Structure):
             inside = np.arange(d) == d - 1
         every = np.outer(inside, inside) & (self.covariance != "none")
         return every if self.covariance == "full" else every & np.eye(d, dtype=bool)
+
+    def is_singular(self, model: Mixture, used: NDArray[np.bool_]) -> bool:
+        """Return whether a variance of the ``used`` (d,) columns is zero, or a correlation ±1."""
+        inside = np.flatnonzero(self.pattern(len(used)).diagonal() & used)
+        inverse = np.linalg.inv(self.basis(len(used)))[inside]
+        variances = np.linalg.eigvalsh(inverse @ model.covariances[0] @ inverse.T)
+        return bool((variances < SINGULAR * model.noise).any())
 
     def shrinkage(self, model: Mixture) -> Shrinkage | None:
         if not self.pseudo_tasks:
