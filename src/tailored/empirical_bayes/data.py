@@ -24,7 +24,7 @@ from ..priors.base import QueryRows, needs_covariances, predict
 from ..priors.mixture import MixturePrior
 from ..priors.shared import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import Array, Scaling, overall_mean, support_means, task_means
+from ..tasks.rows import Array, Scaling, column_range, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
 
 Index = NDArray[np.intp]
@@ -137,11 +137,29 @@ class TrainingData:
         )
         varying = self.settings.varying
         has_slopes_only = varying is not None and self.tasks.n_features not in varying
-        if self.settings.covariance == "diagonal" or has_slopes_only:
+        is_diagonal = self.settings.covariance == "diagonal"
+        if has_slopes_only or (is_diagonal and not self.response.is_gaussian):
             # Whether random effects are uncorrelated depends on where the columns are zero: keep the user's zero.
-            return replace(scaling, shift=np.zeros_like(scaling.shift))
+            is_constant = np.equal(*column_range(self.tasks.X))
+            return replace(
+                scaling,
+                shift=scaling.shift
+                * np.append(is_constant, scaling.fit_intercept)[: len(scaling.shift)],
+            )
+        if is_diagonal:
+            return scaling
         # In a time series, intercept and slopes are usually less correlated if columns are zero at the first row.
         return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
+
+    @property
+    def centre(self) -> tuple[float, ...]:
+        """Means of the columns in units of their scales, if the user's covariance is diagonal for columns that are not centred."""
+        scaling, is_diagonal = self.scaling, self.settings.covariance == "diagonal"
+        return (
+            tuple((scaling.shift / scaling.columns).tolist())
+            if is_diagonal and scaling.shift.any()
+            else ()
+        )
 
     @property
     def response(self) -> Response:

@@ -189,8 +189,11 @@ def _with_serial(data: TrainingData) -> TrainingData:
         return data
 
     def correlated(train: TrainingData) -> TrainingData:
-        pattern = MixedModel(settings.covariance or "diagonal", varying=settings.varying).pattern(d)
-        serial = fit_serial(train.tasks, data.scaling, time, pattern, settings.reml)
+        model = MixedModel(
+            settings.covariance or "diagonal", varying=settings.varying, centre=data.centre
+        )
+        parts = model.pattern(d), settings.reml, model.basis(d)
+        serial = fit_serial(train.tasks, data.scaling, time, *parts)
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
@@ -236,6 +239,9 @@ def _learn_mixture(
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
     summary = training_summary(data, selection, fitter, fitted, best.errors, counts)
+    if isinstance(structure, MixedModel):
+        used = used_columns(data.statistics.row_moment)
+        summary = replace(summary, is_singular=structure.is_singular(fitted, used))
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml

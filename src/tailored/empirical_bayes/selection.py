@@ -158,7 +158,8 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
 
     ``subtract`` returns the data of all tasks without these parts.
     """
-    structure, scored = MixedModel("diagonal", varying=data.settings.varying), []
+    structure = MixedModel("diagonal", varying=data.settings.varying, centre=data.centre)
+    scored = []
     for fold in data.folds:
         rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
         state = _fold_state(rest, fold, None)
@@ -178,7 +179,8 @@ def _select_covariance(
         d, settings.fit_intercept, settings.varying, full=not data.is_wide
     )
     if settings.covariance is not None:
-        chains = [[MixedModel(settings.covariance, varying=settings.varying)]]
+        chosen = MixedModel(settings.covariance, varying=settings.varying, centre=data.centre)
+        chains = [[chosen]]
     tried = _score_chains(data, folds, chains, stage)
     # Pooled regression of numeric targets is a baseline: a random intercept with variance zero is the same model.  With a log
     # link, means grow exponentially with the variance of random effects, so a model with a high density can have huge errors.

@@ -68,6 +68,7 @@ class TrainingSummary(Record):
     #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
     errors: dict[str, Array] = field(default_factory=dict)
     log_likelihood: float | None = None  # in the user's units; restricted with REML
+    is_singular: bool = False  # whether a variance of the mixed model is zero or a correlation ±1
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
     #: The same for the mean of each component of a mixture, given the covariance within it; empty for one component.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
-NOISE_FLOOR = 1e-8
+NOISE_FLOOR = 1e-12
 #: This is added to the expected number of tasks of each component, so that no proportion becomes zero.
 EXTRA_COUNT = 1.0
 #: Once in this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
@@ -46,6 +47,8 @@ ALTERNATIONS, SETTLED = 12, 1e-6
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
 #: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
 LARGEST_LOSS = 1.0
+#: Directions with at most this fraction of the largest sum of squares are collinear.
+COLLINEAR = 1e-11
 #: Maximum number of floats in a batch of d x d matrices.
 BATCH_FLOATS = 1 << 18
 #: Component covariances are shrunk to the covariance of the model with one component, with the weight of this many pseudo-tasks.
@@ -134,6 +137,8 @@ def em(
         shares = summed.shares if skip else None
         combined = _combine(totals, mixture, step, memory) if accelerate else None
         if combined is not None:
+            if restrict is not None:
+                combined = replace(combined, covariances=restrict(combined.covariances))
             summed = source.sums(combined, shares)
             if summed.sums.log_evidence / n_tasks >= current:
                 mixture = combined
@@ -329,6 +334,7 @@ def fit_mixed_model(
     covariance: str = "full",
     varying: Sequence[int] | None = None,
     start: Mixture | None = None,
+    basis: Array | None = None,
 ) -> Mixture:
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
@@ -337,11 +343,12 @@ def fit_mixed_model(
     targets, EM keeps the means of coefficients without variance at their start (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "accelerate": True}
-    options["restrict"] = None if covariance == "full" else keep_diagonal
+    basis = np.eye(source.n_features) if basis is None else basis
+    options["restrict"] = None if covariance == "full" else partial(keep_diagonal, basis=basis)
     if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
-    n_rows = max(totals.n_rows, 1.0)
+    n_rows, squares = max(totals.n_rows, 1.0), (basis.T @ totals.gram @ basis).diagonal()
     energy = float(np.trace(totals.gram)) or 1.0
     left = totals.gram + 1e-6 * energy / d * np.eye(d)
     is_used = used_columns(totals.gram)
@@ -354,12 +361,13 @@ def fit_mixed_model(
     half = max(residual / 2.0, noise_floor(totals))
     # Variances that are zero at the start of EM stay zero.
     diagonal = half * n_rows / energy * is_used
+    diagonal *= totals.gram.diagonal() / np.where(squares > 0, squares, 1.0)
     if varying is not None:
         diagonal[~np.isin(np.arange(d), list(varying))] = 0.0
     if covariance == "intercept":
         diagonal = np.append(np.zeros(d - 1), half)
     return em(
-        source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options
+        source, Mixture(np.ones(1), b[None], (basis * diagonal @ basis.T)[None], half), **options
     ).mixture
 
 
@@ -527,9 +535,24 @@ def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
     return model if is_complete else settle(tasks, model, max_iter=30, tol=1e-6)
 
 
-def keep_diagonal(covariances: Array) -> Array:
-    """Return the covariances with off-diagonal entries set to zero."""
-    return covariances * np.eye(covariances.shape[1])
+def independent_directions(gram: Array) -> tuple[Array, Array]:
+    """Return Q (d, p) and its pseudo-inverse (p, d), such that QᵀGQ is the identity for G = Σ xxᵀ of rank p.
+
+    Columns are divided by their sizes first, so their units do not matter.
+    """
+    used = used_columns(gram)
+    size = np.sqrt(np.where(used, gram.diagonal(), 1.0))
+    values, vectors = np.linalg.eigh(gram * np.outer(used / size, used / size))
+    kept = values > COLLINEAR * values.max(initial=0.0)
+    roots, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    return vectors / roots / size[:, None], (vectors * roots).T * size
+
+
+def keep_diagonal(covariances: Array, basis: Array) -> Array:
+    """Return the covariances without correlations of the coefficients u in ``w = basis @ u``."""
+    inverse = np.linalg.inv(basis)
+    variances = np.einsum("ij,kjl,il->ki", inverse, covariances, inverse)
+    return np.asarray(basis * variances[:, None, :] @ basis.T)
 
 
 def restrict_rank(covariances: Array, rank: int) -> Array:

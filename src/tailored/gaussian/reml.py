@@ -5,14 +5,16 @@ The fixed effects, b and the parameters z of Γ, are integrated out: b with a fl
 
     Σ log|V| + Σ rᵀV⁻¹r + zᵀz + log|Σ DᵀAD + diag(0, I)| ,    r = y − XD(b, z) ,
 
-with (b, z) at its minimum.  It is minimised over the Cholesky factor of W, in units that make its entries about one, and log σ².
+with (b, z) at its minimum.  It is minimised over a factor of W and log σ² by Newton steps with the expected information.  The
+fixed effects are measured along directions in which the rows are uncorrelated, so shifts and scales of columns do not matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,87 +23,135 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.validation import warn
 from ..tasks.rows import Array
-from .em import batches_of, noise_floor
+from .em import COLLINEAR, independent_directions, noise_floor
 from .mixture import Mixture
 from .moments import Moments, times, used_columns
-from .side import Term, design, information_of, prior_precision, roots_of, side_effects
+from .side import Term, design, information_of, roots_of, side_effects
 
-#: Maximum number of evaluations of the criterion, and the largest gradient entry, per task, at which the search stops.
-EVALUATIONS, GRADIENT = 200, 1e-7
+#: Maximum number of Newton steps.
+EVALUATIONS = 200
+#: The search stops if a step would raise the log likelihood by less than `CONVERGED`, and warns if it ends above `UNFINISHED`.
+CONVERGED, UNFINISHED = 1e-9, 1e-3
+#: Maximum number of random effects of a task for Newton steps; with more, the search is L-BFGS.
+NEWTON_EFFECTS = 20
+#: Largest change of a parameter in a step, and largest number of times that a step is shortened.
+LONGEST, HALVINGS = 3.0, 12
 #: Minimum standard deviation of a random effect at the start, relative to the standard error of one task's own estimate.
 LEAST_START = 0.03
 
 
+class Value(NamedTuple):
+    """The criterion at (W, σ²), its derivatives in W (q, q) and log σ², (b, z), and ``S = ZᵀV⁻¹Z`` of each task."""
+
+    value: float
+    of_W: Array
+    of_log_noise: float
+    fixed: Array
+    S: Array
+
+
 @dataclass(frozen=True)
 class Criterion:
-    """−2 log (restricted) likelihood plus a constant, and its gradient in W (of the varying coefficients) and log σ²."""
+    """−2 log (restricted) likelihood plus a constant, for random coefficients ``loadings @ u`` with u ~ N(0, W)."""
 
     tasks: Moments
-    varying: NDArray[np.intp]
+    loadings: Array  # (d, q)
     terms: Sequence[Term] = ()
     is_restricted: bool = True
 
     @cached_property
-    def n_collinear(self) -> int:
-        return count_collinear(self.tasks.totals().gram)
+    def directions(self) -> tuple[Array, Array]:
+        return independent_directions(self.tasks.totals().gram)
 
-    def __call__(self, W: Array, noise: float) -> tuple[float, Array, float, Array]:
-        """Return the value, the gradients ∂W (q, q) and ∂log σ², and the fixed effects (b, z)."""
-        v, d = self.varying, self.tasks.n_features
-        u, roots = design(self.tasks, self.terms), roots_of(self.terms, d)
-        left, right = np.zeros((u.shape[1] * d,) * 2), np.zeros((u.shape[1], d))
-        square, log_determinant, parts = 0.0, 0.0, []
-        for part in batches_of(self.tasks):
-            some = self.tasks.take(part)
-            columns = some.gram[:, :, v]
-            # The posterior covariance of the varying coefficients, (W⁻¹ + XᵀX/σ²)⁻¹, in a form that allows a singular W.
-            system = np.eye(len(v)) + W @ columns[:, v] / noise
-            P = np.linalg.solve(system, np.broadcast_to(W, system.shape))
-            log_determinant += float(np.linalg.slogdet(system)[1].sum())
-            shrunk = columns @ P / noise
-            A = (some.gram - shrunk @ columns.transpose(0, 2, 1)) / noise
-            cross = some.cross[:, v]
-            a = (some.cross - times(shrunk, cross)) / noise
-            explained = np.sum(times(np.asarray(P), cross) * cross) / noise
-            square += float(some.square.sum() - explained) / noise
-            left += information_of(u[part], u[part], A)
-            right += u[part].T @ a
-            parts.append((u[part], A[:, v], a[:, v]))
-        left, right = roots.T @ left @ roots, roots.T @ right.ravel()
-        prior = prior_precision(left, d, self.n_collinear > 0)
+    @cached_property
+    def parts(self) -> tuple[Array, ...]:
+        """u (T, m), the map from (b, z) to the coefficients of u, R, QᵀX and Qᵀy for Z = QR, and the products of the rest of X and y."""
+        basis, back = self.directions
+        tasks, terms = self.tasks, [term._replace(L=back @ term.L) for term in self.terms]
+        gram, cross = basis.T @ tasks.gram @ basis, tasks.cross @ basis
+        # The span of the loadings, because the loadings themselves are nearly collinear if columns are far from zero
+        span, coordinates = np.linalg.qr(self.loadings)
+        Z = back @ span
+        values, vectors = np.linalg.eigh(Z.T @ gram @ Z)
+        kept = values > COLLINEAR * values[:, -1:]
+        roots = np.sqrt(np.where(kept, values, 1.0))[:, :, None]
+        vectors = np.where(kept[:, :, None], vectors.transpose(0, 2, 1), 0.0)
+        X, y = vectors @ Z.T @ gram / roots, times(vectors, cross @ Z) / roots[:, :, 0]
+        rest = gram - X.transpose(0, 2, 1) @ X, cross - np.einsum("tqp,tq->tp", X, y)
+        return (
+            design(tasks, terms),
+            roots_of(terms, len(back)),
+            roots * vectors @ coordinates,
+            X,
+            y,
+            *rest,
+        )
+
+    @cached_property
+    def square(self) -> float:
+        """The sum of the squares of the targets outside the span of Z."""
+        return max(float(self.tasks.square.sum() - np.sum(self.parts[4] ** 2)), 0.0)
+
+    @property
+    def single_tasks(self) -> tuple[Array, float]:
+        """Return the mean squares of the random coefficients that are estimated from single tasks, and of the residuals."""
+        _, _, R, _, y, *_ = self.parts
+        values = times(np.linalg.pinv(R), y)
+        left = max(self.tasks.n_rows - y.size, 1.0)
+        return np.var(values, axis=0), max(self.square / left, noise_floor(self.tasks.totals()))
+
+    def __call__(self, W: Array, noise: float) -> Value:
+        u, roots, R, X, y, gram, cross = self.parts
+        N, p = self.tasks.n_rows, cross.shape[1]
+        # V is RWRᵀ + σ²I in the span of Z, and σ²I outside.
+        V = R @ W @ R.transpose(0, 2, 1) + noise * np.eye(len(W))
+        both = np.linalg.solve(V, np.concatenate([X, y[:, :, None], R], axis=2))
+        VX, Vy, VR = both[:, :, :p], both[:, :, p], both[:, :, p + 1 :]
+        A = gram / noise + X.transpose(0, 2, 1) @ VX
+        a = cross / noise + np.einsum("tqp,tq->tp", X, Vy)
+        left = roots.T @ information_of(u, u, A) @ roots
+        right = roots.T @ (u.T @ a).ravel()
+        prior = np.repeat([0.0, 1.0], [p, len(left) - p])
         covariance = np.linalg.inv(left + np.diag(prior))
         fixed = covariance @ right
-        N = self.tasks.n_rows
-        quadratic = square - float(right @ fixed)
-        value = N * np.log(noise) + log_determinant + quadratic
-        effects, spread = (roots @ fixed).reshape(-1, d), roots @ covariance @ roots.T
-        spread = spread.reshape(u.shape[1], d, u.shape[1], d)
-        gradient, used = np.zeros((len(v), len(v))), 0.0
-        for some_u, A, a in parts:
-            a = a - times(A, some_u @ effects)
-            gradient += A[:, :, v].sum(axis=0) - a.T @ a
-            if self.is_restricted:
-                D = (
-                    np.einsum("ti,idje,tj->tde", some_u, spread, some_u)
-                    if self.terms
-                    else spread[0, :, 0]
-                )
-                gradient -= np.tensordot(A @ D, A, axes=((0, 2), (0, 2)))
+        means = u @ (roots @ fixed).reshape(-1, p)
+        # Residuals, because rᵀV⁻¹r has a smaller rounding error than a difference of two sums
+        Vr, r = Vy - times(VX, means), y - times(X, means)
+        outside = self.square - float(np.sum((2.0 * cross - times(gram, means)) * means))
+        residual = float(np.sum(r * Vr)) + max(outside, 0.0) / noise
+        log_determinant = (N - y.size) * np.log(noise) + float(np.linalg.slogdet(V)[1].sum())
+        value = log_determinant + residual + float(prior @ fixed**2)
+        # ZᵀV⁻¹(Z, X, r)
+        S, VX, rest = (
+            R.transpose(0, 2, 1) @ VR,
+            VR.transpose(0, 2, 1) @ X,
+            np.einsum("tqr,tq->tr", R, Vr),
+        )
+        gradient, used = S.sum(axis=0) - rest.T @ rest, 0.0
         if self.is_restricted:
             value += float(np.linalg.slogdet(left + np.diag(prior))[1])
-            if self.n_collinear:  # keep the determinant of the other directions only
-                value -= self.n_collinear * float(np.log(prior[:d][used_columns(left[:d, :d])][0]))
             used = float(np.sum(covariance * left))
+            spread = (roots @ covariance @ roots.T).reshape(u.shape[1], p, u.shape[1], p)
+            D = np.einsum("ti,idje,tj->tde", u, spread, u) if self.terms else spread[0, :, 0]
+            gradient -= np.tensordot(VX @ D, VX, axes=((0, 2), (0, 2)))
         # V and the information are homogeneous in (W, σ²), so the derivative in the direction (W, σ²) is known.
-        residual = quadratic - float(prior @ fixed**2)
-        along_noise = N - residual - used - float(np.sum(gradient * W))
-        return value, gradient, along_noise, fixed
+        of_log_noise = N - residual - used - float(np.sum(gradient * W))
+        return Value(value, gradient, of_log_noise, fixed, S)
+
+    def log_likelihood(self, value: float) -> float:
+        """Return the log likelihood of the rows for a value of the criterion."""
+        Q, n_fixed = self.directions[0], 0
+        value += float(np.sum(self.tasks.log_determinants))
+        if self.is_restricted:
+            # Only a flat prior changes the power of 2π: the priors of z and of columns of zeros are normalised.
+            n_fixed = Q.shape[1]
+            value -= float(np.linalg.slogdet(Q.T @ Q)[1])
+        return -0.5 * (value + (self.tasks.n_rows - n_fixed) * np.log(2.0 * np.pi))
 
 
 def count_collinear(gram: Array) -> int:
     """Return the number of nonzero columns minus their rank, given the sum of xxᵀ over all rows."""
-    rank = np.linalg.matrix_rank(gram, tol=1e-10 * np.trace(gram), hermitian=True)
-    return int(used_columns(gram).sum() - rank)
+    return int(used_columns(gram).sum()) - independent_directions(gram)[0].shape[1]
 
 
 def maximise_restricted(
@@ -111,57 +161,146 @@ def maximise_restricted(
     terms: Sequence[Term] = (),
     is_restricted: bool = True,
     limit: int | None = None,
+    basis: Array | None = None,
 ) -> tuple[Mixture, float | None]:
-    """Return the REML (or maximum likelihood) fit and its log likelihood; W is zero outside ``pattern`` (d, d).
+    """Return the REML (or maximum likelihood) fit and its log likelihood.
 
-    The log likelihood is None for maximum likelihood with a shrunk Γ.  A ``limit`` of evaluations stops the search without a warning.
+    The random effects u in ``w = basis @ u`` have a covariance that is zero outside ``pattern`` (d, d).
+    The log likelihood is None for maximum likelihood with a shrunk Γ.  A ``limit`` of steps stops the search without a warning.
     """
-    totals = tasks.totals()
-    squares, known = totals.gram.diagonal(), used_columns(totals.gram)
-    v = np.flatnonzero(pattern.diagonal() & known)
-    d, q = tasks.n_features, len(v)
-    criterion = Criterion(tasks, v, terms, is_restricted)
+    totals, basis = tasks.totals(), np.eye(tasks.n_features) if basis is None else basis
+    v = np.flatnonzero(pattern.diagonal() & used_columns(totals.gram))
+    loadings, inverse, allowed = basis[:, v], np.linalg.inv(basis)[v], pattern[np.ix_(v, v)]
+    criterion = Criterion(tasks, loadings, terms, is_restricted)
+    before = inverse @ start.covariances[0] @ inverse.T
     # Variances start at their present values, but not below a fraction of the error variance of one task's own estimate.
-    visible = start.noise * len(tasks) / squares[v]
-    present = start.covariances[0].diagonal()[v]
-    unit = np.sqrt(np.maximum(present, LEAST_START**2 * visible))
-    entries = np.nonzero(np.tril(pattern[np.ix_(v, v)]))
-    relative = start.covariances[0][np.ix_(v, v)] / np.outer(unit, unit) * pattern[np.ix_(v, v)]
-    root = np.linalg.cholesky(relative + np.eye(q) * np.maximum(1e-4, 1.0 - relative.diagonal()))
-    floor = np.log(noise_floor(totals))
+    squares = (loadings.T @ totals.gram @ loadings).diagonal()
+    visible = start.noise * len(tasks) / squares
+    unit = np.sqrt(np.maximum(before.diagonal(), LEAST_START**2 * visible))
+    entries = np.nonzero(np.tril(allowed))
+    relative = before / np.outer(unit, unit) * allowed
+    root = np.linalg.cholesky(
+        relative + np.eye(len(v)) * np.maximum(1e-4, 1.0 - relative.diagonal())
+    )
+    floor = noise_floor(totals)
 
-    def covariance(parameters: Array) -> tuple[Array, Array]:
-        factor = np.zeros((q, q))
+    def unpacked(parameters: Array) -> tuple[Array, float]:
+        factor = np.zeros((len(v), len(v)))
         factor[entries] = parameters[:-1]
-        factor *= unit[:, None]
-        return factor, factor @ factor.T
+        return factor * unit[:, None], floor + float(np.exp(np.clip(parameters[-1], -200.0, 200.0)))
 
-    def objective(parameters: Array) -> tuple[float, Array]:
-        factor, W = covariance(parameters)
-        value, gradient, along_noise, _ = criterion(W, float(np.exp(parameters[-1])))
-        of_factor = 2.0 * (gradient @ factor) * unit[:, None]
-        return value / len(tasks), np.append(of_factor[entries], along_noise) / len(tasks)
+    def objective(parameters: Array) -> tuple[float, Array, Array]:
+        factor, noise = unpacked(parameters)
+        found = criterion(factor @ factor.T, noise)
+        i, j = entries
+        gradient = 2.0 * (found.of_W @ factor)[entries] * unit[i]
+        share = 1.0 - floor / noise
+        information = np.empty((0, 0))
+        if len(v) <= NEWTON_EFFECTS:
+            moves = np.zeros((len(i), len(v), len(v)))  # derivatives of W
+            moves[np.arange(len(i)), i] = (factor[:, j] * unit[i]).T
+            information = _information(
+                moves + moves.transpose(0, 2, 1), factor @ factor.T, found.S, tasks.n_rows
+            )
+            # The second derivatives of W matter where a variance is zero.
+            curved = 2.0 * found.of_W[np.ix_(i, i)] * np.outer(unit[i], unit[i])
+            information[:-1, :-1] += curved * (j[:, None] == j)
+            information[-1] *= share
+            information[:, -1] *= share
+        return found.value, np.append(gradient, share * found.of_log_noise), information
 
-    first = np.append(root[entries], np.log(start.noise))
-    bounds = [(None, None)] * len(entries[0]) + [(floor, 200.0)]  # exp(200) is finite, also squared
+    starts = [np.append(root[entries], np.log(max(start.noise - floor, 0.1 * start.noise)))]
+    if basis[-1, :-1].any():
+        # If columns are far from zero, there are several maxima: also start with the variances of the coefficients of single
+        # tasks, and with the whole variance in one effect.
+        between = float(np.sum(before * (loadings.T @ totals.gram @ loadings))) / tasks.n_rows
+        half = 0.5 * (start.noise + between)
+        even = np.sqrt(half * tasks.n_rows / squares) / unit
+        ends = [(even * np.where(own, 1.0, 1e-3), half) for own in np.eye(len(v))]
+        variances, noise = criterion.single_tasks
+        ends.append((np.sqrt(variances) / unit, noise))
+        starts += [np.append(sizes, np.log(noise)) for sizes, noise in ends]
     most = limit or EVALUATIONS
-    options = {"maxfun": most, "maxiter": most, "gtol": GRADIENT, "ftol": 1e-13}
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    if found.status == 1 and limit is None:
-        stopped = (
-            f"fit: the search for the variances stopped at its limit of {EVALUATIONS} evaluations"
+    if len(v) <= NEWTON_EFFECTS:
+        found = min((_newton(objective, x, most) for x in starts), key=lambda end: end.value)
+        best, is_unfinished = found.x, found.gain > UNFINISHED
+    else:
+        options = {"maxfun": most, "maxiter": most, "gtol": 1e-7 * len(tasks), "ftol": 1e-13}
+        search = minimize(
+            lambda x: objective(x)[:2], starts[0], jac=True, method="L-BFGS-B", options=options
         )
-        advice = "Leave out collinear columns, or list fewer columns in `varying`."
-        warn(f"{stopped}, so they may be inaccurate. {advice}", ConvergenceWarning)
-    W, noise = np.zeros((d, d)), float(np.exp(found.x[-1]))
-    W[np.ix_(v, v)] = covariance(found.x)[1]
-    value, _, _, fixed = criterion(W[np.ix_(v, v)], noise)
-    value += float(np.sum(tasks.log_determinants))
-    model = replace(start, means=fixed[None, :d], covariances=W[None], noise=noise)
+        best, is_unfinished = search.x, search.status == 1
+    if is_unfinished and limit is None:
+        warn(
+            f"fit: the search for the variances stopped after {most} steps, so they may be inaccurate. "
+            "Leave out collinear columns, or list fewer columns in `varying`.",
+            ConvergenceWarning,
+        )
+    factor, noise = unpacked(best)
+    value, _, _, fixed, _ = criterion(factor @ factor.T, noise)
+    W = loadings @ factor @ factor.T @ loadings.T
+    Q = criterion.directions[0]
+    b, z = np.split(fixed, [Q.shape[1]])
+    model = replace(start, means=(Q @ b)[None], covariances=W[None], noise=noise)
     if terms:
-        model = replace(model, side=side_effects(tasks, terms, fixed[d:]))
+        model = replace(model, side=side_effects(tasks, terms, z))
     if terms and not is_restricted:
         return model, None
-    # Only a flat prior changes the power of 2π: the priors of z and of columns of zeros are normalised.
-    n_fixed = int(known.sum()) if is_restricted else 0
-    return model, float(-0.5 * (value + (tasks.n_rows - n_fixed) * np.log(2.0 * np.pi)))
+    return model, criterion.log_likelihood(value)
+
+
+def _information(moves: Array, W: Array, S: Array, n_rows: float) -> Array:
+    """Return the expected second derivatives in W along ``moves`` (k, q, q), and in log σ², (k + 1, k + 1).
+
+    They are tr(V⁻¹V'V⁻¹V″), for the derivatives V' and V″ of V; that in log σ² is V − ZWZᵀ.
+    """
+    k, q, _ = moves.shape
+    flat, SW = S.reshape(len(S), q * q), S @ W
+    # Σ S_ab S_cd over tasks, with the order of the indices in tr(S M S M')
+    products = (flat.T @ flat).reshape(q, q, q, q).transpose(1, 2, 3, 0).reshape(q * q, q * q)
+    moves = moves.reshape(k, q * q)
+    out = np.empty((k + 1, k + 1))
+    out[:k, :k] = moves @ products @ moves.T
+    out[k, :k] = out[:k, k] = moves @ (S - SW @ S).sum(axis=0).ravel()
+    out[k, k] = n_rows - 2.0 * np.einsum("taa->", SW) + np.einsum("tab,tba->", SW, SW)
+    return out
+
+
+class End(NamedTuple):
+    """The end of a search, with the value and the log likelihood that the next step would gain."""
+
+    x: Array
+    value: float
+    gain: float
+
+
+def _newton(
+    objective: Callable[[Array], tuple[float, Array, Array]], start: Array, most: int
+) -> End:
+    """Minimise twice a negative log likelihood.
+
+    The curvature along each eigenvector is taken to be positive, so that each direction leads downwards.
+    """
+    x, (value, gradient, information) = start, objective(start)
+    gain, longest = np.inf, 1.0
+    for _ in range(most):
+        values, vectors = np.linalg.eigh(information)
+        curvature = np.maximum(np.abs(values), 1e-10 * np.abs(values).max())
+        along = vectors.T @ gradient
+        gain = 0.5 * float(np.sum(along**2 / curvature))
+        if gain < CONVERGED:
+            break
+        step = -vectors @ (along / curvature)
+        size = float(np.abs(step).max())
+        longest = max(longest, 2.0)
+        step *= min(1.0, longest / size)
+        for _ in range(HALVINGS):
+            new = objective(x + step)
+            if new[0] < value:
+                break
+            step /= 4.0
+        else:
+            break
+        longest = 2.0 * float(np.abs(step).max())
+        x, (value, gradient, information) = x + step, new
+    return End(x, value, gain)

@@ -149,7 +149,12 @@ def _white_variances(tasks: TaskSet) -> Array:
 
 
 def fit_serial(
-    tasks: TaskSet, scaling: Scaling, column: int, pattern: NDArray[np.bool_], reml: bool = True
+    tasks: TaskSet,
+    scaling: Scaling,
+    column: int,
+    pattern: NDArray[np.bool_],
+    reml: bool = True,
+    basis: Array | None = None,
 ) -> SerialNoise:
     """Return the noise whose ρ and ℓ, with a W that is zero outside ``pattern``, maximise the
     (restricted) likelihood.
@@ -166,7 +171,7 @@ def fit_serial(
 
     def objective(parameters: Array) -> float:
         statistics = SerialNoise(column, *np.exp(parameters)).statistics(tasks, scaling)
-        value = maximise_restricted(statistics, start, pattern, (), reml, STEPS)[1]
+        value = maximise_restricted(statistics, start, pattern, (), reml, STEPS, basis)[1]
         assert value is not None
         return -value
 

@@ -40,6 +40,8 @@ COVARIANCES = ("none", "intercept", "diagonal", "full")
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
+#: A fit is singular if W has an eigenvalue below this fraction of σ²; lme4's limit is 1e-4 for standard deviations.
+SINGULAR = 1e-8
 #: With at most this many tasks, EM takes more steps; see `has_few_tasks`.
 FEW = 50
 #: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close to a multiple of I.
@@ -135,6 +137,8 @@ class MixedModel(Structure):
     varying: tuple[int, ...] | None = (
         None  # coefficients that differ between tasks, as set by the user
     )
+    #: Means of the columns, in units of their scales, if W has no correlations when columns are not centred.
+    centre: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("covariance", self.covariance, COVARIANCES)
@@ -148,15 +152,30 @@ class MixedModel(Structure):
         return self.covariance == "none"
 
     def restrict(self, covariances: Array) -> Array:
-        return covariances if self.covariance == "full" else keep_diagonal(covariances)
+        if self.covariance == "full":
+            return covariances
+        return keep_diagonal(covariances, self.basis(covariances.shape[1]))
+
+    def basis(self, d: int) -> Array:
+        """Return the map (d, d) from the coefficients of columns that are not centred to those of centred columns."""
+        basis = np.eye(d)
+        basis[-1, : len(self.centre)] += self.centre
+        return basis
 
     def pattern(self, d: int) -> NDArray[np.bool_]:
-        """Return a mask of the entries of W (d, d) that may be non-zero."""
+        """Return a mask of the entries of W (d, d) that may be non-zero, for the coefficients before `basis`."""
         inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
         if self.covariance == "intercept":
             inside = np.arange(d) == d - 1
         every = np.outer(inside, inside) & (self.covariance != "none")
         return every if self.covariance == "full" else every & np.eye(d, dtype=bool)
+
+    def is_singular(self, model: Mixture, used: NDArray[np.bool_]) -> bool:
+        """Return whether a variance of the ``used`` (d,) columns is zero, or a correlation ±1."""
+        inside = np.flatnonzero(self.pattern(len(used)).diagonal() & used)
+        inverse = np.linalg.inv(self.basis(len(used)))[inside]
+        variances = np.linalg.eigvalsh(inverse @ model.covariances[0] @ inverse.T)
+        return bool((variances < SINGULAR * model.noise).any())
 
     def shrinkage(self, model: Mixture) -> Shrinkage | None:
         if not self.pseudo_tasks:
@@ -165,6 +184,7 @@ class MixedModel(Structure):
 
     def describe(self) -> dict[str, Any]:
         values = super().describe()
+        values.pop("centre")
         return {
             "structure" if name == "covariance" else name: value for name, value in values.items()
         }
@@ -184,7 +204,14 @@ class MixedModel(Structure):
             known = fitter.fitted.get(replace(self, covariance="full"), known)
         steps, tol = fitter.steps(few=100, many=40), fitter.tol if fitter.has_few_tasks else 1e-6
         options: dict[str, Any] = {"covariance": self.covariance, "varying": self.varying}
-        return fit_mixed_model(fitter.tasks, start=known, max_iter=steps, tol=tol, **options)
+        tasks, basis = fitter.tasks, self.basis(fitter.tasks.n_features)
+        options |= {"max_iter": steps, "tol": tol, "basis": basis}
+        model = fit_mixed_model(tasks, start=known, **options)
+        if self.centre and isinstance(tasks, Moments):
+            # EM is slow if columns are far from zero.
+            pattern = self.pattern(len(basis))
+            model, _ = maximise_restricted(tasks, model, pattern, is_restricted=False, basis=basis)
+        return model
 
     def _shrunk(self, fitter: StructureFitter) -> Mixture:
         """Run EM from the fit with the next weaker shrinkage, or from the plain mixed model."""
@@ -351,7 +378,7 @@ class StructureFitter:
         if self.side_fit is not None:
             assert tasks.side is not None
             tasks, terms = tasks.shifted(-tasks.side @ self.side_fit.Gamma.T), self.side_fit.terms
-        return maximise_restricted(tasks, model, pattern, terms, reml)
+        return maximise_restricted(tasks, model, pattern, terms, reml, basis=structure.basis(d))
 
     def fit(self, structure: Structure) -> Mixture:
         """Return the fitted model."""
