@@ -294,7 +294,8 @@ def _propose_side(data: TrainingData) -> SideStructure | None:
 
 
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
-    train, seed = data.statistics.take(fold.train), data.seed(Draw.STRUCTURE_STARTS, fold.number)
+    train = data.statistics.take(fold.train).roughly()
+    seed = data.seed(Draw.STRUCTURE_STARTS, fold.number)
     fitter = StructureFitter.of(train, seed, side, data.groups, data.settings.fit_intercept)
     fitter.tol = 1e-6  # accurate enough for densities
     tasks, episodes = data.tasks[fold.held_out], data.episodes(fold)

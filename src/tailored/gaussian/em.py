@@ -100,7 +100,6 @@ def em(
     except the coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
-        source = replace(source, sites={})
         options: dict[str, Any] = {
             "shrinkage": shrinkage,
             "restrict": restrict,
@@ -149,20 +148,17 @@ def _has_quadrature(model: Mixture) -> bool:
 
 def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
     """Fit non-Gaussian targets; with several components and quadrature, the result is only the start of EM."""
-    if len(source) > 2 * SAMPLE and _has_quadrature(start):
-        fit = em(
-            source.take(slice(None, None, len(source) // SAMPLE)),
-            start,
-            max_iter=max_iter,
-            **options,
-        )
-    else:
-        fit = _alternate(source, start, max_iter, options)
-    if not _has_quadrature(start) or max_iter == 0 or start.n_components > 1:
-        return fit
+    is_exact = _has_quadrature(start) and max_iter > 0
+    if is_exact and len(source) > 2 * SAMPLE:
+        some = source.take(slice(None, None, len(source) // SAMPLE))
+        start = em(some, start, max_iter=max_iter, **options).mixture
+    elif not is_exact or start.n_components > 1:
+        return _alternate(source, start, max_iter, options)
+    if start.n_components > 1:
+        return EMResult(start, -np.inf, 0)
     restrict, ones = options["restrict"], np.ones_like(start.covariances)
     diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
-    return EMResult(*Scoring(source, diagonal, options["shrinkage"])(fit.mixture, max_iter))
+    return EMResult(*Scoring(source, diagonal, options["shrinkage"])(start, max_iter))
 
 
 def _alternate(
@@ -522,7 +518,7 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
 
 def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
     """Fit the linear mixed model with few steps, to compare the evidence of effects that may be added to it."""
-    model = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
+    model = fit_mixed_model(tasks.roughly(), max_iter=30, tol=1e-6, varying=varying)
     is_complete = varying is None or not tasks.is_gaussian
     return model if is_complete else settle(tasks, model, max_iter=30, tol=1e-6)
 
