@@ -23,7 +23,7 @@ SAMPLE = 8000
 #: Maximum change of a parameter in one step; data are scaled to unit size.
 LARGEST_STEP = 2.0
 #: Initial damping, its factors after a successful and after a rejected step, and its maximum.
-DAMPING, LESS, MORE, MOST = 0.01, 0.1, 6.0, 1e6
+DAMPING, LESS, MORE, MOST = 0.01, 0.3, 10.0, 1e5
 #: A fit, and a rough fit, stops if the expected gain in log evidence is below this value: the estimates are then 0.005 or
 #: 0.1 standard errors from the maximum.
 LEAST_GAIN = (1e-5, 0.005)
@@ -31,7 +31,7 @@ LEAST_GAIN = (1e-5, 0.005)
 LEAST_CURVATURE = 1e-7
 #: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable; maximum initial entry of W,
 #: and an initial variance that is added to W, because variances of zero have zero gradient.
-LARGEST_SCALE, LARGEST_START, ADDED = 30.0, 1.0, 0.01
+LARGEST_SCALE, LARGEST_START, ADDED = 30.0, 100.0, 0.01
 
 
 class _Point(NamedTuple):
@@ -42,6 +42,7 @@ class _Point(NamedTuple):
     value: float
     gradient: Array
     information: Array
+    squares: Array  # sum of the outer products of the scores of tasks
 
 
 @dataclass(frozen=True)
@@ -57,22 +58,20 @@ class Scoring:
 
     def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
         """Return the fitted model, its log evidence per task, and the number of steps."""
-        T, W = max(len(self.tasks), 1), start.covariances[0]
+        W, noise = start.covariances[0], [np.log(start.noise)] * self.tasks.response.has_dispersion
         varying = np.flatnonzero(W.diagonal())
-        noise = [np.log(start.noise)] * self.tasks.response.has_dispersion
-        fixed = self._maximise(np.append(start.means[0], noise), varying[:0], max_iter)
-        # Rare events have small weights in a pooled fit, so the initial W derived from it can be too large.
-        W = W[np.ix_(varying, varying)] * min(1.0, LARGEST_START / max(W.max(), 1e-300))
-        root = np.linalg.cholesky(W + ADDED * np.eye(len(W)))
+        root = np.linalg.cholesky(W[np.ix_(varying, varying)] + ADDED * np.eye(len(varying)))
         entries = root[self._entries(len(root))]
-        b, noise = np.split(fixed.parameters, [len(start.means[0])])
-        point = self._maximise(np.concatenate([b, entries, noise]), varying, max_iter)
-        # The model without variances is a limit of the fitted one.
-        if self.shrinkage is None and point.value < fixed.value:
-            point = fixed._replace(parameters=np.concatenate([b, 1e-3 * entries, noise]))
+        point = self._maximise(np.concatenate([start.means[0], entries, noise]), varying, max_iter)
+        if self.shrinkage is None and not self.tasks.is_rough:
+            # The model without variances is a limit of the fitted one, so its evidence is a lower bound.
+            fixed = self._maximise(np.append(start.means[0], noise), varying[:0], max_iter)
+            if point.value < fixed.value:
+                b, noise = np.split(fixed.parameters, [len(start.means[0])])
+                point = fixed._replace(parameters=np.concatenate([b, 1e-3 * entries, noise]))
         b, L, sigma = self._parts(point.parameters, varying)
         model = replace(start, means=b[None], covariances=(L @ L.T)[None], noise=sigma)
-        return model, point.log_evidence / T, max_iter
+        return model, point.log_evidence / max(len(self.tasks), 1), max_iter
 
     def _parts(
         self, parameters: Array, varying: NDArray[np.intp]
@@ -103,10 +102,13 @@ class Scoring:
             sizes = sizes[used]
             if not used.any() or not np.isfinite(point.value):
                 break
-            unit = point.information[np.ix_(used, used)] / sizes / sizes[:, None]
-            curvature, vectors = np.linalg.eigh(unit)
-            # Steps along directions of negative curvature lead away from a saddle.
-            curvature = np.maximum(np.abs(curvature), LEAST_CURVATURE)
+            H = point.information[np.ix_(used, used)]
+            if np.linalg.eigvalsh(H / sizes / sizes[:, None])[0] < LEAST_CURVATURE:
+                # Far from the maximum, the sum of squared scores is a better guess of the curvature.
+                H = point.squares[np.ix_(used, used)]
+                sizes = np.sqrt(H.diagonal())
+            curvature, vectors = np.linalg.eigh(H / sizes / sizes[:, None])
+            curvature = np.maximum(curvature, LEAST_CURVATURE)
             slopes = vectors.T @ (gradient[used] / sizes)
             if 0.5 * np.sum(slopes**2 / curvature) < least or damping > MOST:
                 break
@@ -114,7 +116,7 @@ class Scoring:
             step[used] = vectors @ (slopes / (curvature + damping)) / sizes
             step /= max(np.abs(step).max() / LARGEST_STEP, 1.0)
             new = self._evaluate(np.clip(x + step, *bounds), varying)
-            is_better = new.value >= point.value - 0.1 * least
+            is_better = new.value > point.value
             point, damping = (new, LESS * damping) if is_better else (point, MORE * damping)
         return point
 
@@ -122,8 +124,8 @@ class Scoring:
         b, L, noise = self._parts(parameters, varying)
         entries, rows = self._entries(len(varying)), self.tasks.X[:, varying]
         parts = self.tasks.scores(b, L, noise, rows, entries)
-        sums = [[part.sum(axis=0) for part in of_block] for of_block in parts]
-        log_evidence, gradient, information = (sum(of) for of in zip(*sums, strict=True))
+        sums = [(e.sum(), s.sum(axis=0), i.sum(axis=0), s.T @ s) for e, s, i in parts]
+        log_evidence, gradient, information, squares = (sum(of) for of in zip(*sums, strict=True))
         value = log_evidence
         if self.shrinkage is not None and len(varying):
             at = slice(len(b), len(b) + len(entries[0]))
@@ -131,7 +133,8 @@ class Scoring:
             value += more
             gradient[at] += slope
             information[at, at] += curvature
-        return _Point(parameters, float(log_evidence), float(value), gradient, information)
+            squares[at, at] += np.diag(np.abs(curvature.diagonal()))
+        return _Point(parameters, float(log_evidence), float(value), gradient, information, squares)
 
     def _prior(self, root: Array, varying: NDArray[np.intp]) -> tuple[float, Array, Array]:
         """Return the log prior of W, and its first and minus its second derivatives in the entries of L."""

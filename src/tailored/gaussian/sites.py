@@ -46,7 +46,7 @@ MOST_DIRECTIONS = 3
 NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (9,), (5, 7), (3, 5, 7))
 SAMPLED = 512, 128
 #: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations, maximum number of steps.
-PLACING = 7, 0.1, 30
+PLACING = 5, 0.1, 30
 #: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of a processor.
 BLOCK = 1 << 16
 #: Minimum precision of a site.
@@ -77,6 +77,7 @@ class Directions(NamedTuple):
     log_evidence: Array  # (T,)
     means: Array  # (T, p)
     covariances: Array  # (T, p, p)
+    dispersion_scores: Array  # (T,) derivative of the log evidence in the log dispersion; zero without a dispersion
     predictors: Array  # (N,) E f
     slopes: Array  # (N,) E(y − h′(f)), times the weight of the row
     curvatures: Array  # (N,) E h″(f), times the weight of the row
@@ -173,29 +174,37 @@ class ResponseRows(RowStatistics):
         """Return the sites and the model for them; the effects of side information are part of the sites."""
         return self.site_moments(model)[0], replace(model, noise=1.0, side=None)
 
-    def site_moments(self, model: Mixture) -> tuple[Sites, float]:
-        """Return the sites of each task under its most probable component, and the log evidence per task.
+    def site_moments(self, model: Mixture) -> tuple[Sites, float, float]:
+        """Return the sites of each task under its most probable component, the log evidence per task, and a new dispersion.
 
         With the sites as rows and noise variance 1, the posterior means, and the gradient of the evidence with respect to the
         mean of one component, are those of the exact likelihood.
         """
-        precisions, targets, evidence = self.gaussian_rows(model)
-        return self.sites_of(precisions, targets), evidence
+        precisions, *others = self.gaussian_rows(model)
+        targets, evidence, noise = others
+        return self.sites_of(precisions, targets), evidence, noise
 
     def sites_of(self, precisions: Array, targets: Array) -> Sites:
         """Return the second moments of the sites that `gaussian_rows` returned."""
         return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads)
 
-    def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float]:
-        """Return the precisions (N,) and the targets (N,) of the sites of `site_moments`, and the log evidence per task."""
+    def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float, float]:
+        """Return the precisions (N,) and targets (N,) of the sites, and the other results of `site_moments`.
+
+        The dispersion is that after a scoring step; it is 1 for responses without a dispersion.
+        """
         log_evidence, shares, found = self._by_component(model)
         component = np.repeat(shares.argmax(axis=1), np.diff(self.starts))
         f, slopes, curvatures = (
-            np.choose(component, parts) for parts in zip(*(each[3:] for each in found), strict=True)
+            np.choose(component, parts) for parts in zip(*(each[4:] for each in found), strict=True)
         )
         precisions = np.maximum(curvatures, LEAST_PRECISION)
         targets = f + slopes / precisions - self.offset
-        return precisions, targets, float(np.mean(log_evidence)) if len(self) else 0.0
+        scores = np.sum([r * of.dispersion_scores for r, of in zip(shares.T, found, strict=True)], 0)
+        step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -0.7, 0.7)
+        noise = np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]])
+        evidence = float(np.mean(log_evidence)) if len(self) else 0.0
+        return precisions, targets, evidence, self.response.noise(float(noise))
 
     def _by_component(
         self, model: Mixture, among: Mask | None = None
@@ -237,34 +246,21 @@ class ResponseRows(RowStatistics):
             means += 0.0 if effects is None else effects[:, None]
         return Expected(log_evidence, shares, means, covariances, sums)
 
-    def dispersion(self, model: Mixture) -> float:
-        """Return the dispersion after a scoring step; 1 for responses without a dispersion."""
-        if not self.response.has_dispersion:
-            return 1.0
-        step = 0.05
-        upper, lower = (
-            self.posterior(replace(model, noise=model.noise * np.exp(h))).log_evidence
-            for h in (step, -step)
-        )
-        scores = (upper - lower) / (2.0 * step)
-        change = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -0.7, 0.7)
-        return float(np.clip(model.noise * np.exp(change), *DISPERSIONS[[0, -1]]))
-
     def directions(
         self, b: Array, L: Array, noise: float, used: Mask | None = None
     ) -> Directions:
         """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``, by default all."""
         T, N, p = len(self), len(self.y), L.shape[1]
         out = Directions(
-            *(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p))),
+            *(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), np.zeros(T)),
             *(np.zeros(N), np.zeros(N), np.zeros(N)),
         )
 
         def run(tasks: Index, rows: Index) -> None:
             placed = Placed(self.take(tasks), b, L, noise)
-            for total, part in zip(out[:3], placed.moments(), strict=True):
+            for total, part in zip(out[:4], placed.moments(), strict=True):
                 total[tasks] = part
-            for total, part in zip(out[3:], placed.of_rows(), strict=True):
+            for total, part in zip(out[4:], placed.of_rows(), strict=True):
                 total[rows] = part
 
         in_threads(run, self.blocks(p, used), self.n_threads)
@@ -342,13 +338,13 @@ class Placed:
             covariance = np.linalg.inv(precision)
             mean = (covariance @ (sums @ (new[1][:, None] * rows))[:, :, None])[:, :, 0]
             shift = np.einsum("np,np->n", rows, mean[task])
-            variance = np.einsum("np,npq,nq->n", rows, covariance[task], rows, optimize=True)
+            variance = (np.einsum("np,npq->nq", rows, covariance[task]) * rows).sum(axis=1)
             at = (f + shift)[:, None] + np.sqrt(variance)[:, None] * nodes
             value, slope, curvature = (part @ weights for part in self._derivatives(at))
             divergence = np.trace(covariance, axis1=1, axis2=2) + (mean**2).sum(axis=1)
             bound = sums @ value - 0.5 * (divergence + np.linalg.slogdet(precision)[1])
             gradient = sums @ (slope[:, None] * rows) - mean
-            decrement = np.einsum("tp,tpq,tq->t", gradient, covariance, gradient)
+            decrement = (np.einsum("tp,tpq->tq", gradient, covariance) * gradient).sum(axis=1)
             is_better = bound >= best - tol**2
             if (is_better & (decrement <= tol**2)).all():
                 break
@@ -357,12 +353,20 @@ class Placed:
             kept, new = np.where(accepted, new, kept), np.where(accepted, step, 0.5 * (kept + new))
         return mean, covariance
 
-    def moments(self) -> tuple[Array, Array, Array]:
-        """Return the log evidence (T,), and the posterior means (T, p) and covariances (T, p, p) of u."""
+    def moments(self) -> tuple[Array, ...]:
+        """Return the first four fields of `Directions`."""
         means = np.einsum("tj,tjp->tp", self.weights, self.u)
         centred = self.u - means[:, None, :]
         covariances = (centred * self.weights[:, :, None]).transpose(0, 2, 1) @ centred
-        return self.log_evidence, means, covariances
+        dispersion_scores = np.zeros(len(means))
+        if self.tasks.response.has_dispersion:
+            each = self._dispersion_derivatives()[0]
+            dispersion_scores = (self.weights * (self.tasks.sums_of_tasks(self.tasks.weights) @ each)).sum(axis=1)
+        return self.log_evidence, means, covariances, dispersion_scores
+
+    def _dispersion_derivatives(self) -> tuple[Array, Array, Array]:
+        y = self.tasks.y[:, None]
+        return self.tasks.response.dispersion_derivatives(y, self.f, self.noise)
 
     def of_rows(self) -> tuple[Array, ...]:
         """Return the posterior means of f, and those of y − h′(f) and h″(f) times the weights of the rows, (N,) each."""
@@ -397,9 +401,7 @@ class Placed:
         q, sums = len(index), tasks.sums_of_tasks(np.ones(len(v)))
         expected = (sums @ products.reshape(len(v), -1)).reshape(-1, q, q)
         if tasks.response.has_dispersion:
-            first, second, mixed = tasks.response.dispersion_derivatives(
-                tasks.y[:, None], self.f, self.noise
-            )
+            first, second, mixed = self._dispersion_derivatives()
             each.append(tasks.sums_of_tasks(v) @ first)
             expected = np.pad(expected, ((0, 0), (0, 1), (0, 1)))
             expected[:, q, q] = sums @ (weights * second).sum(axis=1)
