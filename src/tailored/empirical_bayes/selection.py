@@ -296,11 +296,12 @@ def _propose_side(data: TrainingData) -> SideStructure | None:
 
 
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
-    train, seed = data.statistics.take(fold.train), data.seed(Draw.STRUCTURE_STARTS, fold.number)
+    train = data.statistics.take(fold.train).roughly()
+    seed = data.seed(Draw.STRUCTURE_STARTS, fold.number)
     fitter = StructureFitter.of(train, seed, side, data.groups, data.settings.fit_intercept)
     fitter.tol = 1e-6  # accurate enough for densities
     tasks, episodes = data.tasks[fold.held_out], data.episodes(fold)
-    held_out, empty = data.statistics.take(fold.held_out), tasks.without_rows()
+    held_out, empty = data.statistics.take(fold.held_out).roughly(), tasks.without_rows()
     prior = Episodes(empty, tasks, np.arange(len(tasks)))
     support = data.statistics_of(episodes.support)
     return FoldState(fold, fitter, held_out, episodes, support, prior, data.statistics_of(empty))

@@ -262,7 +262,7 @@ def _gaussian_rows(
 ) -> GaussianRows:
     """Return the rows of residual tasks, after adding back ``fitted``, the sum of the subtracted effects."""
     if isinstance(statistics, ResponseRows):
-        precisions, y, _ = statistics.gaussian_rows(model)
+        precisions, y, *_ = statistics.gaussian_rows(model)
         roots, sites = np.sqrt(precisions), statistics.sites_of(precisions, y)
         C = sites.posterior(
             replace(model, noise=1.0, side=None), Want(covariances=True)

@@ -42,9 +42,9 @@ DAMPING = 1e-8
 CONSTANT_PENALTY = 1e-3
 #: Maximum number of alternations in `settle`, and the change of the mean below which it stops.
 ALTERNATIONS, SETTLED = 12, 1e-6
-#: Maximum number of rounds of expectation propagation and EM, maximum number of EM steps per round, and the change of the
-#: log evidence of all tasks below which the rounds stop.
-SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
+#: Maximum number of rounds of sites and EM; the same for a start of Newton's method and for rough fits; maximum number of EM
+#: steps per round; the change of the log evidence of all tasks below which the rounds stop.
+SITE_ROUNDS, FEW_ROUNDS, SITE_STEPS, SITES_TOL = 12, 5, 20, 0.05
 #: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
 LARGEST_LOSS = 1.0
 #: Directions with at most this fraction of the largest sum of squares are collinear.
@@ -103,14 +103,13 @@ def em(
     except the coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
-        source = replace(source, sites={})
         options: dict[str, Any] = {
             "shrinkage": shrinkage,
             "restrict": restrict,
             "gate_penalty": gate_penalty,
         }
         fit = _fit_responses(source, start, max_iter, accelerate=accelerate, **options)
-        if start.n_components == 1 or not _has_quadrature(start) or max_iter == 0:
+        if start.n_components == 1 or not _has_quadrature(start) or source.is_rough or not max_iter:
             return fit
         start = fit.mixture
     totals = source.totals()
@@ -154,26 +153,28 @@ def _has_quadrature(model: Mixture) -> bool:
 
 def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
     """Fit non-Gaussian targets; with several components and quadrature, the result is only the start of EM."""
-    if len(source) > 2 * SAMPLE and _has_quadrature(start):
-        fit = em(
-            source.take(slice(None, None, len(source) // SAMPLE)),
-            start,
-            max_iter=max_iter,
-            **options,
-        )
+    is_exact = _has_quadrature(start) and max_iter > 0
+    if is_exact and len(source) > 2 * SAMPLE:
+        some = source.take(slice(None, None, len(source) // SAMPLE))
+        start = em(some, start, max_iter=max_iter, **options).mixture
     else:
-        fit = _alternate(source, start, max_iter, options)
-    if not _has_quadrature(start) or max_iter == 0 or start.n_components > 1:
-        return fit
+        # A few rounds lead close to the maximum, where Newton's method is fast.
+        n_rounds = FEW_ROUNDS if is_exact or source.is_rough else SITE_ROUNDS
+        fit = _alternate(source, start, max_iter, options, n_rounds)
+        if not is_exact or start.n_components > 1:
+            return fit
+        start = fit.mixture
+    if start.n_components > 1:
+        return EMResult(start, -np.inf, 0)
     restrict, ones = options["restrict"], np.ones_like(start.covariances)
     diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
-    return EMResult(*Scoring(source, diagonal, options["shrinkage"])(fit.mixture, max_iter))
+    return EMResult(*Scoring(source, diagonal, options["shrinkage"])(start, max_iter))
 
 
 def _alternate(
-    source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]
+    source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any], n_rounds: int
 ) -> EMResult:
-    """Alternate between expectation propagation and EM on its Gaussian sites, until the evidence is stable."""
+    """Alternate between Gaussian sites and EM for them, until the evidence is stable."""
     # A pooled fit that has not converged can have coefficients of any size.
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
     model = replace(model, means=np.clip(model.means, -LARGEST_SCALE, LARGEST_SCALE))
@@ -187,8 +188,8 @@ def _alternate(
         model = replace(model, covariances=restrict(model.covariances))
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
     before = model
-    for _ in range(SITE_ROUNDS):
-        sites, evidence = source.site_moments(model)
+    for _ in range(n_rounds):
+        sites, evidence, noise = source.site_moments(model)
         if n_iter and not evidence > previous - LARGEST_LOSS:
             return EMResult(before, previous, n_iter)
         if not np.isfinite(evidence):
@@ -204,7 +205,7 @@ def _alternate(
         is_fixed = mixture.covariances[0].diagonal() == 0.0
         if mixture.n_components == 1 and is_fixed.any():
             mixture = most_likely_mean(sites, mixture)
-        model = replace(mixture, noise=source.dispersion(replace(mixture, noise=model.noise)))
+        model = replace(mixture, noise=noise)
     return EMResult(model, evidence, n_iter)
 
 
@@ -530,7 +531,7 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
 
 def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
     """Fit the linear mixed model with few steps, to compare the evidence of effects that may be added to it."""
-    model = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
+    model = fit_mixed_model(tasks.roughly(), max_iter=30, tol=1e-6, varying=varying)
     is_complete = varying is None or not tasks.is_gaussian
     return model if is_complete else settle(tasks, model, max_iter=30, tol=1e-6)
 

@@ -22,7 +22,6 @@ from ..tasks.rows import Array
 from .mixture import Mixture, Want
 from .moments import influence, used_columns
 from .rows import Tasks
-from .scoring import Scoring
 from .side import SideFit, Term, design, information_of, normal_equations, roots_of
 from .sites import MOST_DIRECTIONS, ResponseRows
 
@@ -147,8 +146,11 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
         return plain
     effects = model.effects(tasks.side)
     rows = tasks if effects is None else tasks.shifted(effects)
-    scoring = Scoring(rows, diagonal=not (W - np.diag(W.diagonal())).any())
-    each = scoring.observed_information(replace(model, side=None))
+    (L,) = model.factors
+    p = L.shape[1]
+    entries = np.tril_indices(p) if (W - np.diag(W.diagonal())).any() else (np.arange(p),) * 2
+    parts = rows.scores(model.means[0], L, model.noise, rows.X @ L, entries)
+    each = np.concatenate([information for *_, information in parts])
     u, p, roots = design(tasks, terms), each.shape[1], roots_of(terms, d)
     joint, rest = information_of(u, u, each), np.arange(d, p)
     at = (p * np.arange(u.shape[1])[:, None] + np.arange(d)).ravel()

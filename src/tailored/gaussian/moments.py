@@ -162,6 +162,10 @@ class TaskStatistics(ABC):
         """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows with weights h″; 0 for Gaussian targets."""
         return 0.0
 
+    def roughly(self) -> Self:
+        """Return the tasks for fits that are only compared with each other, which may be less precise."""
+        return self
+
     @abstractmethod
     def totals(self) -> Totals:
         """Return the statistics of all rows that do not depend on a model."""

@@ -13,7 +13,7 @@ from typing import ClassVar, Never
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, expit, gammaln, ndtr, pdtr, xlogy
+from scipy.special import betainc, expit, gammaln, ndtr, pdtr, polygamma, psi, xlogy
 
 from .._utils.records import Stored
 from ..losses import Loss
@@ -21,7 +21,7 @@ from ..tasks.rows import RESPONSE_LIMIT, Array, Scaling
 from ..tasks.task_set import TaskSet
 from .rows import Tasks, statistics_of
 from .serial import SerialNoise
-from .sites import BERNOULLI, DISPERSIONS, NEGATIVE_BINOMIAL, POISSON, ResponseRows
+from .sites import DISPERSIONS, ResponseRows
 
 #: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean information, and its tolerance.
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
@@ -139,7 +139,6 @@ class Likelihood(Loss, Response):
     The defaults are those of Poisson counts with the log link.  Functions of linear predictors f are elementwise.
     """
 
-    code: ClassVar[int]
     has_exposure: ClassVar[bool] = True
 
     def scaling(self, scaling: Scaling) -> Scaling:
@@ -180,18 +179,28 @@ class Likelihood(Loss, Response):
         """Return log p(y | f) − (y f − h(f))."""
         return -gammaln(y + 1.0)
 
-    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array]:
-        """Return ∂ log p(y | f) / ∂f and −∂² log p(y | f) / ∂f²."""
+    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]:
+        """Return y f − h(f), y − h′(f) and h″(f)."""
         mean = self.mean(f)
-        return y - mean, mean
+        return y * f - mean, y - mean, mean
+
+    def dispersion_derivatives(
+        self, y: Array, f: Array, noise: float
+    ) -> tuple[Array, Array, Array]:
+        """Return ∂/∂ρ log p(y | f), −∂²/∂ρ² log p(y | f) and −∂²/∂ρ∂f log p(y | f) for ρ = log noise."""
+        raise NotImplementedError
+
+    def centre(self, y: Array, f: Array) -> Array:
+        """Return linear predictors near the maximum of the likelihood of each row, where Newton's method can start."""
+        return np.log(y + 0.5)
 
     def skewness(self, f: Array, noise: float) -> Array:
         """Return h‴(f) / h″(f)."""
         return np.ones(len(f))
 
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
-        """Return log p(y | f); −inf for f above `LARGEST`, where `mean` is clipped and y f would grow without limit."""
-        return np.where(f > LARGEST, -np.inf, y * f - self.mean(f) + self.constants(y, noise))
+        """Return log p(y | f)."""
+        return self.derivatives(y, f, noise)[0] + self.constants(y, noise)
 
     def mean(self, f: Array, variance: Array | float = 0.0) -> Array:
         """Return E(y) for a normal linear predictor with mean f and the given variance."""
@@ -267,7 +276,7 @@ class Likelihood(Loss, Response):
                 step *= 0.5
                 continue
             b, value = b + step, new
-            slope, curvature = self.derivatives(y, f, noise)
+            _, slope, curvature = self.derivatives(y, f, noise)
             information = X.T @ ((weights * curvature)[:, None] * X)
             ridge = POOLED_RIDGE * (np.trace(information) / len(b) + weights.sum() / len(b) + 1.0)
             gradient = (weights * slope) @ X
@@ -281,7 +290,6 @@ class Bernoulli(Likelihood):
     """Targets 0 and 1, with the logit link."""
 
     name = "bernoulli"
-    code = BERNOULLI
     has_exposure = False
     has_intervals = False
 
@@ -296,9 +304,12 @@ class Bernoulli(Likelihood):
     def constants(self, y: Array, noise: float) -> Array:
         return np.zeros(len(y))
 
-    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array]:
-        p = expit(f)
-        return y - p, p * (1.0 - p)
+    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]:
+        value, p, curvature = _logistic(f)
+        return y * f - value, y - p, curvature
+
+    def centre(self, y: Array, f: Array) -> Array:
+        return f
 
     def skewness(self, f: Array, noise: float) -> Array:
         return 1.0 - 2.0 * expit(f)
@@ -306,9 +317,6 @@ class Bernoulli(Likelihood):
     def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
         trials = np.maximum(np.ceil(units), 1.0)
         f[...] = rng.binomial(trials.astype(np.int64), expit(f)) * (units / trials)
-
-    def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
-        return np.asarray(y * f - np.logaddexp(0.0, f))
 
     def _start(self, X: Array, y: Array, offset: Array, weights: Array) -> Array:
         return np.zeros(X.shape[1])
@@ -335,7 +343,6 @@ class Poisson(Likelihood):
     """Counts with the log link."""
 
     name = "poisson"
-    code = POISSON
 
     def without_part(
         self, tasks: TaskSet, part: Array, variances: Array, skewness: float
@@ -348,26 +355,30 @@ class NegativeBinomial(Likelihood):
     """Counts with the log link and the variance μ + noise μ²."""
 
     name = "negative_binomial"
-    code = NEGATIVE_BINOMIAL
     has_dispersion = True
 
     def constants(self, y: Array, noise: float) -> Array:
         r = 1.0 / noise
         return np.asarray(gammaln(y + r) - gammaln(r) - gammaln(y + 1.0) - y * np.log(r))
 
-    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array]:
+    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]:
+        size = y + 1.0 / noise
+        value, p, curvature = _logistic(f + np.log(noise))
+        return y * f - size * value, y - size * p, size * curvature
+
+    def dispersion_derivatives(
+        self, y: Array, f: Array, noise: float
+    ) -> tuple[Array, Array, Array]:
         r = 1.0 / noise
-        p = expit(f - np.log(r))
-        return y - (y + r) * p, (y + r) * p * (1.0 - p)
+        value, p, curvature = _logistic(f + np.log(noise))
+        constant, curvature = psi(y + r) - psi(r), (y + r) * curvature
+        first = r * (value - constant) + y - (y + r) * p
+        mixed = curvature - r * p
+        of_constant = constant + r * (polygamma(1, y + r) - polygamma(1, r))
+        return first, r * (value - p - of_constant) + mixed, mixed
 
     def skewness(self, f: Array, noise: float) -> Array:
         return 1.0 - 2.0 * expit(f + np.log(noise))
-
-    def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
-        r = 1.0 / noise
-        return np.asarray(
-            y * f - (y + r) * np.logaddexp(0.0, f - np.log(r)) + self.constants(y, noise)
-        )
 
     def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
         # Given a gamma variable, a negative binomial count is Poisson; the sum of the gamma variables of several rows is gamma, too.
@@ -383,6 +394,15 @@ class NegativeBinomial(Likelihood):
         likelihoods = [weights @ self.log_likelihood(y, f, noise) for noise in DISPERSIONS]
         noise = float(DISPERSIONS[int(np.argmax(likelihoods))])
         return self._newton(X, y, offset, weights, noise), noise
+
+
+def _logistic(f: Array) -> tuple[Array, Array, Array]:
+    """Return log(1 + exp(f)) and its first and second derivatives."""
+    small = np.exp(-np.abs(f))
+    total = 1.0 + small
+    # Faster than log1p; the absolute error is as small.
+    value = np.maximum(f, 0.0) + np.log(total)
+    return value, np.where(f > 0.0, 1.0, small) / total, small / total**2
 
 
 RESPONSES: dict[str, type[Likelihood]] = {

@@ -1,10 +1,8 @@
-"""Maximum likelihood, optionally penalised by shrinkage, for one component and non-Gaussian targets, by scoring steps.
+"""Maximum likelihood, optionally penalised by shrinkage, for one component and non-Gaussian targets, by Newton's method.
 
-EM needs hundreds of steps if rows carry little information.  Here, with w = b + Lu, a step changes b to ``b + Lβ`` and L to
-``L (I + Δ)`` with a lower triangular Δ.  The factors 1 + Δᵢᵢ are replaced by exp(Δᵢᵢ) to keep them positive.  By Fisher's
-identity, the score of a task is then E(u) and E(uuᵀ) − I.  If L has fewer columns than rows, b itself is a parameter, not β.
-The information matrix is initially the sum of the outer products of the scores of tasks.  It is updated from changes of the
-score (BFGS) and damped as in the Levenberg-Marquardt method.
+The parameters are b, the entries of a lower triangular L with ``W = LLᵀ`` for the coefficients that vary, and the logarithm
+of the dispersion if the response has one.  First and second derivatives of the evidence are computed by quadrature
+(`tailored.gaussian.sites.Placed.scores`).  A variance of zero is a regular point of L, so the fit can end there.
 """
 
 from __future__ import annotations
@@ -14,43 +12,44 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
 
-from ..tasks.rows import Array, segment_sums
+from ..tasks.rows import Array
 from .mixture import Mixture, Shrinkage
 from .sites import DISPERSIONS, ResponseRows
 
 #: If there are more than twice this many tasks, a sample of about this size is fitted first.
 SAMPLE = 8000
-#: Maximum absolute entries of a step: of Δ and the log dispersion, and of β (or of b).
-LARGEST_STEP, LARGEST_MOVE = 0.7, 2.0
+#: Maximum change of a parameter in one step; data are scaled to unit size.
+LARGEST_STEP = 2.0
 #: Initial damping, its factors after a successful and after a rejected step, and its maximum.
-DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
-#: The fit stops if the expected gain in log evidence is below this value: a change of about a tenth of a standard error.
-LEAST_GAIN = 0.005
-#: The information is updated only if the curvature along the step is above this fraction of the expected curvature.
-LEAST_CURVATURE = 0.1
-#: Step of numerical derivatives, in standard errors.
-DIFFERENCE = 0.05
-#: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable; maximum initial entry of W.
-LARGEST_SCALE, LARGEST_START = 30.0, 100.0
+DAMPING, LESS, MORE, MOST = 0.01, 0.3, 10.0, 1e5
+#: A fit, and a rough fit, stops if the expected gain in log evidence is below this value: the estimates are then 0.005 or
+#: 0.1 standard errors from the maximum.
+LEAST_GAIN = (1e-5, 0.005)
+#: Minimum curvature, relative to the diagonal of the information matrix.
+LEAST_CURVATURE = 1e-7
+#: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable; maximum initial entry of W,
+#: and an initial variance that is added to W, because variances of zero have zero gradient.
+LARGEST_SCALE, LARGEST_START, ADDED = 30.0, 100.0, 0.01
 
 
 class _Point(NamedTuple):
-    """A model and its L, the log evidence, the log evidence plus the log prior of W (``value``), gradient and information."""
+    """Parameters, the log evidence, the log evidence plus the log prior of W (``value``), gradient and information."""
 
-    model: Mixture
-    root: Array
+    parameters: Array
     log_evidence: float
     value: float
     gradient: Array
     information: Array
+    squares: Array  # sum of the outer products of the scores of tasks
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Fit a model of one component by scoring steps.
+    """Fit a model of one component.
 
-    The range of W does not change.  Means of coefficients with zero variance are estimated as well.
+    Coefficients whose variance is zero at the start do not vary, but their means are estimated as well.
     """
 
     tasks: ResponseRows
@@ -59,121 +58,98 @@ class Scoring:
 
     def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
         """Return the fitted model, its log evidence per task, and the number of steps."""
-        T, n_steps, damping = len(self.tasks), 0, DAMPING
-        # Rare events have small weights in a pooled fit, so the initial W derived from it can be too large.
-        start = start.scaled(min(1.0, LARGEST_START / max(float(start.covariances.max()), 1e-300)))
-        start = replace(start, noise=self.tasks.response.noise(start.noise))
-        point = self._evaluate(start, start.factors[0])
-        H = point.information
-        for _ in range(max_iter):
-            gain, step, model, root = self._step(point, H, damping)
-            if gain < LEAST_GAIN or damping > MOST:
-                break
-            new, n_steps = self._evaluate(model, root), n_steps + 1
-            H = _updated(H, step, point.gradient - new.gradient)
-            is_better = new.value >= point.value
-            point, damping = (new, LESS * damping) if is_better else (point, MORE * damping)
-        return point.model, point.log_evidence / max(T, 1), n_steps
+        W, noise = start.covariances[0], [np.log(start.noise)] * self.tasks.response.has_dispersion
+        varying = np.flatnonzero(W.diagonal())
+        root = np.linalg.cholesky(W[np.ix_(varying, varying)] + ADDED * np.eye(len(varying)))
+        entries = root[self._entries(len(root))]
+        point = self._maximise(np.concatenate([start.means[0], entries, noise]), varying, max_iter)
+        if self.shrinkage is None and not self.tasks.is_rough:
+            # The model without variances is a limit of the fitted one, so its evidence is a lower bound.
+            fixed = self._maximise(np.append(start.means[0], noise), varying[:0], max_iter)
+            if point.value < fixed.value:
+                b, noise = np.split(fixed.parameters, [len(start.means[0])])
+                point = fixed._replace(parameters=np.concatenate([b, 1e-3 * entries, noise]))
+        b, L, sigma = self._parts(point.parameters, varying)
+        model = replace(start, means=b[None], covariances=(L @ L.T)[None], noise=sigma)
+        return model, point.log_evidence / max(len(self.tasks), 1), max_iter
 
-    def _evaluate(self, model: Mixture, root: Array) -> _Point:
-        d, p = root.shape
-        each, log_evidence = self.scores(model, root, in_b=p < d)
-        gradient, information = each.sum(axis=0), each.T @ each
-        value = log_evidence
-        if self.shrinkage is not None and p:
-            # The prior of W acts like pseudo-tasks with known coefficients.
-            n, inverse = self.shrinkage.n_tasks, np.linalg.pinv(root)
-            target = inverse @ self.shrinkage.target @ inverse.T
-            i, j = self._entries(p)
-            at = slice(d, d + len(i))
-            gradient[at] += n * (target[i, j] - (i == j))
-            information[at, at] += n * np.diag(1.0 + (i == j))
-            value -= 0.5 * n * float(np.trace(target) + np.linalg.slogdet(root.T @ root)[1])
-        return _Point(model, root, log_evidence, value, gradient, information)
-
-    def scores(self, model: Mixture, root: Array, in_b: bool) -> tuple[Array, float]:
-        """Return the scores of each task in β (in b if ``in_b``), Δ and the log dispersion, and the log evidence."""
-        tasks = self.tasks
-        found = tasks.directions(model.means[0], root, model.noise, slopes=in_b)
-        i, j = self._entries(root.shape[1])
-        squares = found.covariances[:, i, j] + found.means[:, i] * found.means[:, j] - (i == j)
-        means = segment_sums(found.slopes[:, None] * tasks.X, tasks.starts) if in_b else found.means
-        scores = [means, squares]
-        if tasks.response.has_dispersion:
-            scores.append(tasks.dispersion_scores(model)[:, None])
-        return np.hstack(scores), float(found.log_evidence.sum())
-
-    def observed_information(self, model: Mixture) -> Array:
-        """Return minus the second derivatives of the log evidence of each task, (T, p, p), by differences of the score.
-
-        The p parameters are b, Δ and, if the response has one, the log dispersion.
-        """
-        root, d = model.factors[0], self.tasks.n_features
-        i, j = self._entries(root.shape[1])
-        fresh = replace(self, tasks=replace(self.tasks, sites=None))
-
-        def scores_at(parameters: Array) -> Array:
-            moves, entries, rest = np.split(parameters, [d, d + len(i)])
-            change = np.eye(root.shape[1])
-            change[i, j] += entries
-            there = replace(
-                model, means=model.means + moves, noise=model.noise * float(np.exp(rest.sum()))
-            )
-            return fresh.scores(there, root @ change, in_b=True)[0]
-
-        at = np.zeros(d + len(i) + self.tasks.response.has_dispersion)
-        sizes = np.sqrt((scores_at(at) ** 2).sum(axis=0))
-        steps = DIFFERENCE / np.where(sizes > 0, sizes, 1.0)
-        # Scores of separable classes are nearly zero, so steps would be huge: limit the change of a linear predictor to 0.25.
-        steps[:d] = np.minimum(
-            steps[:d], 0.25 / np.maximum(np.abs(self.tasks.X).max(axis=0), 1e-300)
-        )
-        steps[d:] = np.minimum(steps[d:], 1.0)  # with a larger step, the dispersion could underflow
-        changes = [scores_at(at - h) - scores_at(at + h) for h in np.diag(steps)]
-        information = np.stack(changes, axis=1) / (2.0 * steps[:, None])
-        return np.asarray(0.5 * (information + information.transpose(0, 2, 1)))
+    def _parts(
+        self, parameters: Array, varying: NDArray[np.intp]
+    ) -> tuple[Array, Array, float]:
+        """Return b (d,), L (d, p) and the noise."""
+        i, j = self._entries(len(varying))
+        d = self.tasks.n_features
+        b, entries, noise = np.split(parameters, [d, d + len(i)])
+        L = np.zeros((d, len(varying)))
+        L[varying[i], j] = entries
+        return b, L, float(np.exp(noise.sum()))
 
     def _entries(self, p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the rows and columns of the free entries of Δ."""
+        """Return the rows and columns of the free entries of L."""
         return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
 
-    def _step(
-        self, point: _Point, information: Array, damping: float
-    ) -> tuple[float, Array, Mixture, Array]:
-        """Return the expected gain of the undamped step, the damped step, and the model and L after it."""
-        model, root, p = point.model, point.root, point.root.shape[1]
-        sizes = np.diag(information)
-        used = sizes > 1e-12 * max(sizes.max(initial=0.0), 1e-300)
-        H, g, step = information[np.ix_(used, used)], point.gradient[used], np.zeros(len(used))
-        if not used.any():
-            return 0.0, step, model, root
-        gain = 0.5 * float(g @ np.linalg.lstsq(H + 1e-9 * np.diag(np.diag(H)), g, rcond=None)[0])
-        step[used] = np.linalg.lstsq(H + damping * np.diag(np.diag(H)), g, rcond=None)[0]
-        i, j = self._entries(p)
-        n_means = len(step) - len(i) - self.tasks.response.has_dispersion
-        moves, entries, rest = np.split(step, [n_means, n_means + len(i)])
-        move = root @ moves if n_means == p else moves
-        largest = (
-            max(np.abs(entries).max(initial=0.0), np.abs(rest).max(initial=0.0)) / LARGEST_STEP
-        )
-        largest = max(largest, np.abs(moves).max(initial=0.0) / LARGEST_MOVE, 1.0)
-        change = np.eye(p)
-        change[i, j] = np.where(i == j, np.exp(entries / largest), entries / largest)
-        new = root @ change
-        if p and np.abs(new).max() > LARGEST_SCALE:
-            new *= LARGEST_SCALE / np.abs(new).max()
-        mean = model.means[0] + (move / largest if n_means else 0.0)
-        mean = np.clip(mean, -LARGEST_SCALE, LARGEST_SCALE)
-        noise = float(np.clip(model.noise * np.exp(rest.sum() / largest), *DISPERSIONS[[0, -1]]))
-        moved = replace(model, means=mean[None], covariances=(new @ new.T)[None], noise=noise)
-        return gain, step / largest, moved, new
+    def _maximise(self, start: Array, varying: NDArray[np.intp], max_iter: int) -> _Point:
+        point, damping = self._evaluate(start, varying), DAMPING
+        least, d, q = LEAST_GAIN[self.tasks.is_rough], self.tasks.n_features, len(start)
+        bounds = np.full((2, q), LARGEST_SCALE) * np.array([[-1.0], [1.0]])
+        if self.tasks.response.has_dispersion:
+            bounds[:, -1] = np.log(DISPERSIONS[[0, -1]])
+        for _ in range(max_iter):
+            x, gradient = point.parameters, point.gradient
+            stuck = ((x <= bounds[0]) & (gradient < 0)) | ((x >= bounds[1]) & (gradient > 0))
+            sizes = np.sqrt(np.abs(point.information.diagonal()))
+            used = ~stuck & (sizes > 1e-6 * sizes.max(initial=1e-300))
+            sizes = sizes[used]
+            if not used.any() or not np.isfinite(point.value):
+                break
+            H = point.information[np.ix_(used, used)]
+            if np.linalg.eigvalsh(H / sizes / sizes[:, None])[0] < LEAST_CURVATURE:
+                # Far from the maximum, the sum of squared scores is a better guess of the curvature.
+                H = point.squares[np.ix_(used, used)]
+                sizes = np.sqrt(H.diagonal())
+            curvature, vectors = np.linalg.eigh(H / sizes / sizes[:, None])
+            curvature = np.maximum(curvature, LEAST_CURVATURE)
+            slopes = vectors.T @ (gradient[used] / sizes)
+            if 0.5 * np.sum(slopes**2 / curvature) < least or damping > MOST:
+                break
+            step = np.zeros(q)
+            step[used] = vectors @ (slopes / (curvature + damping)) / sizes
+            step /= max(np.abs(step).max() / LARGEST_STEP, 1.0)
+            new = self._evaluate(np.clip(x + step, *bounds), varying)
+            is_better = new.value > point.value
+            point, damping = (new, LESS * damping) if is_better else (point, MORE * damping)
+        return point
 
+    def _evaluate(self, parameters: Array, varying: NDArray[np.intp]) -> _Point:
+        b, L, noise = self._parts(parameters, varying)
+        entries, rows = self._entries(len(varying)), self.tasks.X[:, varying]
+        parts = self.tasks.scores(b, L, noise, rows, entries)
+        sums = [(e.sum(), s.sum(axis=0), i.sum(axis=0), s.T @ s) for e, s, i in parts]
+        log_evidence, gradient, information, squares = (sum(of) for of in zip(*sums, strict=True))
+        value = log_evidence
+        if self.shrinkage is not None and len(varying):
+            at = slice(len(b), len(b) + len(entries[0]))
+            more, slope, curvature = self._prior(L[varying], varying)
+            value += more
+            gradient[at] += slope
+            information[at, at] += curvature
+            squares[at, at] += np.diag(np.abs(curvature.diagonal()))
+        return _Point(parameters, float(log_evidence), float(value), gradient, information, squares)
 
-def _updated(H: Array, step: Array, change: Array) -> Array:
-    """Return the information after a BFGS update, for a step that lowers the gradient by ``change``."""
-    Hs = H @ step
-    old, new = float(step @ Hs), float(step @ change)
-    # Skip the update if the log evidence is flat or convex along the step.
-    if not new > LEAST_CURVATURE * old:
-        return H
-    return np.asarray(H - np.outer(Hs, Hs) / old + np.outer(change, change) / new)
+    def _prior(self, root: Array, varying: NDArray[np.intp]) -> tuple[float, Array, Array]:
+        """Return the log prior of W, and its first and minus its second derivatives in the entries of L."""
+        assert self.shrinkage is not None
+        n, target = self.shrinkage.n_tasks, self.shrinkage.target[np.ix_(varying, varying)]
+        at, p = self._entries(len(root)), len(root)
+
+        def gradient(entries: Array) -> Array:
+            L = np.zeros((p, p))
+            L[at] = entries
+            inverse = np.linalg.inv(L)
+            return n * (inverse.T @ (inverse @ target @ inverse.T - np.eye(p)))[at]
+
+        inverse = np.linalg.inv(root)
+        value = -0.5 * n * np.trace(inverse @ target @ inverse.T)
+        value -= n * np.log(np.abs(root.diagonal())).sum()
+        entries = root[at]
+        return value, gradient(entries), -approx_fprime(entries, gradient, 1e-6)

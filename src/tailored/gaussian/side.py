@@ -170,7 +170,6 @@ def fit_side(
     model = fit_roughly(some, structure.varying)
     terms = _terms(tasks, groups, structure.effects, model.covariances[0])
     if isinstance(some, ResponseRows):
-        some = replace(some, sites={})
         for _ in range(RESPONSE_ROUNDS):
             fit = _fit(*some.gaussian(model), terms, max_iter=max_iter, tol=tol)
             # Without a limit, the mean can diverge if a few rows have almost all the weight.

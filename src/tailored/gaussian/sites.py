@@ -3,83 +3,68 @@
 With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a constant (`tailored.gaussian.responses`), concave in f.
 Under a component, w = b + Lu with standard normal u.  For every task:
 
-1. Expectation propagation (Minka, 2001) replaces the likelihood of each row by a *site* ``exp(ν a − ½ τ a²)`` with
-   ``a = <x, Lu>``, so that the posterior is Gaussian.  Sites are updated one at a time, by matching the moments of the exact
-   likelihood of the row, multiplied by the prior and the other sites.
-2. If L has at most `MOST_DIRECTIONS` columns, evidence, mean and covariance are computed by Gauss-Hermite quadrature of the
-   exact likelihood and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982).  With expectation propagation
-   alone, large variances between tasks with few rows are underestimated by about 10 %.  With more columns of L, the
-   results of expectation propagation are used.
+1. The posterior of u is approximated by the Gaussian with the smallest Kullback-Leibler divergence from it (Opper and
+   Archambeau, 2009).
+2. Evidence, mean and covariance are computed by Gauss-Hermite quadrature of the exact likelihood and prior, with nodes
+   placed by this Gaussian (Naylor and Smith, 1982).  If L has more than `MOST_DIRECTIONS` columns, the nodes are a fixed
+   random sample, and their weights are those of importance sampling.
 
 Evidence and moments under the components then have the same meaning as for Gaussian targets, so M-steps and mixing weights
 are computed in the same way.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
+Some algorithms need Gaussian targets.  For these, each row is replaced by a *site*, a Gaussian row with the precision
+``τ = E h″(f)`` and the target ``E f + (y − E h′(f)) / τ``, where E is the mean over the posterior.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from .._utils.compiling import njit
 from .._utils.records import cached_property
 from .._utils.threads import in_threads
-from ..tasks.rows import Array, Scaling, frozen, predictions, segment_sums
-from ..tasks.task_set import TaskSet
-from .kernels import ENTRY, PART, keep_separate, second_moments
+from ..tasks.rows import Array, Scaling, frozen, predictions
+from ..tasks.task_set import TaskSet, rows_of_tasks
+from .kernels import second_moments
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, RowStatistics, Sums, Totals, log_priors, normalise
 
-#: Integer codes of the responses in compiled code.
-BERNOULLI, POISSON, NEGATIVE_BINOMIAL = CODES = 0, 1, 2
 #: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion in all fits.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
-#: Options of kernels that allocate or slice arrays, for which Numba counts references.
-_PART, _ENTRY = {**PART, "_nrt": True}, {**ENTRY, "_nrt": True}
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-# Types of the arguments of compiled code
-Kind = tuple[int, float]  # code of the response, and 1 / dispersion
-Data = tuple[Array, Array, Array, Array]  # rows, f, y and weights
-Span = tuple[int, int]  # first position, and the position after the last
-Pair = tuple[Array, Array]  # sites (τ, ν), or nodes and their log weights
-Grid = tuple[Index, Array, Array, Array]  # see `grid`
 
-#: Maximum number of columns of L for quadrature, and number of nodes along each; the last has the largest variance.
+#: Maximum number of columns of L for quadrature.
 MOST_DIRECTIONS = 3
-NODES = ((), (21,), (9, 15), (5, 5, 9))
-#: If tasks have on average at least this many rows, posteriors are close to Gaussian, and fewer nodes are enough.
-MANY_ROWS, FEWER_NODES = 12, ((), (11,), (5, 7), (3, 3, 5))
-#: Expectation propagation before quadrature (`PLACING`) and without it (`FINAL`): number of nodes for the moments of a row,
-#: tolerance, and maximum number of sweeps.
-PLACING = 7, 0.1, 10
-FINAL = 9, 0.05, 100
-#: Step of the finite differences in the log dispersion, and maximum change of the log dispersion in one update.
-DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
-#: Exponents are clipped, so that products of a few exponentials, and squares of moments of sites, are finite.
-LARGEST_EXPONENT, LARGEST_FACTOR = 150.0, 170.0
-#: Odds are clipped, so that logarithms are only needed every few rows.
-LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
-#: Maximum number of tasks that one thread processes at a time.
-BLOCK = 4096
-#: With a smaller variance of f, a site is a Taylor expansion.  The precision of a site is at least this times that of its cavity.
-LEAST = 1e-12
-#: Minimum precision of a site that is used as a row with Gaussian noise.
+#: Numbers of nodes along the principal axes of LLᵀ, in increasing order, and size of the sample for more columns; the second
+#: entry is for rough fits, which are only compared with each other.
+NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (9,), (5, 7), (3, 5, 7))
+SAMPLED = 512, 128
+#: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations, maximum number of steps.
+PLACING = 5, 0.1, 30
+#: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of a processor.
+BLOCK = 1 << 16
+#: Minimum precision of a site.
 LEAST_PRECISION = 1e-8
 
 
 class LogLikelihood(Protocol):
     """The members of `tailored.gaussian.responses.Likelihood` that are used here; they are documented there."""
 
-    code: ClassVar[int]
     has_dispersion: ClassVar[bool]
 
     def noise(self, noise: float) -> float: ...
     def constants(self, y: Array, noise: float) -> Array: ...
-    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array]: ...
+    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]: ...
+    def dispersion_derivatives(
+        self, y: Array, f: Array, noise: float
+    ) -> tuple[Array, Array, Array]: ...
+    def centre(self, y: Array, f: Array) -> Array: ...
     def skewness(self, f: Array, noise: float) -> Array: ...
     def pooled_fit(
         self, X: Array, y: Array, offset: Array, weights: Array
@@ -92,8 +77,10 @@ class Directions(NamedTuple):
     log_evidence: Array  # (T,)
     means: Array  # (T, p)
     covariances: Array  # (T, p, p)
-    precisions: Array  # (N,) τ of the sites
-    slopes: Array  # (N,) E(∂ log p(y | f) / ∂f); length 0 if not requested
+    dispersion_scores: Array  # (T,) derivative of the log evidence in the log dispersion; zero without a dispersion
+    predictors: Array  # (N,) E f
+    slopes: Array  # (N,) E(y − h′(f)), times the weight of the row
+    curvatures: Array  # (N,) E h″(f), times the weight of the row
 
 
 class Sites(Moments):
@@ -116,8 +103,7 @@ class ResponseRows(RowStatistics):
     response: LogLikelihood
     offset: Array  # (N,) added to f, for example the logarithm of an exposure
     weights: Array  # (N,) exponents of the likelihood of each row
-    #: Sites under each component of the last model, used as initial values in a fit; None if they are not kept.
-    sites: dict[int, tuple[Array, Array]] | None = None
+    is_rough: bool = False  # whether posteriors are computed with few nodes
 
     @classmethod
     def of(
@@ -136,8 +122,8 @@ class ResponseRows(RowStatistics):
             f"{name}: not available for classes and counts, whose likelihood needs all rows"
         )
 
-    def take(self, index: NDArray[np.intp] | slice) -> Self:
-        return replace(super().take(index), sites=None)
+    def roughly(self) -> Self:
+        return replace(self, is_rough=True)
 
     def shifted(self, weights: Array) -> ResponseRows:
         """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the coefficients."""
@@ -149,21 +135,17 @@ class ResponseRows(RowStatistics):
 
     def skewness(self, model: Mixture) -> float:
         f = self.X @ model.means[0] + self.offset
-        weights = self.weights * self.response.derivatives(self.y, f, model.noise)[1]
+        weights = self.weights * self.response.derivatives(self.y, f, model.noise)[2]
         return float(weights @ self.response.skewness(f, model.noise) / max(weights.sum(), 1e-300))
 
     def totals(self) -> Totals:
         """Return the totals of the weighted least squares problem whose solution is the pooled fit to all rows."""
         b, noise = self.pooled
-        f = self.X @ b + self.offset
-        slope, curvature = self.response.derivatives(self.y, f, noise)
+        f = self.X @ b
+        _, slope, curvature = self.response.derivatives(self.y, f + self.offset, noise)
         weights = self.weights * curvature
-        working = self.weights * slope + weights * (self.X @ b)
-        gram, cross, n = (
-            self.X.T @ (weights[:, None] * self.X),
-            working @ self.X,
-            float(len(self.y)),
-        )
+        cross = (self.weights * slope + weights * f) @ self.X
+        gram, n = self.X.T @ (weights[:, None] * self.X), float(len(self.y))
         # yᵀy is set such that the mean squared residual is the noise of the model.
         return Totals(len(self), n, n * noise + float(cross @ b), cross, gram)
 
@@ -176,7 +158,7 @@ class ResponseRows(RowStatistics):
     def gram(self) -> Array:
         """XᵀX of each task, weighted as in `totals`, (T, d, d)."""
         b, noise = self.pooled
-        curvature = self.response.derivatives(self.y, self.X @ b + self.offset, noise)[1]
+        curvature = self.response.derivatives(self.y, self.X @ b + self.offset, noise)[2]
         return self._moments(self.weights * curvature, self.y)[0]
 
     def _moments(self, weights: Array, y: Array) -> tuple[Array, Array, Array]:
@@ -192,493 +174,264 @@ class ResponseRows(RowStatistics):
         """Return the sites and the model for them; the effects of side information are part of the sites."""
         return self.site_moments(model)[0], replace(model, noise=1.0, side=None)
 
-    def site_moments(self, model: Mixture) -> tuple[Sites, float]:
-        """Return the sites of each task under its most probable component, and the log evidence per task.
+    def site_moments(self, model: Mixture) -> tuple[Sites, float, float]:
+        """Return the sites of each task under its most probable component, the log evidence per task, and a new dispersion.
 
-        With the sites as rows and noise variance 1, the gradient of the evidence with respect to the parameters of one
-        component equals that of expectation propagation.
+        With the sites as rows and noise variance 1, the posterior means, and the gradient of the evidence with respect to the
+        mean of one component, are those of the exact likelihood.
         """
-        precisions, targets, evidence = self.gaussian_rows(model)
-        return self.sites_of(precisions, targets), evidence
+        precisions, *others = self.gaussian_rows(model)
+        targets, evidence, noise = others
+        return self.sites_of(precisions, targets), evidence, noise
 
     def sites_of(self, precisions: Array, targets: Array) -> Sites:
         """Return the second moments of the sites that `gaussian_rows` returned."""
         return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads)
 
-    def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float]:
-        """Return the precisions (N,) and the targets (N,) of the sites of `site_moments`, and the log evidence per task."""
-        source = self if self.sites is not None else replace(self, sites={})
-        found = source.posterior(model)
-        assert source.sites is not None
-        component = np.repeat(found.shares.argmax(axis=1), np.diff(self.starts))
-        sites = zip(*(source.sites[k] for k in range(model.n_components)), strict=True)
-        tau, linear = (np.choose(component, parts) for parts in sites)
-        tau = np.maximum(tau, LEAST_PRECISION)
-        return (
-            tau,
-            linear / tau - self.offset,
-            float(np.mean(found.log_evidence)) if len(self) else 0.0,
+    def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float, float]:
+        """Return the precisions (N,) and targets (N,) of the sites, and the other results of `site_moments`.
+
+        The dispersion is that after a scoring step; it is 1 for responses without a dispersion.
+        """
+        log_evidence, shares, found = self._by_component(model)
+        component = np.repeat(shares.argmax(axis=1), np.diff(self.starts))
+        f, slopes, curvatures = (
+            np.choose(component, parts) for parts in zip(*(each[4:] for each in found), strict=True)
         )
+        precisions = np.maximum(curvatures, LEAST_PRECISION)
+        targets = f + slopes / precisions - self.offset
+        scores = np.sum([r * of.dispersion_scores for r, of in zip(shares.T, found, strict=True)], 0)
+        step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -0.7, 0.7)
+        noise = np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]])
+        evidence = float(np.mean(log_evidence)) if len(self) else 0.0
+        return precisions, targets, evidence, self.response.noise(float(noise))
+
+    def _by_component(
+        self, model: Mixture, among: Mask | None = None
+    ) -> tuple[Array, Array, list[Directions]]:
+        """Return the log evidence (T,), the responsibilities (T, K), and the posterior under each component."""
+        T, effects = len(self), model.effects(self.side)
+        rest = self if effects is None else self.shifted(effects)
+        joint, found = log_priors(model, self.side, T, among), []
+        for k, root in enumerate(model.factors):
+            used = joint[:, k] > -np.inf
+            found.append(rest.directions(model.means[k], root, model.noise, used))
+            joint[:, k] += found[k].log_evidence
+        return normalise(joint), joint, found
 
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None
     ) -> Expected:
         T, (K, d) = len(self), model.means.shape
-        effects = model.effects(self.side)
-        rest = self if effects is None else self.shifted(effects)
-        joint = log_priors(model, self.side, T, among)
-        deviations, within = np.zeros((T, K, d)), []
-        for k in range(K):
-            root = model.factors[k]
-            found = rest.directions(model.means[k], root, model.noise, joint[:, k] > -np.inf, k=k)
-            joint[:, k] += found.log_evidence
-            deviations[:, k] = found.means @ root.T
-            within.append((root, found.covariances))
-        log_evidence, shares = normalise(joint), joint
+        log_evidence, shares, found = self._by_component(model, among)
+        each = list(zip(shares.T, model.factors, found, strict=True))
+        deviations = np.stack([of.means @ root.T for _, root, of in each], axis=1)
         covariances = np.zeros((T if want.covariances else 0, d, d))
         if want.covariances:
-            for k, (root, C) in enumerate(within):
-                covariances += root @ (shares[:, k, None, None] * C) @ root.T
+            for r, root, of in each:
+                covariances += root @ (r[:, None, None] * of.covariances) @ root.T
         sums = NO_SUMS
         if want.sums:
             first = np.einsum("tk,tkd->kd", shares, deviations)
-            second = np.stack(
-                [
-                    (v * r[:, None]).T @ v
-                    for v, r in zip(deviations.transpose(1, 0, 2), shares.T, strict=True)
-                ]
-            )
-            for k, (root, C) in enumerate(within):
-                second[k] += root @ np.tensordot(shares[:, k], C, 1) @ root.T
+            second = np.einsum("tk,tki,tkj->kij", shares, deviations, deviations, optimize=True)
+            for k, (r, root, of) in enumerate(each):
+                second[k] += root @ np.tensordot(r, of.covariances, 1) @ root.T
             # With this residual, an M-step does not change the noise.
             residual = self.response.noise(model.noise) * float(len(self.y))
             sums = Sums(float(log_evidence.sum()), shares.sum(axis=0), first, second, residual)
         means = np.zeros((0, K, d))
         if want.means:
+            effects = model.effects(self.side)
             means = model.means + deviations
             means += 0.0 if effects is None else effects[:, None]
         return Expected(log_evidence, shares, means, covariances, sums)
 
-    def dispersion_scores(self, model: Mixture) -> Array:
-        """Return the derivative of the log evidence of each task with respect to the log dispersion, (T,)."""
-        upper, lower = (
-            self.posterior(replace(model, noise=model.noise * np.exp(h))).log_evidence
-            for h in (DIFFERENCE, -DIFFERENCE)
-        )
-        return np.asarray((upper - lower) / (2.0 * DIFFERENCE))
-
-    def dispersion(self, model: Mixture) -> float:
-        """Return the dispersion after a scoring step; 1 for responses without a dispersion."""
-        if not self.response.has_dispersion:
-            return 1.0
-        scores = self.dispersion_scores(model)
-        step = np.clip(
-            scores.sum() / max(float(scores @ scores), 1e-300), -LARGEST_CHANGE, LARGEST_CHANGE
-        )
-        return float(np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]]))
-
     def directions(
-        self,
-        b: Array,
-        L: Array,
-        noise: float,
-        used: Mask | None = None,
-        *,
-        k: int = 0,
-        slopes: bool = False,
+        self, b: Array, L: Array, noise: float, used: Mask | None = None
     ) -> Directions:
         """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``, by default all."""
-        if self.response.code not in CODES:
-            raise ValueError(
-                f"response: the compiled code has no response with the code {self.response.code}"
-            )
         T, N, p = len(self), len(self.y), L.shape[1]
-        rows = np.ascontiguousarray(self.X @ L)
-        f = self.X @ b + self.offset
-        used = np.ones(T, np.bool_) if used is None else used
-        tau, linear = (self.sites or {}).get(k, (np.zeros(N), np.zeros(N)))
-        # Convert the sites of the linear predictor to sites of its random part <x, Lu>.
-        linear = linear - tau * f
-        found = Directions(
-            np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), tau, np.zeros(N * slopes)
+        out = Directions(
+            *(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), np.zeros(T)),
+            *(np.zeros(N), np.zeros(N), np.zeros(N)),
         )
-        is_exact = p <= MOST_DIRECTIONS
-        n_nodes, tol, max_sweeps = PLACING if is_exact else FINAL
-        numbers = NODES if N < MANY_ROWS * T else FEWER_NODES
-        nodes = one_direction(n_nodes), grid(numbers[p] if is_exact else ())
-        kind, data = (self.response.code, 1.0 / noise), (rows, f, self.y, self.weights)
 
-        def run(*span: int) -> None:
-            _pass(
-                span, kind, data, self.starts, used, *nodes, tol, max_sweeps, linear, tuple(found)
-            )
+        def run(tasks: Index, rows: Index) -> None:
+            placed = Placed(self.take(tasks), b, L, noise)
+            for total, part in zip(out[:4], placed.moments(), strict=True):
+                total[tasks] = part
+            for total, part in zip(out[4:], placed.of_rows(), strict=True):
+                total[rows] = part
 
-        blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
-        in_threads(run, blocks, self.n_threads)
-        if not np.isfinite(tau.sum() + linear.sum()):
-            # The evidence of a model that overflows is NaN.
-            failed = ~(np.isfinite(tau) & np.isfinite(linear))
-            tau[failed] = linear[failed] = 0.0
-            found.log_evidence[segment_sums(failed.astype(float), self.starts) > 0] = np.nan
-        if self.sites is not None:
-            self.sites[k] = tau, linear + tau * f
-        if self.response.code != BERNOULLI:
-            constants = self.weights * self.response.constants(self.y, noise)
-            found.log_evidence[:] += segment_sums(constants, self.starts)
-        return found
+        in_threads(run, self.blocks(p, used), self.n_threads)
+        # The evidence of a model that overflows is NaN.
+        return out
+
+    def scores(
+        self, b: Array, L: Array, noise: float, rows: Array, entries: tuple[Index, Index]
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield for blocks of tasks the log evidence, and its derivatives as in `Placed.scores`."""
+        for tasks, at in self.blocks(L.shape[1]):
+            placed = Placed(self.take(tasks), b, L, noise)
+            yield placed.log_evidence, *placed.scores(rows[at], entries)
+
+    def blocks(self, p: int, used: Mask | None = None) -> list[tuple[Index, Index]]:
+        """Return the positions of the ``used`` tasks, in blocks, and of their rows; p is the number of columns of L."""
+        chosen = np.arange(len(self)) if used is None else np.flatnonzero(used)
+        size = int(BLOCK / len(grid(p, self.is_rough)[1]) / (self.n_rows / max(len(self), 1))) + 1
+        tasks = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+        return [(some, rows_of_tasks(self.starts, some)[0]) for some in tasks]
+
+    def sums_of_tasks(self, weights: Array) -> Any:
+        """Return a sparse matrix (T, N) whose product with an array (N, ..) sums the weighted rows of each task."""
+        return csr_array((weights, np.arange(len(weights)), self.starts), (len(self), len(weights)))
+
+
+class Placed:
+    """The likelihood of the rows of tasks at nodes u = m + Cz, where N(m, CCᵀ) is close to the posterior of a task."""
+
+    def __init__(self, tasks: ResponseRows, b: Array, L: Array, noise: float) -> None:
+        self.tasks, self.noise = tasks, noise
+        left, sizes, turn = np.linalg.svd(L, full_matrices=False)
+        rows, f = tasks.X @ (left * sizes)[:, ::-1], tasks.X @ b + tasks.offset
+        self.task = np.repeat(np.arange(len(tasks)), np.diff(tasks.starts))
+        self.mean, covariance = self._place(rows, f)
+        self.root = np.linalg.cholesky(covariance)
+        self.z, log_weights = grid(L.shape[1], tasks.is_rough)
+        f = f + np.einsum("np,np->n", rows, self.mean[self.task])
+        along = np.einsum("np,npq->nq", rows, self.root[self.task])
+        self.f = f[:, None] + along @ self.z.T  # (N, J)
+        self.value, self.slope, self.curvature = self._derivatives(self.f)
+        sums = tasks.sums_of_tasks(tasks.weights)
+        joint = sums @ self.value + log_weights
+        self.mean, self.root = self.mean @ turn[::-1], turn[::-1].T @ self.root
+        self.u = self.mean[:, None, :] + self.z @ self.root.transpose(0, 2, 1)  # (T, J, p)
+        joint -= 0.5 * (self.u**2).sum(axis=2)
+        largest = joint.max(axis=1, keepdims=True)
+        weights = np.exp(joint - largest)
+        total = weights.sum(axis=1, keepdims=True)
+        self.weights = weights / total  # (T, J)
+        log_determinants = 0.5 * np.linalg.slogdet(covariance)[1]
+        constants = sums @ tasks.response.constants(tasks.y, noise)
+        self.log_evidence = (largest + np.log(total))[:, 0] + log_determinants + constants
+
+    def _derivatives(self, f: Array) -> tuple[Array, Array, Array]:
+        return self.tasks.response.derivatives(self.tasks.y[:, None], f, self.noise)
+
+    def _place(self, rows: Array, f: Array) -> tuple[Array, Array]:
+        """Return the mean (T, p) and covariance (T, p, p) of the Gaussian that is closest to the posterior of u.
+
+        Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the Gaussian.  Newton steps for
+        its mean are halved in tasks where they lower the bound of the log evidence.
+        """
+        tasks, (T, p), task = self.tasks, (len(self.tasks), rows.shape[1]), self.task
+        n_nodes, tol, max_steps = PLACING
+        nodes, log_weights = one_direction(n_nodes)
+        weights = np.exp(log_weights - 0.5 * nodes**2)
+        sums, best = tasks.sums_of_tasks(tasks.weights), np.full(T, -np.inf)
+        squares = (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), p * p)
+        centre = tasks.response.centre(tasks.y, f)
+        _, slope, curvature = tasks.response.derivatives(tasks.y, centre, self.noise)
+        kept = new = np.stack([curvature, slope + curvature * (centre - f)])
+        for _ in range(max_steps):
+            precision = np.eye(p) + (sums @ (new[0][:, None] * squares)).reshape(T, p, p)
+            covariance = np.linalg.inv(precision)
+            mean = (covariance @ (sums @ (new[1][:, None] * rows))[:, :, None])[:, :, 0]
+            shift = np.einsum("np,np->n", rows, mean[task])
+            variance = (np.einsum("np,npq->nq", rows, covariance[task]) * rows).sum(axis=1)
+            at = (f + shift)[:, None] + np.sqrt(variance)[:, None] * nodes
+            value, slope, curvature = (part @ weights for part in self._derivatives(at))
+            divergence = np.trace(covariance, axis1=1, axis2=2) + (mean**2).sum(axis=1)
+            bound = sums @ value - 0.5 * (divergence + np.linalg.slogdet(precision)[1])
+            gradient = sums @ (slope[:, None] * rows) - mean
+            decrement = (np.einsum("tp,tpq->tq", gradient, covariance) * gradient).sum(axis=1)
+            is_better = bound >= best - tol**2
+            if (is_better & (decrement <= tol**2)).all():
+                break
+            best, accepted = np.where(is_better, bound, best), is_better[task]
+            step = np.stack([curvature, slope + curvature * shift])
+            kept, new = np.where(accepted, new, kept), np.where(accepted, step, 0.5 * (kept + new))
+        return mean, covariance
+
+    def moments(self) -> tuple[Array, ...]:
+        """Return the first four fields of `Directions`."""
+        means = np.einsum("tj,tjp->tp", self.weights, self.u)
+        centred = self.u - means[:, None, :]
+        covariances = (centred * self.weights[:, :, None]).transpose(0, 2, 1) @ centred
+        dispersion_scores = np.zeros(len(means))
+        if self.tasks.response.has_dispersion:
+            each = self._dispersion_derivatives()[0]
+            dispersion_scores = (self.weights * (self.tasks.sums_of_tasks(self.tasks.weights) @ each)).sum(axis=1)
+        return self.log_evidence, means, covariances, dispersion_scores
+
+    def _dispersion_derivatives(self) -> tuple[Array, Array, Array]:
+        y = self.tasks.y[:, None]
+        return self.tasks.response.dispersion_derivatives(y, self.f, self.noise)
+
+    def of_rows(self) -> tuple[Array, ...]:
+        """Return the posterior means of f, and those of y − h′(f) and h″(f) times the weights of the rows, (N,) each."""
+        weights, v = self.weights[self.task], self.tasks.weights
+        f, slope, curvature = (
+            np.einsum("nj,nj->n", weights, part) for part in (self.f, self.slope, self.curvature)
+        )
+        return f, v * slope, v * curvature
+
+    def scores(self, rows: Array, entries: tuple[Index, Index]) -> tuple[Array, Array]:
+        """Return the first and minus the second derivatives of the log evidence, (T, q) and (T, q, q), by Louis' identity.
+
+        The parameters are b, the ``entries`` (a, c) of a matrix D in ``f = … + <rows, D u>``, and, if the response has one, the
+        logarithm of the dispersion.
+        """
+        tasks, v, (i, j) = self.tasks, self.tasks.weights, entries
+        ones = np.ones((*self.u.shape[:2], 1))
+        # Parameter θ has ∂f/∂θ = columns[:, θ] · powers[.., index[θ]].
+        columns, powers = np.hstack([tasks.X, rows[:, i]]), np.concatenate([ones, self.u], axis=2)
+        index = np.append(np.zeros(tasks.n_features, np.intp), 1 + np.asarray(j))
+        each = [
+            (tasks.sums_of_tasks(v * column) @ self.slope) * powers[:, :, c]
+            for column, c in zip(columns.T, index, strict=True)
+        ]
+        to_u = np.zeros((len(tasks), powers.shape[2], powers.shape[2]))
+        to_u[:, 0, 0], to_u[:, 1:, 0], to_u[:, 1:, 1:] = 1.0, self.mean, self.root
+        to_u, z = to_u[self.task], np.hstack([np.ones((len(self.z), 1)), self.z])
+        weights = v[:, None] * self.weights[self.task]
+        of_z = ((weights * self.curvature) @ (z[:, :, None] * z[:, None, :]).reshape(len(z), -1))
+        moments = to_u @ of_z.reshape(to_u.shape) @ to_u.transpose(0, 2, 1)
+        products = columns[:, :, None] * columns[:, None, :] * moments[:, index][:, :, index]
+        q, sums = len(index), tasks.sums_of_tasks(np.ones(len(v)))
+        expected = (sums @ products.reshape(len(v), -1)).reshape(-1, q, q)
+        if tasks.response.has_dispersion:
+            first, second, mixed = self._dispersion_derivatives()
+            each.append(tasks.sums_of_tasks(v) @ first)
+            expected = np.pad(expected, ((0, 0), (0, 1), (0, 1)))
+            expected[:, q, q] = sums @ (weights * second).sum(axis=1)
+            of_mixed = np.einsum("nab,nb->na", to_u, (weights * mixed) @ z)
+            expected[:, q, :q] = expected[:, :q, q] = sums @ (columns * of_mixed[:, index])
+        scores = np.stack(each, axis=2)  # (T, J, q), given u
+        mean = np.einsum("tj,tjq->tq", self.weights, scores)
+        scores -= mean[:, None, :]
+        return mean, expected - (scores * self.weights[:, :, None]).transpose(0, 2, 1) @ scores
 
 
 @cache
-def one_direction(n_nodes: int) -> Pair:
+def one_direction(n_nodes: int) -> tuple[Array, Array]:
     """Return Gauss-Hermite nodes, and log weights for integrands that are not multiplied by the normal density."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return frozen(nodes), frozen(np.log(weights / weights.sum()) + 0.5 * nodes**2)
 
 
 @cache
-def grid(numbers: tuple[int, ...]) -> Grid:
-    """Return the numbers of nodes per axis (p,), node positions on each axis (p, m), all nodes (J, p), and log weights (J,)."""
-    p, most = len(numbers), max(numbers, default=1)
-    axes, nodes, weights = np.zeros((p, most)), np.zeros((1, 0)), np.zeros(1)
-    for k, n in enumerate(numbers):
-        axes[k, :n], logs = one_direction(n)
-        nodes = np.hstack([np.tile(nodes, (n, 1)), np.repeat(axes[k, :n], len(nodes))[:, None]])
-        weights = (logs[:, None] + weights).ravel()
-    return (
-        frozen(np.array(numbers, np.int64), np.int64),
-        frozen(axes),
-        frozen(nodes),
-        frozen(weights),
-    )
-
-
-@njit(**_PART)
-def _exponential(f: float) -> float:
-    return np.exp(min(max(f, -LARGEST_EXPONENT), LARGEST_EXPONENT))
-
-
-@njit(**_PART)
-def _value(code: int, shape: float, y: float, f: float) -> float:
-    """Return h(f) of a row; ``shape`` is 1 / dispersion."""
-    if code == POISSON:
-        return _exponential(f)
-    factor = 1.0
-    if code != BERNOULLI:
-        factor, f = y + shape, f - np.log(shape)
-    return factor * (max(f, 0.0) + np.log1p(np.exp(-abs(f))))
-
-
-@njit(**_PART)
-def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
-    """Return h'(f) and h''(f) of a row, given E = exp(f)."""
-    if code == POISSON:
-        return E, E
-    factor, p = (1.0, E / (1.0 + E)) if code == BERNOULLI else (y + shape, E / (shape + E))
-    return factor * p, factor * p * (1.0 - p)
-
-
-@njit(**_PART)
-def _tilted(
-    kind: Kind, y: float, v: float, mean: float, variance: float, quadrature: Pair
-) -> tuple[float, float, float]:
-    """Return log ∫ exp(v (y f − h(f))) N(f; mean, variance) df, and the mean and variance of the normalised integrand.
-
-    Nodes are centred at the mode and scaled by the curvature there.  The mode is between the mean and the end of a steepest
-    ascent step from it, because the likelihood is log-concave.
-    """
-    keep_separate()
-    (code, shape), (nodes, logs) = kind, quadrature
-    f, low, high, curvature = mean, 0.0, 0.0, 0.0
-    for step in range(100):
-        slope, curvature = _slopes(code, shape, y, _exponential(f))
-        slope = v * (y - slope) - (f - mean) / variance
-        curvature = v * curvature + 1.0 / variance
-        if step == 0:
-            end = mean + variance * slope
-            low, high = min(mean, end), max(mean, end)
-            if code != BERNOULLI:
-                # The mode is also between the mean and log y: a tighter bound if the count is far from its prior mean.
-                top = np.log(max(y, 1.0))
-                low = max(low, min(mean, top) - (v * variance if y == 0.0 else 0.0))
-                high = min(high, max(mean, top))
-        elif slope > 0.0:
-            low = f
-        else:
-            high = f
-        new = f + slope / curvature
-        if (new - f) ** 2 * curvature < 0.0025:
-            break
-        if step == 0 and code != BERNOULLI:
-            # The mode is close to log y if the count is informative.
-            k = v * (y + 0.5) * (1.0 if code == POISSON else shape / (shape + y))
-            new = (mean / variance + k * np.log(y + 0.5)) / (1.0 / variance + k)
-        # Bisect every fourth step, because Newton steps for counts have length one if f is far above the mode.
-        if not low < new < high or step % 4 == 3:
-            new = 0.5 * (low + high)
-        f = new
-    scale = 1.0 / np.sqrt(curvature)
-    top = v * (y * f - _value(code, shape, y, f)) - 0.5 * (f - mean) ** 2 / variance
-    total, first, second = 0.0, 0.0, 0.0
-    for j in range(len(nodes)):
-        x = f + scale * nodes[j]
-        h = _value(code, shape, y, x)
-        weight = np.exp(v * (y * x - h) - 0.5 * (x - mean) ** 2 / variance - top + logs[j])
-        total += weight
-        first += weight * nodes[j]
-        second += weight * nodes[j] ** 2
-    first /= total
-    second = second / total - first * first
-    return (
-        top + np.log(total * scale / np.sqrt(variance)),
-        f + scale * first,
-        scale * scale * second,
-    )
-
-
-@njit(**_PART)
-def _gaussian(
-    rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array
-) -> float:
-    """Write the mean and covariance S of the prior times the sites, and an upper triangular C with S = CCᵀ; return log |S|."""
-    (tau, linear), p = sites, len(mean)
-    for a in range(p):
-        work[p, a] = 0.0
-        for b in range(a + 1):
-            work[a, b] = 1.0 if a == b else 0.0
-    for i in range(own[0], own[1]):
-        for a in range(p):
-            work[p, a] += linear[i] * rows[i, a]
-            scaled = tau[i] * rows[i, a]
-            for b in range(a + 1):
-                work[a, b] += scaled * rows[i, b]
-    log_determinant = 0.0
-    for a in range(p):
-        for b in range(a + 1):
-            total = work[a, b]
-            for c in range(b):
-                total -= work[a, c] * work[b, c]
-            work[a, b] = np.sqrt(total) if a == b else total / work[b, b]
-        log_determinant -= 2.0 * np.log(work[a, a])
-    # C is the inverse of the transposed Cholesky factor of the precision.
-    for a in range(p):
-        C[a, a] = 1.0 / work[a, a]
-        for b in range(a):
-            total = 0.0
-            for c in range(b, a):
-                total += work[a, c] * C[b, c]
-            C[b, a], C[a, b] = -total / work[a, a], 0.0
-    for a in range(p):
-        for b in range(a + 1):
-            total = 0.0
-            for c in range(a, p):
-                total += C[a, c] * C[b, c]
-            S[a, b] = S[b, a] = total
-    for a in range(p):
-        mean[a] = 0.0
-        for b in range(p):
-            mean[a] += S[a, b] * work[p, b]
-    return log_determinant
-
-
-@njit(**_PART)
-def _propagate(
-    kind: Kind,
-    data: Data,
-    own: Span,
-    nodes: Pair,
-    sites: Pair,
-    mean: Array,
-    S: Array,
-    g: Array,
-    tol: float,
-) -> tuple[float, float]:
-    """Update the sites, mean and S of a task, unless ``tol`` is 0; return the largest change and the sum of log constants."""
-    (code, shape), (rows, f, y, v), (tau, linear), p = kind, data, sites, len(mean)
-    largest, constants = 0.0, 0.0
-    for i in range(own[0], own[1]):
-        s, m = 0.0, 0.0
-        for a in range(p):
-            g[a] = 0.0
-            for b in range(p):
-                g[a] += S[a, b] * rows[i, b]
-            s += g[a] * rows[i, a]
-            m += mean[a] * rows[i, a]
-        if s < LEAST:
-            constants += v[i] * (y[i] * f[i] - _value(code, shape, y[i], f[i]))
-            slope, curvature = _slopes(code, shape, y[i], _exponential(f[i]))
-            tau[i], linear[i] = v[i] * curvature, v[i] * (y[i] - slope)
-            continue
-        rest = max(1.0 - tau[i] * s, 1e-6)
-        variance, cavity = s / rest, (m - s * linear[i]) / rest
-        log_z, new_mean, new_variance = _tilted(kind, y[i], v[i], f[i] + cavity, variance, nodes)
-        new_mean -= f[i]
-        constants += log_z - 0.5 * (m * m / s - cavity * cavity / variance + np.log(rest))
-        if tol == 0.0:
-            continue
-        more = max(1.0 / new_variance - 1.0 / variance, LEAST / variance) - tau[i]
-        shift = new_mean / new_variance - cavity / variance - linear[i]
-        tau[i] += more
-        linear[i] += shift
-        change, grown = shift - more * m, 1.0 + more * s
-        largest = max(largest, abs(more) * s, abs(change) * np.sqrt(s))
-        for a in range(p):
-            mean[a] += change / grown * g[a]
-            scaled = more / grown * g[a]
-            for b in range(p):
-                S[a, b] -= scaled * g[b]
-    return largest, constants
-
-
-@njit(**_PART)
-def _exponentials(
-    sign: float, x: Array, f: float, mean: Array, numbers: Index, axes: Array, C: Array, E: Array
-) -> None:
-    """Write exp(± f) of a row at all nodes; f is a sum over the axes, so one exponential per node of each axis is enough."""
-    keep_separate()
-    for a in range(len(mean)):
-        f += x[a] * mean[a]
-    E[0], n = np.exp(min(max(sign * f, -LARGEST_FACTOR), LARGEST_FACTOR)), 1
-    for k in range(len(numbers)):
-        slope, m = 0.0, numbers[k]
-        for a in range(k + 1):
-            slope += sign * x[a] * C[a, k]
-        for j in range(m - 1, -1, -1):
-            factor = np.exp(min(max(slope * axes[k, j], -LARGEST_FACTOR), LARGEST_FACTOR))
-            for o in range(n):
-                E[j * n + o] = E[o] * factor
-        n *= m
-
-
-@njit(**_PART)
-def _integrate(
-    kind: Kind,
-    data: Data,
-    own: Span,
-    grid: Grid,
-    mean: Array,
-    S: Array,
-    C: Array,
-    work: Array,
-    slopes: Array,
-) -> float:
-    """Return the log evidence by quadrature at the nodes mean + Cz; write mean and covariance S of u, and the slopes."""
-    keep_separate()
-    (code, shape), (rows, f, y, v), (numbers, axes, nodes, logs) = kind, data, grid
-    (first, last), p, J = own, len(mean), len(logs)
-    # For each node: the sum of h over rows, the product of factors whose logarithm is not yet in h, and exp(f) of one row.
-    h, product, E = work[0], work[1], work[2]
-    for j in range(J):
-        h[j], product[j] = 0.0, 1.0
-    constant, linear = 0.0, np.zeros(p)
-    for i in range(first, last):
-        # The likelihood of a binary target is 1 / (1 + exp(∓ f)), which cannot overflow.
-        sign = 1.0 if code != BERNOULLI or y[i] == 0.0 else -1.0
-        if code != BERNOULLI:
-            constant += v[i] * y[i] * f[i]
-            for a in range(p):
-                linear[a] += v[i] * y[i] * rows[i, a]
-        _exponentials(sign, rows[i], f[i], mean, numbers, axes, C, E)
-        if code == BERNOULLI and v[i] == 1.0:
-            for j in range(J):
-                product[j] *= 1.0 + min(E[j], LARGEST_RATIO)
-            if (i - first) % ROWS_PER_LOG == ROWS_PER_LOG - 1 or i == last - 1:
-                for j in range(J):
-                    h[j] += np.log(product[j])
-                    product[j] = 1.0
-        elif code == POISSON:
-            for j in range(J):
-                h[j] += v[i] * E[j]
-        else:
-            for j in range(J):
-                h[j] += v[i] * (
-                    np.log1p(E[j]) if code == BERNOULLI else (y[i] + shape) * np.log1p(E[j] / shape)
-                )
-    largest = -np.inf
-    for j in range(J):
-        value = logs[j] - h[j] - np.log(product[j])
-        for a in range(p):
-            u = mean[a]
-            for b in range(a, p):
-                u += C[a, b] * nodes[j, b]
-            value += linear[a] * u - 0.5 * u * u
-        h[j] = value
-        largest = max(largest, value)
-    total = 0.0
-    for j in range(J):
-        h[j] = np.exp(h[j] - largest)
-        total += h[j]
-    log_evidence = constant + largest + np.log(total)
-    moments, z = np.zeros((p, p)), np.zeros(p)
-    for j in range(J):
-        h[j] /= total
-        for a in range(p):
-            z[a] += h[j] * nodes[j, a]
-            for b in range(a + 1):
-                moments[a, b] += h[j] * nodes[j, a] * nodes[j, b]
-    if len(slopes):
-        for i in range(first, last):
-            sign = 1.0 if code != BERNOULLI or y[i] == 0.0 else -1.0
-            _exponentials(sign, rows[i], f[i], mean, numbers, axes, C, E)
-            expected = 0.0
-            for j in range(J):
-                expected += h[j] * _slopes(code, shape, y[i], E[j])[0]
-            slopes[i] = v[i] * (-sign * expected if code == BERNOULLI else y[i] - expected)
-    for a in range(p):
-        log_evidence += np.log(C[a, a])
-        for b in range(a, p):
-            mean[a] += C[a, b] * z[b]
-        for b in range(a + 1):
-            moments[a, b] -= z[a] * z[b]
-            moments[b, a] = moments[a, b]
-    for a in range(p):
-        for b in range(p):
-            total = 0.0
-            for c in range(a, p):
-                for e in range(b, p):
-                    total += C[a, c] * moments[c, e] * C[b, e]
-            S[a, b] = total
-    return log_evidence
-
-
-@njit(**_ENTRY)
-def _pass(
-    span: Span,
-    kind: Kind,
-    data: Data,
-    starts: Index,
-    used: Mask,
-    nodes: Pair,
-    grid: Grid,
-    tol: float,
-    max_sweeps: int,
-    linear: Array,
-    found: tuple[Array, Array, Array, Array, Array],
-) -> None:
-    """Write the posterior of the tasks ``span[0]`` to ``span[1] - 1``; see `ResponseRows.directions`."""
-    rows, (log_evidence, means, covariances, tau, slopes) = data[0], found
-    p, sites = rows.shape[1], (tau, linear)
-    is_exact = p == len(grid[0])
-    C, work, wide = np.zeros((p, p)), np.zeros((p + 2, p)), np.zeros((3, len(grid[3])))
-    for t in range(span[0], span[1]):
-        if not used[t]:
-            continue
-        own, mean, S = (starts[t], starts[t + 1]), means[t], covariances[t]
-        _gaussian(rows, own, sites, mean, S, C, work)
-        for _ in range(max_sweeps):
-            if _propagate(kind, data, own, nodes, sites, mean, S, work[p], tol)[0] < tol:
-                break
-        log_determinant = _gaussian(rows, own, sites, mean, S, C, work)
-        if is_exact:
-            log_evidence[t] = _integrate(kind, data, own, grid, mean, S, C, wide, slopes)
-            continue
-        total = 0.5 * log_determinant
-        for i in range(own[0], own[1]):
-            m = 0.0
-            for a in range(p):
-                m += rows[i, a] * mean[a]
-            total += 0.5 * linear[i] * m
-            if len(slopes):
-                slopes[i] = linear[i] - tau[i] * m
-        log_evidence[t] = (
-            total + _propagate(kind, data, own, nodes, sites, mean, S, work[p], 0.0)[1]
-        )
+def grid(p: int, is_rough: bool) -> tuple[Array, Array]:
+    """Return nodes (J, p), and log weights (J,) for integrands that are not multiplied by the normal density."""
+    if p > MOST_DIRECTIONS:
+        half = np.random.default_rng(0).standard_normal((SAMPLED[is_rough] // 2, p))
+        nodes = np.vstack([half, -half])
+        nodes = np.linalg.solve(np.linalg.cholesky(nodes.T @ nodes / len(nodes)), nodes.T).T
+        log_weights = 0.5 * (nodes**2).sum(axis=1) - np.log(len(nodes))
+        return frozen(nodes), frozen(log_weights)
+    axes = [one_direction(n) for n in NODES[is_rough][p]]
+    nodes = np.meshgrid(*(axis[0] for axis in axes), indexing="ij")
+    log_weights = np.meshgrid(*(axis[1] for axis in axes), indexing="ij")
+    if p == 0:
+        return frozen(np.zeros((1, 0))), frozen(np.zeros(1))
+    return frozen(np.stack(nodes, -1).reshape(-1, p)), frozen(sum(log_weights).ravel())
