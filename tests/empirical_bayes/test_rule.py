@@ -51,8 +51,8 @@ def data_of(tasks, loss=None, **changes):
 
 
 def select_covariance(data):
-    folds = [selection._fold_state(data, fold, None) for fold in data.folds]
-    return folds, *selection._select_covariance(data, folds, Stages(""))
+    search = selection._Search(data, None, Stages(""))
+    return search, *search.covariances()
 
 
 # ------------------------------------------------------------------------------------ significance
@@ -266,18 +266,18 @@ def test_a_mixture_that_wins_by_density_alone_is_not_selected(monkeypatch):
         y = rng.normal(0.0, 0.3, (n_tasks, 1)) + scale * rng.normal(size=(n_tasks, n_rows))
         tasks = TaskSet(np.zeros((y.size, 0)), y.ravel(), np.repeat(np.arange(n_tasks), n_rows))
         data = data_of(tasks)
-        folds, _, single = select_covariance(data)
-        assert selection.count_components(data, folds, single, single) == 1
+        search, _, single = select_covariance(data)
+        assert search.count_components(single, single) == 1
         with monkeypatch.context() as patched:
             patched.setattr(rule, "passes_guard", lambda richer, single: True)
-            assert selection.count_components(data, folds, single, single) == 2
+            assert search.count_components(single, single) == 2
 
 
 def test_clear_clusters_pass_the_guard():
     tasks = make_clusters(80, n_clusters=2, n_rows=15, n_features=4, rank=1, random_state=0)
     data = data_of(tasks)
-    folds, _, single = select_covariance(data)
-    assert selection.count_components(data, folds, single, single) >= 2
+    search, _, single = select_covariance(data)
+    assert search.count_components(single, single) >= 2
 
 
 # ---------------------------------------------------------------------------------------- proposals

@@ -42,21 +42,19 @@ def data_of(tasks, **changes):
 
 def test_covariances_of_one_gaussian():
     def kinds(*arguments, **options):
-        chains = covariance_structures(*arguments, **options)
-        return [[structure.covariance for structure in chain] for chain in chains]
+        return [each.covariance for each in covariance_structures(*arguments, **options)]
 
     full = ["full"] * (1 + len(PSEUDO_TASKS))
-    assert kinds(3, True) == [["none"], ["intercept"], ["diagonal"], full]
-    assert kinds(3, False) == [["none"], ["diagonal"], full]
+    assert kinds(3, True) == ["none", "intercept", "diagonal", *full]
+    assert kinds(3, False) == ["none", "diagonal", *full]
     # With one coefficient, all covariances are a variance.
-    assert kinds(1, True) == [["none"], ["intercept"]]
-    assert kinds(1, False) == [["none"], ["diagonal"]]
-    assert kinds(40, True, full=False) == [["none"], ["intercept"], ["diagonal"]]
+    assert kinds(1, True) == ["none", "intercept"]
+    assert kinds(1, False) == ["none", "diagonal"]
+    assert kinds(40, True, full=False) == ["none", "intercept", "diagonal"]
     # Coefficients that the user sets as varying do vary.
-    assert kinds(4, True, (0, 3)) == [["diagonal"], full]
-    assert kinds(4, True, (0,)) == [["full"]]
-    chains = covariance_structures(4, True, (0, 3))
-    assert {structure.varying for chain in chains for structure in chain} == {(0, 3)}
+    assert kinds(4, True, (0, 3)) == ["diagonal", *full]
+    assert kinds(4, True, (0,)) == ["full"]
+    assert {each.varying for each in covariance_structures(4, True, (0, 3))} == {(0, 3)}
 
 
 def test_correlations_are_shrunk_to_zero():
@@ -64,7 +62,7 @@ def test_correlations_are_shrunk_to_zero():
     weights = rng.normal(size=(12, 1)) * [1.0, 0.9] + 0.1 * rng.normal(size=(12, 2))
     statistics = data_of(tasks_of(weights, 4, 1.0, 1), fit_intercept=False).statistics
     fitter = StructureFitter.of(statistics, [0])
-    fits = [fitter.fit(full).covariances[0] for full in covariance_structures(2, False)[-1]]
+    fits = [fitter.fit(full).covariances[0] for full in covariance_structures(2, False)[2:]]
     correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in fits]
     assert (np.diff(correlations) < 0.0).all()
     assert correlations[0] > 0.5
@@ -156,9 +154,9 @@ def test_the_pooled_fit_is_a_rival():
 
 
 def count_components(data):
-    folds = [selection._fold_state(data, fold, None) for fold in data.folds]
-    _, single = selection._select_covariance(data, folds, Stages(""))
-    return selection.count_components(data, folds, single, single)
+    search = selection._Search(data, None, Stages(""))
+    _, single = search.covariances()
+    return search.count_components(single, single)
 
 
 def test_components_are_counted_as_they_will_be_used(monkeypatch):

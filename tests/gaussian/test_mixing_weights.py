@@ -182,7 +182,7 @@ def test_gates_use_what_a_description_says():
     )
     form = MixtureModel(n_components=2)
     without = fitter.fit(form)
-    gated = fitter.fit(replace(form, gate_penalty=1.0))
+    gated = fitter.fit(replace(form, has_gates=True))
     assert without.gates is None
     # each component is one of the hints: sure on both sides
     pi = np.exp(log_gates(gated.gates, np.eye(2)))
@@ -206,7 +206,7 @@ def test_the_learner_gates_where_it_pays(monkeypatch):
         found.append(np.divide(*np.transpose(pairs)))
         if hint:
             assert told.structure_["kind"] == "mixture"
-            assert told.structure_["gate_penalty"] > 0
+            assert told.structure_["has_gates"]
             # the hint alone says which subspace
             first, second = (told.representation(side_info=side)[:6, :6] for side in np.eye(2))
             assert np.sum(first * second) < 0.7 * np.linalg.norm(first) * np.linalg.norm(second)

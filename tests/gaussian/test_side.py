@@ -244,10 +244,10 @@ def test_relevant_features_of_mixing_weights():
     groups = [Group(j, False, np.array([j]), np.eye(1)) for j in range(5)]
     groups.append(Group(5, False, np.arange(5, 8), np.eye(3)))
     shares = 0.1 / 3 + 0.9 * np.eye(3)[component]
-    penalties = gate_penalties(side, groups, shares, 4.0)
+    penalties = gate_penalties(side, groups, shares)
     # as if the three relevant features were all
-    np.testing.assert_allclose(penalties, [np.inf] * 5 + [4.0 * 3 / 8] * 3)
-    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)], 4.0)).all()
+    np.testing.assert_allclose(penalties, [np.inf] * 5 + [3 / 8] * 3)
+    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)])).all()
 
 
 def test_a_fitter_subtracts_the_effects_first():

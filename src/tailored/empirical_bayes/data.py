@@ -188,6 +188,11 @@ class TrainingData:
         seed = self.seed(Draw.HELD_OUT_ROWS, fold.number)
         return self.settings.arrival.episodes(self.tasks[fold.held_out], seed)
 
+    def without_rows(self, fold: Fold) -> Episodes:
+        """Return the held-out tasks of a fold without support rows; all of their rows are query rows."""
+        tasks = self.tasks[fold.held_out]
+        return Episodes(tasks.without_rows(), tasks, np.arange(len(tasks)))
+
     @cached_property
     def folds(self) -> list[Fold]:
         """One fold if there are validation tasks or many tasks, otherwise several; a single task is both trained on and held out."""

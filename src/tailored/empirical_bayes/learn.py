@@ -49,9 +49,6 @@ from .without_rows import fit_moves
 
 SourceIn = Callable[..., Source]
 
-#: Usual number of chains (lists of structures that are fitted in turn) in the selection, for the progress bar.
-N_CHAINS = 10
-
 
 @dataclass(frozen=True)
 class Learned:
@@ -90,7 +87,7 @@ def learn(
     If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
     structure is fitted to all tasks; everything else is learned from the sample.
     """
-    n_steps = len(data.folds) * N_CHAINS
+    n_steps = len(data.folds) * 3  # usually covariances, mixtures and independent tasks
     if data.has_many_columns:
         _check_many_columns(data, source_in)
         n_steps = len(data.folds) * (len(RANKS) + (data.side is not None)) + 1
@@ -208,7 +205,7 @@ def _learn_mixture(
     fitter = StructureFitter.of(*parts, data.settings.fit_intercept)
     if len(data) >= MANY_TASKS:
         # With few tasks, new starts are cheap, and a component may be missing in the fit to a fold.
-        fitter.starts = selection.starts
+        fitter.starts = {each.structure: each.fits[0] for each in selection.candidates}
     fitted, log_likelihood = fitter.restricted(structure, data.settings.reml)
     counts = len(data), len(data.tasks.y)
     if source_in is not None:
@@ -242,7 +239,7 @@ def _learn_mixture(
         structure,
         selection.side if fitted.side is not None else None,
         best.errors,
-        selection.results,
+        [each.result for each in selection.candidates],
         summary,
     )
 

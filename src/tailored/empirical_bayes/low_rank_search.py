@@ -19,11 +19,11 @@ from ..gaussian.low_rank import (
 from ..tasks.rows import Array
 from .rule import significant
 
-#: The search stops after this many numbers of factors in a row without improvement.  With few tasks, the first factors may lower
-#: the evidence even if more factors raise it.
-PATIENCE = 3
 #: Candidate numbers of components.
-COMPONENTS = (2, 3, 4, 6, 8)
+COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
+#: A search stops after this many numbers of factors or components in a row without improvement.  With few tasks, the first
+#: factors may lower the evidence even if more factors raise it.
+PATIENCE = 3
 
 
 class Selected(NamedTuple):
@@ -98,11 +98,14 @@ class LowRankSearch:
         def evidence(K: int) -> Array:
             return held_out.posterior(mixture_of_scores(train, K, fold.seed)).log_evidence
 
-        best, highest = 1, evidence(1)
+        best, highest, n_failures = 1, evidence(1), 0
         for K in COMPONENTS:
             now = evidence(K)
+            n_failures += 1
             if significant(now - highest):
-                best, highest = K, now
+                best, highest, n_failures = K, now, 0
+            if n_failures == PATIENCE:
+                break
         return best
 
     def _several(self, single: Selected, K: int, rank: int) -> Selected:

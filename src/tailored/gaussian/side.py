@@ -182,7 +182,7 @@ def fit_side(
     return fit if len(some) == len(tasks) else _fit(*tasks.gaussian(model), terms, max_iter=0)
 
 
-def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty: float) -> Array:
+def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array:
     """Return penalties (q,) on the coefficients of the mixing weights: infinite for features that fail the score test.
 
     The information about the logits is the covariance of the responsibilities ``shares`` (T, K); tasks whose component is
@@ -204,7 +204,7 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
     penalties = np.full(side.shape[1], np.inf)
     for curved, features in relevant.items():
         n = sum(len(group.features) for group in groups if group.curved == curved)
-        penalties[features] = penalty * len(features) / max(n, 1)
+        penalties[features] = len(features) / max(n, 1)
     return penalties
 
 

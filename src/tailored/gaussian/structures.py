@@ -14,6 +14,7 @@ from .._utils.validation import check_choice
 from ..tasks.rows import Array
 from .em import (
     COMPONENT_SHRINKAGE,
+    CONTINUED_STEPS,
     Source,
     em,
     fit_mixed_model,
@@ -44,10 +45,6 @@ PSEUDO_TASKS = (10.0, 100.0)
 FEW = 50
 #: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3
-#: Penalty on mixing weights that depend on side information, and maximum number of EM steps that estimate them.
-GATE_PENALTY, GATE_STEPS = 1.0, 20
-#: Maximum number of EM steps over all tasks, starting from a model that was fitted to a sample.
-REFINING_STEPS = 20
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
 
@@ -213,9 +210,7 @@ class MixtureModel(Structure):
 
     kind = "mixture"
 
-    gate_penalty: float = (
-        0.0  # penalty on effects of side information on the mixing weights; 0: no effects
-    )
+    has_gates: bool = False  # whether side information has effects on the mixing weights
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
 
     @property
@@ -226,9 +221,9 @@ class MixtureModel(Structure):
         return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
 
     def fit(self, fitter: StructureFitter) -> Mixture:
-        if self.gate_penalty:
-            start = fitter.without_side(replace(self, gate_penalty=0.0))
-            return fitter.with_gates(start, self.gate_penalty, max_iter=GATE_STEPS)
+        if self.has_gates:
+            start = fitter.without_side(replace(self, has_gates=False))
+            return fitter.with_gates(start, max_iter=CONTINUED_STEPS)
         if self.truncation:
             # EM does not change the range of W, so it refits only the remaining directions.
             start = truncate(fitter.without_side(replace(self, truncation=0.0)), self.truncation)
@@ -266,21 +261,21 @@ def covariance_structures(
     varying: tuple[int, ...] | None = None,
     *,
     full: bool = True,
-) -> list[list[MixedModel]]:
-    """Return mixed models with each covariance, simplest first.  Within a list, each fit starts from the previous one.
+) -> list[MixedModel]:
+    """Return mixed models with each covariance, simplest first.
 
     Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks, and pooled
     regression and the random intercept are left out.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
-        return [[single]]
+        return [single]
     kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
     if varying is not None or n_features > has_intercept:
         kinds.append("diagonal")
-    out = [[replace(single, covariance=kind)] for kind in kinds]
+    out = [replace(single, covariance=kind) for kind in kinds]
     if full and n_features > 1:
-        out.append([single, *(replace(single, pseudo_tasks=nu) for nu in PSEUDO_TASKS)])
+        out += [single, *(replace(single, pseudo_tasks=nu) for nu in PSEUDO_TASKS)]
     return out
 
 
@@ -369,14 +364,14 @@ class StructureFitter:
         known = self.starts.get(structure)
         return None if known is None else replace(known, side=None)
 
-    def with_gates(self, start: Mixture, penalty: float, **options: Any) -> Mixture:
+    def with_gates(self, start: Mixture, max_iter: int) -> Mixture:
         """Estimate mixing weights that depend on the relevant side information; return ``start`` if there is none."""
         assert self.tasks.side is not None
         shares = self.tasks.posterior(start).shares
-        penalties = gate_penalties(self.tasks.side, self.groups, shares, penalty)
+        penalties = gate_penalties(self.tasks.side, self.groups, shares)
         if not np.isfinite(penalties).any():
             return start
-        return em(self.tasks, start, gate_penalty=penalties, **options).mixture
+        return em(self.tasks, start, gate_penalty=penalties, max_iter=max_iter).mixture
 
     @property
     def has_few_tasks(self) -> bool:
@@ -405,7 +400,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     model = em(
         source,
         model,
-        max_iter=REFINING_STEPS,
+        max_iter=CONTINUED_STEPS,
         # Acceleration combines covariances, and a combination of low-rank covariances has a higher rank.
         accelerate=not isinstance(structure, LowRank),
         restrict=structure.restrict,
