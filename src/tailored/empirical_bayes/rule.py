@@ -9,8 +9,8 @@ correlated in time, a richer structure that may not have a higher error given su
 proposal; (5) of the covariances, the one with the highest density whose total error, given support rows plus without, is not
 higher than that of the simplest; (6) a low-rank covariance, a proposal; (7) several components, a richer structure with neither
 a higher error given support rows nor a higher total error than the selected Gaussian, tried only if the coefficients of
-held-out tasks deviate from a Gaussian by two standard errors; (8) other means for tasks without rows, and an offset to
-medians, which have to lower the held-out error by two paired standard errors.
+held-out tasks deviate from a Gaussian by two standard errors; (8) other means for tasks without rows, moved by the fraction
+that minimises the held-out error, minus one standard error; and an offset to medians, a richer structure by its held-out error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..tasks.rows import Array
+from ..tasks.rows import Array, standard_errors
 
 #: A richer model needs a gain of this many paired standard errors.
 RICHER = 2.0
@@ -91,4 +91,4 @@ def significant(gains: Array, n_errors: float = RICHER) -> bool:
         return False
     if np.isinf(gains).any():
         return not (gains == -np.inf).any()
-    return bool(gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains)))
+    return bool(gains.mean() > n_errors * standard_errors(gains))

@@ -135,7 +135,9 @@ def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingD
         rest = subtract(replace(data, tasks=data.tasks[fold.train], n_validation=0))
         state = _fold_state(rest, fold, None)
         fit = state.fitter.fit(structure)
-        moved = difference(rest, rest.tasks[fold.train], fit)
+        moved = None
+        if rest.response.is_gaussian:
+            moved = difference(rest, rest.tasks[fold.train], fit)
         scored.append(_score(rest, state, structure, fit, moved))
     return _join(scored)
 
