@@ -122,16 +122,6 @@ def test_relevance_decides_how_much_is_shrunk():
     assert not fit_side(statistics, effects(columns=[1]), GROUPS).Gamma[:, 0].any()
 
 
-def test_many_tasks_are_fitted_from_some_and_estimated_from_all(monkeypatch):
-    statistics, _, _ = tiny(T=90, n=6)
-    whole = fit_side(statistics, effects(0.5), GROUPS)
-    monkeypatch.setattr(side_module, "MOST_TASKS", 45)
-    some = fit_side(statistics, effects(0.5), GROUPS)
-    half = fit_side(statistics.take(slice(None, None, 2)), effects(0.5), GROUPS)
-    assert some.rest.noise == pytest.approx(half.rest.noise, rel=1e-3)
-    assert np.abs(some.Gamma - whole.Gamma).max() < 0.3 * np.abs(half.Gamma - whole.Gamma).max()
-
-
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
 @pytest.mark.parametrize("intercept_only", [False, True])
 def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only, layout):

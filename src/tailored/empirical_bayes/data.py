@@ -34,16 +34,12 @@ R = TypeVar("R")
 MANY_TASKS = 500
 #: With many columns, a column may be non-zero in few tasks, so below this number of tasks, this many folds replace the split.
 MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
-#: With more than `WIDE` columns and at least this number of tasks, at most `WIDE_FOLDS` folds are used.
-FOLDED_TASKS = 200
 #: Maximum numbers of training and held-out tasks for model selection with a single split.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 #: Maximum number of operations of an EM step with second moments of all columns.
 LARGEST_WORK = 4e9
-#: Up to this number of columns, second moments are always used, even if EM steps are expensive because of many tasks.
-FEW_COLUMNS = 64
 #: With more than `LOW_RANK` columns, low-rank covariances are candidates for numeric targets.  With more than `WIDE`, an unrestricted covariance
-#: is a candidate only if the maximum number of factors is selected.
+#: is a candidate only if the maximum number of factors is selected.  With at most `WIDE`, second moments are always used.
 LOW_RANK, WIDE = 25, 41
 #: Up to this number of columns, the low-rank plus diagonal prior is used only for rows that are mostly zero.
 DENSE_COLUMNS = 500
@@ -59,8 +55,6 @@ class Draw(IntEnum):
     STRUCTURE_STARTS = 2
     HELD_OUT_ROWS = 3
     INTERVAL_ROWS = 6
-    SUMMARY_TASKS = 8
-    SIDE_TASKS = 9
 
 
 @dataclass(frozen=True)
@@ -206,7 +200,7 @@ class TrainingData:
         fold, train, held_out = np.arange(T) % n_folds, T, T
         if T >= MANY_TASKS and not (self.has_many_columns and T < MANY_WIDE_TASKS):
             n_used, train, held_out = 1, SELECTION_TRAIN, SELECTION_HELD_OUT
-        elif T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS):
+        elif T >= MANY_TASKS:
             n_used = min(n_folds, WIDE_FOLDS)
         pairs = ((order[fold != i][:train], order[fold == i][:held_out]) for i in range(n_used))
         return [Fold(i, *map(np.sort, pair)) for i, pair in enumerate(pairs)]
@@ -248,7 +242,7 @@ class TrainingData:
 
 def has_many_columns(tasks: TaskSet, d: int) -> bool:
     """Return whether EM with second moments (T d³ operations) is too slow, and rows are mostly zero or very wide."""
-    if d <= FEW_COLUMNS or len(tasks) * d**3 <= LARGEST_WORK:
+    if d <= WIDE or len(tasks) * d**3 <= LARGEST_WORK:
         return False
     return d > DENSE_COLUMNS or _is_mostly_zero(tasks)
 

@@ -33,7 +33,7 @@ from ..tasks.rows import Array
 from .data import MANY_TASKS, Draw, TrainingData
 from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
 from .rule import Score, is_as_good, known_mean, significant
-from .selection import ADVICE, better_baseline, score_parts, select
+from .selection import better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
     MIXED_MODEL,
@@ -72,10 +72,12 @@ class Learned:
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
         name = better_baseline(self.errors, baselines)
+        if name is None:
+            return None
         return (
-            None
-            if name is None
-            else f"X: held-out errors are higher than those of the {name}; {ADVICE}"
+            f"X: held-out errors are higher than those of the {name}; check whether rows that belong together are in "
+            "one task, whether features are labels or have another unit in some tasks, whether the model should have "
+            "an intercept, and whether the features predict the target"
         )
 
 
@@ -253,9 +255,11 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
     if len(data) > 1:
         priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
         prior = replace(prior, calibration=_calibration(data, priors))
-        summary = replace(summary, compared=compared_structures(best, selection.candidates))
+        named = {each.structure.name: each for each in selection.candidates}
+        summary = replace(summary, compared=compared_structures(best, named))
     side = _effects_on_factors(data, model.relevance)
-    return Learned(prior, best.structure, side, best.errors, selection.results, summary, best.scale)
+    results = [each.result for each in selection.candidates]
+    return Learned(prior, best.structure, side, best.errors, results, summary, best.scale)
 
 
 def _calibration(

@@ -1,7 +1,6 @@
 """Selection of the structure of the prior on held-out tasks, by the rule of `rule`.
 
-The log predictive density is that of all rows of a held-out task.  If the user sets the number of support rows, it is that of
-the query rows of the task, given its support rows.
+The log predictive density is that of all rows of a held-out task.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..gaussian.low_rank import LowRankFitter, RotatedTasks
 from ..gaussian.mixture import Mixture
 from ..gaussian.normality import non_normality
 from ..gaussian.rows import Tasks
-from ..gaussian.side import MOST_TASKS, SideStructure, select_side
+from ..gaussian.side import SideStructure, select_side
 from ..gaussian.structures import (
     TRUNCATIONS,
     LowRank,
@@ -40,11 +39,6 @@ from .without_rows import difference
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of held-out tasks for a warning about baselines.
 LEAST_COMPARED = 10
-#: Advice to the user if a baseline is better.
-ADVICE = (
-    "check whether rows that belong together are in one task, whether features are labels or have another unit in some "
-    "tasks, whether the model should have an intercept, and whether the features predict the target"
-)
 
 
 @dataclass(frozen=True)
@@ -274,18 +268,14 @@ def _join(of_folds: Sequence[Candidate]) -> Candidate:
 
 
 def _propose_side(data: TrainingData) -> SideStructure | None:
-    """Propose effects of side information by their evidence in a plain mixed model of all tasks, or of a sample.
+    """Propose effects of side information by their evidence in a plain mixed model of all tasks.
 
     Tasks that are held out in a fold also contribute to the proposal, but not to the fit in this fold.
     """
     if data.side is None:
         return None
-    order = np.random.default_rng(data.seed(Draw.SIDE_TASKS)).permutation(len(data))
-    tasks = data.statistics.take(np.sort(order[:MOST_TASKS]))
-    settings = data.settings
-    return select_side(
-        tasks, data.groups, has_intercept=settings.fit_intercept, varying=settings.varying
-    )
+    has_intercept, varying = data.settings.fit_intercept, data.settings.varying
+    return select_side(data.statistics, data.groups, has_intercept=has_intercept, varying=varying)
 
 
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
@@ -309,28 +299,10 @@ def _score(
         data.errors(episodes, data.predict(support, prior, episodes.query), len(fold.held_out))
         for support, episodes in pairs
     )
-    return Candidate(_density(data, fold, fit), errors, prior_errors, structure, [fit])
-
-
-def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
-    """Return the log density of each held-out task: log p(y), or with ``n_support`` the mean of log p(query | support).
-
-    It is the density of targets in the user's units, so that models can be compared after subtracting different parts.
-    """
-    unit, episodes = np.log(data.scaling.target), fold.episodes[0]
-    if data.settings.arrival.support is None:
-        evidence = fold.held_out.posterior(mixture).log_evidence
-        return evidence - unit * data.tasks.sizes[fold.fold.held_out]
-    support = fold.support[0].posterior(mixture).log_evidence
-    both = data.statistics_of(episodes.together).posterior(mixture).log_evidence
-    gains = both - support - unit * episodes.query.sizes
-    return mean_of_episodes(gains, episodes, len(fold.held_out))
-
-
-def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
-    """Average values over the episodes of each task; 0 for a task without episodes."""
-    n_episodes = np.bincount(episodes.task, minlength=n_tasks)
-    return np.bincount(episodes.task, weights=values, minlength=n_tasks) / np.maximum(n_episodes, 1)
+    # Densities are those of targets in the user's units, to compare models after subtracting different parts.
+    unit = np.log(data.scaling.target) * data.tasks.sizes[fold.fold.held_out]
+    density = fold.held_out.posterior(fit).log_evidence - unit
+    return Candidate(density, errors, prior_errors, structure, [fit])
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:

@@ -14,11 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..tasks.rows import Array
-from .mixture import Mixture, Want
+from .mixture import RANK_TOLERANCE, Mixture, Want
 from .rows import Tasks
-
-#: Eigenvalues of W below this fraction of the largest one, and eigenvalues of R below this number, count as zero.
-SINGULAR = 1e-9
 
 
 def non_normality(parts: Iterable[tuple[Tasks, Mixture]]) -> float:
@@ -26,14 +23,14 @@ def non_normality(parts: Iterable[tuple[Tasks, Mixture]]) -> float:
     found = [_whitened(tasks, model) for tasks, model in parts]
     z, R = (np.concatenate(each) for each in zip(*found, strict=True))
     weights, axes = np.linalg.eigh(R.mean(axis=0))
-    D = np.where(weights > SINGULAR, weights, 0.0)
+    D = np.where(weights > RANK_TOLERANCE, weights, 0.0)
     return _hermite_score((_standardised(z, R) @ axes) * np.sqrt(D), D)
 
 
 def _whitened(tasks: Tasks, model: Mixture) -> tuple[Array, Array]:
     """Return z = W^-½ (m − b), (T, d), and its covariance R (T, d, d); both are zero in directions without variance."""
     values, vectors = np.linalg.eigh(model.covariances[0])
-    large = values > SINGULAR * max(float(values[-1]), 0.0)
+    large = values > RANK_TOLERANCE * max(float(values[-1]), 0.0)
     root = (vectors[:, large] / np.sqrt(values[large])) @ vectors[:, large].T
     found = tasks.posterior(model, Want(means=True, covariances=True))
     effects = model.effects(tasks.side)
@@ -48,7 +45,7 @@ def _standardised(z: Array, R: Array) -> Array:
     not have mean zero.
     """
     values, vectors = np.linalg.eigh(R)
-    known = values > SINGULAR
+    known = values > RANK_TOLERANCE
     noise = np.random.default_rng(0).standard_normal(z.shape)
     scaled = np.einsum("tji,tj->ti", vectors, z) / np.sqrt(np.where(known, values, 1.0))
     return np.einsum("tij,tj->ti", vectors, np.where(known, scaled, noise))

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ..tasks.rows import Array
-from .em import fit_roughly, maximise, precisions
+from .em import BATCH_FLOATS, fit_roughly, maximise, precisions
 from .mixture import Mixture
 from .moments import used_columns
 from .rows import Tasks
@@ -29,16 +29,10 @@ from .sites import ResponseRows
 
 #: Candidate relevances γ at which the gain of an effect is evaluated.
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)
-#: Maximum number of rounds of score tests, and number of EM steps after each round.
-ROUNDS, STEPS = 3, 10
-#: Number of fits to the sites of expectation propagation, for non-Gaussian responses.
-RESPONSE_ROUNDS = 4
+#: Maximum number of rounds of score tests or of fits to sites, and number of EM steps or updates of γ after each round.
+ROUNDS, STEPS = 4, 10
 #: Maximum number of parameters of one effect, and of all effects together.
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
-#: Maximum number of tasks from which effects are selected, and from which `fit_side` estimates W and σ².
-MOST_TASKS = 3000
-#: Maximum number of products of features computed at a time.
-PRODUCTS = 1 << 22
 #: Prior precision of b, relative to the information about b; the prior only matters in directions without information.
 FLAT = 1e-9
 
@@ -94,6 +88,9 @@ class Term(NamedTuple):
     def size(self) -> int:
         return self.L.shape[1] * self.R.shape[1]
 
+    def with_relevance(self, gamma: float) -> Self:
+        return self._replace(effect=replace(self.effect, relevance=float(gamma)))
+
 
 @dataclass(frozen=True)
 class SideFit:
@@ -114,34 +111,30 @@ def select_side(
     """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return None if there are none."""
     plain = fit_roughly(tasks, varying)
     tasks, model = tasks.gaussian(plain)
+    W = model.covariances[0]
     kinds = [True] * has_intercept
-    if not has_intercept or model.covariances[0, :-1].any():
+    if not has_intercept or W[:-1].any():
         kinds.append(False)  # otherwise only the intercept differs between tasks
     small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
     effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
-    candidates = [
-        term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()
-    ]
+    candidates = [term for term in _terms(tasks, groups, effects, W) if term.L.any()]
     least, kept = least_gain(len(candidates)), list[Term]()
     for _ in range(ROUNDS):
         known = {term.effect for term in kept}
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
-        new: dict[tuple[int, bool], Term] = {}
         # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary, the two effects are nearly the
         # same.  The effect on all coefficients is therefore preferred only if its gain is larger by log 2.
-        for _, term in sorted(
-            found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
-        ):
-            key = term.effect.column, term.effect.curved
-            if (
-                key not in new
-                and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL
-            ):
-                new[key] = term
-        if not new:
+        found.sort(key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only)
+        new, groups_seen = list(kept), set()
+        for _, term in found:
+            group = term.effect.column, term.effect.curved
+            if group not in groups_seen and sum(t.size for t in (*new, term)) <= LARGEST_TOTAL:
+                groups_seen.add(group)
+                new.append(term)
+        if not groups_seen:
             break
-        fit = _fit(tasks, model, [*kept, *new.values()], max_iter=STEPS, learn=True)
+        fit = _fit(tasks, model, new, max_iter=STEPS, learn=True)
         model, kept = fit.rest, fit.terms
     for term in kept[::-1]:
         rest = [other for other in kept if other is not term]
@@ -163,23 +156,19 @@ def fit_side(
 ) -> SideFit:
     """Fit the mixed model ``w ~ N(b + Γ v(s), W)`` with the relevances of ``structure``.
 
-    Given W and σ², (b, Γ) is estimated by generalised least squares with the prior of Γ.  W and σ² are estimated by EM, from
-    a subset of the tasks if there are many.
+    Given W and σ², (b, Γ) is estimated by generalised least squares with the prior of Γ.  W and σ² are estimated by EM.
     """
-    some = tasks.take(slice(None, None, 1 + (len(tasks) - 1) // MOST_TASKS))
-    model = fit_roughly(some, structure.varying)
+    model = fit_roughly(tasks, structure.varying)
     terms = _terms(tasks, groups, structure.effects, model.covariances[0])
-    if isinstance(some, ResponseRows):
-        some = replace(some, sites={})
-        for _ in range(RESPONSE_ROUNDS):
-            fit = _fit(*some.gaussian(model), terms, max_iter=max_iter, tol=tol)
-            # Without a limit, the mean can diverge if a few rows have almost all the weight.
-            means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
-            model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
-    else:
-        fit = _fit(some, model, terms, max_iter=max_iter, tol=tol)
-        model = fit.rest
-    return fit if len(some) == len(tasks) else _fit(*tasks.gaussian(model), terms, max_iter=0)
+    if not isinstance(tasks, ResponseRows):
+        return _fit(tasks, model, terms, max_iter=max_iter, tol=tol)
+    tasks = replace(tasks, sites={})
+    for _ in range(ROUNDS):
+        fit = _fit(*tasks.gaussian(model), terms, max_iter=max_iter, tol=tol)
+        # Without a limit, the mean can diverge if a few rows have almost all the weight.
+        means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
+        model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
+    return fit
 
 
 def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array:
@@ -197,9 +186,8 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array
         values = values - values.mean(axis=0)
         of_values, rotation = np.linalg.eigh(values.T @ values)
         scores = rotation.T @ (values.T @ deviations) @ directions
-        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > least_gain(
-            len(groups)
-        ):
+        gain, _ = best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())
+        if gain > least_gain(len(groups)):
             relevant[group.curved] += group.features.tolist()
     penalties = np.full(side.shape[1], np.inf)
     for curved, features in relevant.items():
@@ -266,13 +254,12 @@ def _fit(
     Gamma = np.zeros((d, tasks.side.shape[1]))
     for step in range(max_iter + 1):
         mean, covariance = _solve(tasks, model, terms)
-        previous, Gamma, first, updated = Gamma, side_effects(tasks, terms, mean[d:]), d, []
-        for term in terms:
-            part = slice(first, first + term.size)
-            z, gamma, first = mean[part], term.effect.relevance, part.stop
-            known = term.size - np.trace(covariance[part, part])
-            gamma *= float(np.clip(z @ z / max(known, 1e-9), 1e-3, 1e3))
-            updated.append(term._replace(effect=replace(term.effect, relevance=gamma)))
+        previous, Gamma = Gamma, side_effects(tasks, terms, mean[d:])
+        parts = (_split(terms, each) for each in (mean[d:], covariance.diagonal()[d:]))
+        updated = []
+        for term, z, variances in zip(terms, *parts, strict=True):
+            change = z @ z / max(len(z) - variances.sum(), 1e-9)
+            updated.append(term.with_relevance(term.effect.relevance * np.clip(change, 1e-3, 1e3)))
         model = replace(model, means=mean[None, :d])
         if step == max_iter or (
             tol and np.abs(Gamma - previous).max() <= tol * np.abs(Gamma).max()
@@ -287,12 +274,16 @@ def _fit(
 def side_effects(tasks: Tasks, terms: Sequence[Term], z: Array) -> Array:
     """Return Γ (d, q) for the parameters z of all terms."""
     assert tasks.side is not None
-    Gamma, first = np.zeros((tasks.n_features, tasks.side.shape[1])), 0
-    for term in terms:
-        Z = z[first : first + term.size].reshape(term.R.shape[1], -1).T
+    Gamma = np.zeros((tasks.n_features, tasks.side.shape[1]))
+    for term, part in zip(terms, _split(terms, z), strict=True):
+        Z = part.reshape(term.R.shape[1], -1).T
         Gamma[:, term.features] += np.sqrt(term.effect.relevance) * term.L @ Z @ term.R.T
-        first += term.size
     return Gamma
+
+
+def _split(terms: Sequence[Term], z: Array) -> list[Array]:
+    """Return the part of z of each term."""
+    return np.split(z, np.cumsum([term.size for term in terms])[:-1]) if terms else []
 
 
 def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
@@ -344,7 +335,7 @@ def _gains(
         information = root.T @ information_of(v, v, A) @ root - cross @ covariance @ cross.T
         e, directions = np.linalg.eigh(information)
         gain, gamma = best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ mean))
-        out.append((gain, term._replace(effect=replace(term.effect, relevance=gamma))))
+        out.append((gain, term.with_relevance(gamma)))
     return out
 
 
@@ -371,7 +362,7 @@ def design(tasks: Tasks, terms: Sequence[Term]) -> Array:
 def information_of(u: Array, v: Array, A: Array) -> Array:
     """Return Σ uvᵀ ⊗ A over tasks."""
     (T, i), j, d = u.shape, v.shape[1], A.shape[1]
-    total, size = np.zeros((i * j, d * d)), max(1, PRODUCTS // (i * j))
+    total, size = np.zeros((i * j, d * d)), max(1, BATCH_FLOATS // (i * j))
     for start in range(0, T, size):
         part = slice(start, start + size)
         products = u[part, :, None] * v[part, None, :]
