@@ -64,9 +64,7 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
     d, kept = X.shape[1], {0: 0.3, 1: 0.7}
     H = H[d:, d:] - H[d:, :d] @ np.linalg.solve(H[:d, :d], H[:d, d:])
-    mean, covariance, _ = shared_fit._posterior(
-        H[:-1, :-1], H[:-1, -1], [slice(0, 3), slice(3, 4)], kept
-    )
+    mean, covariance, _ = shared_fit._posterior(H, [np.arange(3), np.arange(3, 4)], kept)
     prior = np.diag([0.3, 0.3, 0.3, 0.7])
     V = S + Z @ prior @ Z.T
     b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]

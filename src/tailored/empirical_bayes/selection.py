@@ -281,7 +281,6 @@ def _propose_side(data: TrainingData) -> SideStructure | None:
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
     train, seed = data.statistics.take(fold.train), data.seed(Draw.STRUCTURE_STARTS, fold.number)
     fitter = StructureFitter.of(train, seed, side, data.groups, data.settings.fit_intercept)
-    fitter.tol = 1e-6  # accurate enough for densities
     episodes = data.episodes(fold), data.without_rows(fold)
     given, empty = (data.statistics_of(each.support) for each in episodes)
     return FoldState(fold, fitter, data.statistics.take(fold.held_out), episodes, (given, empty))

@@ -41,8 +41,6 @@ COVARIANCES = ("none", "intercept", "diagonal", "full")
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
-#: With at most this many tasks, EM takes more steps; see `has_few_tasks`.
-FEW = 50
 #: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close to a multiple of I.
 WIDE_STEPS = 3
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
@@ -54,12 +52,6 @@ class Structure(ABC):
     """The structure of the prior of the coefficients."""
 
     kind: ClassVar[str]
-    #: Whether the prior mean and the effects of side information are estimated.
-    has_mean: ClassVar[bool] = True
-    is_refined: ClassVar[bool] = (
-        True  # whether EM over the sums of all tasks improves a fit to a sample
-    )
-
     n_components: int = field(default=1, kw_only=True)
 
     @abstractmethod
@@ -97,9 +89,6 @@ class Independent(Structure):
     """Ridge regression of each task alone: W = ``ridge`` σ² I and b = 0."""
 
     kind = "independent"
-    has_mean = False
-    is_refined = False
-
     ridge: float
 
     def fit(self, fitter: StructureFitter) -> Mixture:
@@ -179,17 +168,18 @@ class MixedModel(Structure):
         known = fitter.start_of(self)
         if self.covariance == "diagonal":
             known = fitter.fitted.get(replace(self, covariance="full"), known)
-        steps, tol = fitter.steps(few=100, many=40), fitter.tol if fitter.has_few_tasks else 1e-6
         options: dict[str, Any] = {"covariance": self.covariance, "varying": self.varying}
-        return fit_mixed_model(fitter.tasks, start=known, max_iter=steps, tol=tol, **options)
+        return fit_mixed_model(
+            fitter.tasks, start=known, max_iter=fitter.steps, tol=1e-6, **options
+        )
 
     def _shrunk(self, fitter: StructureFitter) -> Mixture:
         """Run EM from the fit with the next weaker shrinkage, or from the plain mixed model."""
         plain = fitter.without_side(replace(self, pseudo_tasks=0.0))
         weaker = [nu for nu in PSEUDO_TASKS if nu < self.pseudo_tasks]
         start = fitter.without_side(replace(self, pseudo_tasks=weaker[-1])) if weaker else plain
-        steps = fitter.steps(few=60, many=8)
-        return em(fitter.tasks, start, max_iter=steps, shrinkage=self.shrinkage(plain)).mixture
+        shrinkage = self.shrinkage(plain)
+        return em(fitter.tasks, start, max_iter=fitter.steps, shrinkage=shrinkage).mixture
 
     def _with_fixed_coefficients(
         self, fitter: StructureFitter, model: Mixture, varies: NDArray[np.bool_]
@@ -199,8 +189,8 @@ class MixedModel(Structure):
             # The start has the means of the plain model, so one update is enough.
             model = most_likely_mean(fitter.tasks, model)
         elif fitter.tasks.is_gaussian:
-            steps = fitter.steps(few=100, many=40)
-            model = settle(fitter.tasks, model, restrict=self.restrict, max_iter=steps, tol=1e-9)
+            options: dict[str, Any] = {"max_iter": fitter.steps, "tol": 1e-9}
+            model = settle(fitter.tasks, model, restrict=self.restrict, **options)
         return replace(model, covariances=model.covariances * np.outer(varies, varies))
 
 
@@ -299,7 +289,6 @@ class StructureFitter:
     )  # fits without Γ, added on demand
     starts: dict[Structure, Mixture] = field(default_factory=dict)  # initial values from other fits
     has_intercept: bool = False  # whether the last column is constant
-    tol: float = 1e-9  # tolerance of EM for few tasks
 
     @classmethod
     def of(
@@ -351,7 +340,7 @@ class StructureFitter:
     def fit(self, structure: Structure) -> Mixture:
         """Return the fitted model."""
         model = self.without_side(structure)
-        return replace(model, side=self.side) if structure.has_mean else model
+        return model if isinstance(structure, Independent) else replace(model, side=self.side)
 
     def without_side(self, structure: Structure) -> Mixture:
         """Return the fitted model without Γ; each structure is fitted once."""
@@ -374,25 +363,16 @@ class StructureFitter:
         return em(self.tasks, start, gate_penalty=penalties, max_iter=max_iter).mixture
 
     @property
-    def has_few_tasks(self) -> bool:
-        """Whether there are few tasks, but more than columns; EM then takes more steps, because the likelihood is flat."""
-        return self.tasks.n_features < len(self.tasks) <= FEW
-
-    def steps(self, *, few: int, many: int) -> int:
-        """Return the maximum number of EM steps for these tasks."""
-        if self.has_few_tasks:
-            return few
-        # With at least as many columns as tasks, late steps overfit W.
-        return many if self.tasks.n_features < len(self.tasks) else min(many, WIDE_STEPS)
+    def steps(self) -> int:
+        """Maximum number of EM steps of a mixed model."""
+        return 100 if self.tasks.n_features < len(self.tasks) else WIDE_STEPS
 
 
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
 
-    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks are not changed.
+    Γ, gates and the shrinkage target are kept from the sample.
     """
-    if not structure.is_refined:
-        return model
     # EM does not change the mean of a coefficient without variance.
     is_fixed = model.n_components == 1 and not model.covariances[0].diagonal().all()
     if is_fixed:
