@@ -1,4 +1,6 @@
-"""Selection of the structure, of side information and of components, and the warning that nothing helped."""
+"""Selection of the structure, of side information and of components, and the warning that nothing
+helped.
+"""
 
 import warnings
 from dataclasses import replace
@@ -94,7 +96,8 @@ def test_who_is_better_by_more_than_chance():
     rivals = {"worse": errors + 0.5, "better": errors - 0.2, "best": errors - 0.3}
     assert better_baseline(errors, rivals) == "best"
     assert better_baseline(errors, {"worse": rivals["worse"], "same": errors}) is None
-    # targets that are equal within each task: errors of rounding, next to those of the task mean and of pooled regression
+    # targets that are equal within each task: errors of rounding, next to those of the task mean
+    # and of pooled regression
     assert better_baseline(1e-17 * errors, {"task mean": 1e-33 * errors, "pooled": errors}) is None
     # a handful of tasks cannot tell
     assert (
@@ -128,7 +131,9 @@ def test_a_level_without_an_intercept_is_said():
 
 
 def test_warnings_name_baselines_of_the_summary(monkeypatch):
-    """With effects that all tasks share, the task mean was evaluated on residuals and is not in the table."""
+    """With effects that all tasks share, the task mean was evaluated on residuals and is not in the
+    table.
+    """
     rng, groups = np.random.default_rng(2), np.repeat(np.arange(20), 10)
     x = rng.uniform(-2.0, 2.0, len(groups))
     y = 3.0 * np.sin(2.0 * x) + 0.1 * rng.normal(size=len(groups))
@@ -160,7 +165,9 @@ def count_components(data):
 
 
 def test_components_are_counted_as_they_will_be_used(monkeypatch):
-    """With side information, mixing weights depend on it; the single Gaussian was evaluated before."""
+    """With side information, mixing weights depend on it; the single Gaussian was evaluated
+    before.
+    """
     seen, score = [], selection._score
 
     def watched(data, fold, structure, mixture):
@@ -239,7 +246,9 @@ def test_search_results_hold_the_choice(mixture):
 
 
 def test_means_of_counts():
-    """Gamma-Poisson counts: with no rows, the mean prediction is the mean count (the median is much lower)."""
+    """Gamma-Poisson counts: with no rows, the mean prediction is the mean count (the median is much
+    lower).
+    """
     rng = np.random.default_rng(31)
     X, groups = rng.normal(size=(6000, 2)), np.repeat(np.arange(1000), 6)
     rates = rng.gamma(0.5, 14.0, 1000)[groups] * np.exp(0.3 * X[:, 0] - 0.2 * X[:, 1])
@@ -250,7 +259,9 @@ def test_means_of_counts():
 
 
 def test_a_structure_whose_means_explode_is_not_selected():
-    """Most tasks have no events, and some have many: log rates vary so much that their means are enormous."""
+    """Most tasks have no events, and some have many: log rates vary so much that their means are
+    enormous.
+    """
     rng, T, n = np.random.default_rng(1), 160, 6
     happens = (rng.random((T, n)) < 0.3) & (rng.random(T) < 0.6)[:, None]
     rates = np.exp(1.0 + 0.6 * np.arange(n) + 1.5 * rng.normal(size=(T, 1)))
@@ -264,7 +275,9 @@ def test_a_structure_whose_means_explode_is_not_selected():
 
 
 def test_standard_errors_of_coefficients_in_a_mixture():
-    """Components do not know a slope that all tasks share better than the data do: se = σ / √(Σ within-task squares)."""
+    """Components do not know a slope that all tasks share better than the data do: se = σ / √(Σ
+    within-task squares).
+    """
     rng, T = np.random.default_rng(9), 45
     groups, x = np.repeat(np.arange(T), 6), np.tile(np.arange(-25.0, 26.0, 10.0), T)
     own = np.where(rng.random(T) < 0.3, 20.0, -10.0) + 2.0 * rng.normal(size=T)

@@ -18,7 +18,9 @@ SIZES = (2, 3, 6, 11)
 
 
 def panel(seed, between=2.0, n_tasks=90, counts=False):
-    """Between groups the slope is ``between``, and within groups it is 0.2; groups have different numbers of rows."""
+    """Between groups the slope is ``between``, and within groups it is 0.2; groups have different
+    numbers of rows.
+    """
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_tasks), np.resize(SIZES, n_tasks))
     level, within = rng.normal(0.0, 2.0, n_tasks)[groups], rng.normal(0.0, 0.7, len(groups))
@@ -45,7 +47,9 @@ def test_delta_is_least_squares_with_the_same_weight_for_each_task(fitted):
 
 
 def test_the_fraction_of_delta_is_its_best_minus_a_standard_error():
-    """Differences between tasks that are partly those of the training tasks: checked on one given validation set."""
+    """Differences between tasks that are partly those of the training tasks: checked on one given
+    validation set.
+    """
     tasks = panel(0)
     data = TrainingData(tasks, None, 30, Settings(Squared(), True, 0, None))
     fit = select(data, Stages("")).best.fits[0]

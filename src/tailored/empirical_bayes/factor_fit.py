@@ -1,12 +1,15 @@
 """Priors for many columns: selection and fit of a low-rank plus diagonal covariance.
 
-1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold.  Set
-   the scales of FFᵀ and of the noise by the evidence on the held-out tasks.  Stop at the first number of factors that is not
-   accepted as a richer model (see `rule`).
-2. Let side information shift the factor scores and the intercept, if this is accepted on the held-out tasks (see `rule`).
+1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the
+   training tasks of each fold.  Set the scales of FFᵀ and of the noise by the evidence on the
+   held-out tasks.  Stop at the first number of factors that is not accepted as a richer model (see
+   `rule`).
+2. Let side information shift the factor scores and the intercept, if this is accepted on the
+   held-out tasks (see `rule`).
 3. Fit the selected model to all tasks.
 
-The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, where the columns of Γ are in the span of the factors.
+The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, where the columns of Γ are in the span of
+the factors.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ RANKS = (0, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class FactorStructure:
-    """A low-rank plus diagonal covariance, and whether side information shifts the factor scores and the intercept."""
+    """A low-rank plus diagonal covariance, and whether side information shifts the factor scores
+    and the intercept.
+    """
 
     rank: int
     has_side: bool = False
@@ -50,7 +55,9 @@ class FactorStructure:
 
 
 class FactorSelection:
-    """Select the number of factors, and effects of side information, on the held-out tasks of each fold."""
+    """Select the number of factors, and effects of side information, on the held-out tasks of each
+    fold.
+    """
 
     def __init__(self, data: TrainingData, tick: Callable[[int], None]) -> None:
         self.data, self.tick = data, tick
@@ -62,7 +69,9 @@ class FactorSelection:
         self.episodes = [(data.episodes(fold), data.without_rows(fold)) for fold in data.folds]
 
     def select(self) -> Candidate:
-        """Return the selected candidate: add factors while they are accepted, then effects of side information if accepted."""
+        """Return the selected candidate: add factors while they are accepted, then effects of side
+        information if accepted.
+        """
         data, best = self.data, None
         for rank in RANKS:
             start = FactorModel.start(
@@ -84,7 +93,9 @@ class FactorSelection:
         return candidate if is_as_good(candidate, best) else best
 
     def _candidate(self, starts: list[FactorModel]) -> Candidate:
-        """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""
+        """Fit the training tasks of each fold, and evaluate the held-out tasks after
+        recalibration.
+        """
         jobs = joblib.Parallel(self.data.settings.n_jobs, prefer="processes")
         pairs = zip(self.train, starts, strict=True)
         fits = list(jobs(joblib.delayed(fit_factors)(*pair) for pair in pairs))
@@ -107,13 +118,17 @@ class FactorSelection:
         return candidate
 
     def task_mean_errors(self) -> Array:
-        """Return the errors of the held-out tasks when the mean of their support rows is predicted."""
+        """Return the errors of the held-out tasks when the mean of their support rows is
+        predicted.
+        """
         pairs, errors = zip(self.episodes, self.held_out, strict=True), self.data.task_mean_errors
         return np.concatenate([errors(given, len(rows)) for (given, _), rows in pairs])
 
 
 def factor_prior(data: TrainingData, model: FactorModel, scale: float) -> FactorPrior:
-    """Return the prior of a fitted model, with FFᵀ multiplied by ``scale``, in units of the noise variance."""
+    """Return the prior of a fitted model, with FFᵀ multiplied by ``scale``, in units of the noise
+    variance.
+    """
     fitted = model.prior()
     scaled = replace(fitted.scaled(scale, 1.0 / fitted.noise), noise=1.0)
     return FactorPrior(scaling=data.scaling, model=scaled, side=data.side)

@@ -1,11 +1,11 @@
 """Empirical Bayes: learn the prior of the coefficients from many tasks.
 
-1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks or a
-   sample.  Accept or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule`
-   (`selection`; `factor_fit` for many columns).
+1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their
+   evidence in all tasks or a sample.  Accept or reject them, and select the structure of the prior,
+   on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for many columns).
 2. Fit the selected structure to all tasks, for example by REML.
-3. Learn the prior mean of tasks without rows, and the offset to medians; keep each if held-out errors fall significantly
-   (`without_rows`).
+3. Learn the prior mean of tasks without rows, and the offset to medians; keep each if held-out
+   errors fall significantly (`without_rows`).
 4. Collect the scores of held-out tasks for prediction intervals.
 """
 
@@ -68,16 +68,19 @@ class Learned:
 
     @property
     def warning(self) -> str | None:
-        """A warning if the task mean or pooled regression has significantly lower errors; None otherwise."""
+        """A warning if the task mean or pooled regression has significantly lower errors; None
+        otherwise.
+        """
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
         name = better_baseline(self.errors, baselines)
         if name is None:
             return None
         return (
-            f"X: held-out errors are higher than those of the {name}; check whether rows that belong together are in "
-            "one task, whether features are labels or have another unit in some tasks, whether the model should have "
-            "an intercept, and whether the features predict the target"
+            f"X: held-out errors are higher than those of the {name}; check whether rows that "
+            "belong together are in one task, whether features are labels or have another unit in "
+            "some tasks, whether the model should have an intercept, and whether the features "
+            "predict the target"
         )
 
 
@@ -86,8 +89,9 @@ def learn(
 ) -> Learned:
     """Learn the prior from tasks in memory.
 
-    If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
-    structure is fitted to all tasks; everything else is learned from the sample.
+    If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and
+    side features.  The selected structure is fitted to all tasks; everything else is learned from
+    the sample.
     """
     n_steps = len(data.folds) * 3  # usually covariances, mixtures and independent tasks
     if data.has_many_columns:
@@ -117,7 +121,9 @@ def learn(
 
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
-    """Raise ValueError for data and settings that the low-rank plus diagonal prior does not support."""
+    """Raise ValueError for data and settings that the low-rank plus diagonal prior does not
+    support.
+    """
     refused = {
         "y: classes and counts are": not data.response.is_gaussian,
         "sample_weight, frequency_weight: weights are": data.tasks.row_weights is not None,
@@ -132,7 +138,9 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
-    """Return the shared effects, or None; curves and products only if they are accepted on held-out tasks (see `rule`)."""
+    """Return the shared effects, or None; curves and products only if they are accepted on held-out
+    tasks (see `rule`).
+    """
     if isinstance(data.response, Poisson):
         # With a Poisson response, the effects would absorb overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
@@ -147,7 +155,9 @@ def _accepted_effects(data: TrainingData) -> FittedEffects | None:
 
 
 def _score_effects(data: TrainingData) -> Score:
-    """Score the shared effects, selected and fitted again in each fold, with a model of uncorrelated random effects."""
+    """Score the shared effects, selected and fitted again in each fold, with a model of
+    uncorrelated random effects.
+    """
 
     def subtract(train: TrainingData) -> TrainingData:
         fitted = fit_effects(train)
@@ -157,7 +167,9 @@ def _score_effects(data: TrainingData) -> Score:
 
 
 def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> TrainingData:
-    """Remove the effects; use a negative binomial response for counts if it is accepted on held-out tasks (see `rule`)."""
+    """Remove the effects; use a negative binomial response for counts if it is accepted on held-out
+    tasks (see `rule`).
+    """
     rest = data if effects is None else data.without(effects)
     if not isinstance(data.response, Poisson):
         return rest
@@ -165,14 +177,16 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     more = more if effects is None else more.without(effects)
     # The effects are already removed, so the callbacks fit nothing in the folds.
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
-    # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors are too small and
-    # intervals too narrow.
+    # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors are too
+    # small and intervals too narrow.
     is_dispersed = significant(dispersed.density - plain.density)
     return more if is_dispersed else rest
 
 
 def _with_serial(data: TrainingData) -> TrainingData:
-    """Let the noise be correlated in time, if there are times and it is accepted on held-out tasks (see `rule`)."""
+    """Let the noise be correlated in time, if there are times and it is accepted on held-out tasks
+    (see `rule`).
+    """
     settings, time, d = (
         data.settings,
         data.settings.time,
@@ -187,7 +201,8 @@ def _with_serial(data: TrainingData) -> TrainingData:
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
-    # The error without support rows may rise: correlated noise changes the weights of the rows, and so the fixed effects.
+    # The error without support rows may rise: correlated noise changes the weights of the rows, and
+    # so the fixed effects.
     is_serial = significant(serial.density - plain.density) and serial.error <= plain.error
     return correlated(data) if is_serial else data
 
@@ -198,7 +213,9 @@ def _learn_mixture(
     source_in: SourceIn | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
-    """Learn the prior after shared effects were removed; W and the noise are multiplied by the two factors of ``growth``."""
+    """Learn the prior after shared effects were removed; W and the noise are multiplied by the two
+    factors of ``growth``.
+    """
     growth = growth[0], data.response.noise(growth[1])
     selection = select(data, stage)
     best, structure = selection.best, selection.best.structure
@@ -219,7 +236,8 @@ def _learn_mixture(
     moves = fit_moves(data, fitted, best.fits)
     prior = replace(data.prior(fitted, moves.without_rows), offset=moves.offset)
     stage.begin("intervals")
-    # With a single task, none is held out.  Intervals of counts are computed from the model, without calibration.
+    # With a single task, none is held out.  Intervals of counts are computed from the model,
+    # without calibration.
     if len(data) > 1 and data.response.is_gaussian:
         of_folds = zip(best.fits, moves.folds, strict=True)
         calibration = _calibration(
@@ -232,7 +250,8 @@ def _learn_mixture(
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml
-        # With collinear columns, the restricted likelihood depends on the nearly flat prior of b, and is not stored.
+        # With collinear columns, the restricted likelihood depends on the nearly flat prior of b,
+        # and is not stored.
         if not (data.settings.reml and count_collinear(data.statistics.totals().gram)):
             volume = data.scaling.log_volume(summary.n_rows, fixed)
             summary = replace(summary, log_likelihood=log_likelihood - volume)
@@ -265,7 +284,9 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
 def _calibration(
     data: TrainingData, priors: Iterable[Prior], noise: float | None = None
 ) -> Calibration | None:
-    """Collect the scores of held-out tasks for intervals; each of ``priors`` was learned from the training tasks of a fold."""
+    """Collect the scores of held-out tasks for intervals; each of ``priors`` was learned from the
+    training tasks of a fold.
+    """
     held_out = (
         (data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True)
     )

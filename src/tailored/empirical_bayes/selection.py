@@ -35,7 +35,8 @@ from .low_rank_search import COMPONENTS, PATIENCE, LowRankSearch
 from .rule import RICHER, Score, is_as_good, is_better, significant
 from .without_rows import difference
 
-#: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per factor.
+#: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per
+#: factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Minimum number of held-out tasks for a warning about baselines.
 LEAST_COMPARED = 10
@@ -43,7 +44,9 @@ LEAST_COMPARED = 10
 
 @dataclass(frozen=True)
 class Candidate(Score):
-    """A structure, fitted to the training tasks of each fold, and its results on the held-out tasks, fold after fold."""
+    """A structure, fitted to the training tasks of each fold, and its results on the held-out
+    tasks, fold after fold.
+    """
 
     structure: Any
     fits: list[Any]
@@ -68,7 +71,9 @@ class Selection:
 
 
 class FoldState(NamedTuple):
-    """The fitter of a fold, and its held-out tasks: all rows, and episodes with and without support rows."""
+    """The fitter of a fold, and its held-out tasks: all rows, and episodes with and without support
+    rows.
+    """
 
     fold: Fold
     fitter: StructureFitter
@@ -97,7 +102,8 @@ def select(data: TrainingData, stage: Stages) -> Selection:
     best = single
     is_free = data.settings.varying is None and data.settings.covariance is None
     if data.may_have_low_rank and is_free:
-        # The first has one component; its number of factors and its scales were set by the evidence on held-out tasks.
+        # The first has one component; its number of factors and its scales were set by the evidence
+        # on held-out tasks.
         first, *others = search.low_rank()
         best = first if is_as_good(first, best) else best
         best = _richest(others, best, single)
@@ -120,7 +126,8 @@ def _richest(richer: Sequence[Candidate], best: Candidate, single: Candidate) ->
 
 
 def score_parts(data: TrainingData, subtract: Callable[[TrainingData], TrainingData]) -> Score:
-    """Score a mixed model with uncorrelated random effects; ``subtract`` fits other parts to the training tasks of a fold.
+    """Score a mixed model with uncorrelated random effects; ``subtract`` fits other parts to the
+    training tasks of a fold.
 
     ``subtract`` returns the data of all tasks without these parts.
     """
@@ -144,12 +151,16 @@ class _Search:
         self.folds = list(data.in_parallel(_fold_state, ((data, f, side) for f in data.folds)))
 
     def task_mean_errors(self) -> Array:
-        """Return the errors of the held-out tasks when the mean of their support rows is predicted."""
+        """Return the errors of the held-out tasks when the mean of their support rows is
+        predicted.
+        """
         errors = self.data.task_mean_errors
         return np.concatenate([errors(f.episodes[0], len(f.held_out)) for f in self.folds])
 
     def scored(self, structures: Sequence[Structure]) -> list[Candidate]:
-        """Fit and score structures in turn; the plain mixed models are first, because others start from them."""
+        """Fit and score structures in turn; the plain mixed models are first, because others start
+        from them.
+        """
         plain = {each.plain for each in structures if each.plain is not None}
 
         def score(fold: FoldState) -> list[Candidate]:
@@ -172,17 +183,20 @@ class _Search:
         if settings.covariance is not None:
             structures = [MixedModel(settings.covariance, varying=settings.varying)]
         tried = self.scored(structures)
-        # Pooled regression of numeric targets is a baseline: a random intercept with variance zero is the same model.  With a log
-        # link, means grow exponentially with the variance of random effects, so a model with a high density can have huge errors.
+        # Pooled regression of numeric targets is a baseline: a random intercept with variance zero
+        # is the same model.  With a log link, means grow exponentially with the variance of random
+        # effects, so a model with a high density can have huge errors.
         simplest, *others = [each for each in tried if not each.structure.is_pooled]
         usable = [each for each in others if each.total_error <= simplest.total_error]
         return tried, max([simplest, *usable], key=lambda candidate: candidate.mean_density)
 
     def low_rank(self) -> list[Candidate]:
-        """Return the best candidate with a low-rank covariance, and the best mixture if several components are selected.
+        """Return the best candidate with a low-rank covariance, and the best mixture if several
+        components are selected.
 
-        If the maximum number of factors is selected, more may be needed.  A full covariance is then also returned if none was
-        tried before, there are fewer coefficients than tasks, and EM is not too slow.
+        If the maximum number of factors is selected, more may be needed.  A full covariance is then
+        also returned if none was tried before, there are fewer coefficients than tasks, and EM is
+        not too slow.
         """
         data, folds = self.data, self.folds
         has_intercept, d = data.settings.fit_intercept, data.statistics.n_features
@@ -211,7 +225,9 @@ class _Search:
         return out
 
     def may_be_mixture(self, single: Candidate) -> bool:
-        """Return whether the coefficients of the held-out tasks are not Gaussian, by two standard errors."""
+        """Return whether the coefficients of the held-out tasks are not Gaussian, by two standard
+        errors.
+        """
         pairs = zip(self.folds, single.fits, strict=True)
         return non_normality((fold.held_out, fit) for fold, fit in pairs) > RICHER
 
@@ -233,7 +249,9 @@ class _Search:
         )
 
     def count_components(self, best: Candidate, single: Candidate) -> int:
-        """Select the number of components with short fits; each number is compared with the last that was accepted."""
+        """Select the number of components with short fits; each number is compared with the last
+        that was accepted.
+        """
         data, plain = self.data, MixedModel()
         least_train = min(len(fold.fitter.tasks) for fold in self.folds)
 
@@ -270,7 +288,8 @@ def _join(of_folds: Sequence[Candidate]) -> Candidate:
 def _propose_side(data: TrainingData) -> SideStructure | None:
     """Propose effects of side information by their evidence in a plain mixed model of all tasks.
 
-    Tasks that are held out in a fold also contribute to the proposal, but not to the fit in this fold.
+    Tasks that are held out in a fold also contribute to the proposal, but not to the fit in this
+    fold.
     """
     if data.side is None:
         return None
@@ -298,18 +317,22 @@ def _score(
         data.errors(episodes, data.predict(support, prior, episodes.query), len(fold.held_out))
         for support, episodes in pairs
     )
-    # Densities are those of targets in the user's units, to compare models after subtracting different parts.
+    # Densities are those of targets in the user's units, to compare models after subtracting
+    # different parts.
     unit = np.log(data.scaling.target) * data.tasks.sizes[fold.fold.held_out]
     density = fold.held_out.posterior(fit).log_evidence - unit
     return Candidate(density, errors, prior_errors, structure, [fit])
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:
-    """Return the best baseline with significantly lower errors on the same tasks; None without one, or with few tasks."""
+    """Return the best baseline with significantly lower errors on the same tasks; None without one,
+    or with few tasks.
+    """
     if np.isfinite(errors).sum() < LEAST_COMPARED:
         return None
-    # Errors may be 1 % higher: estimating a variance that is almost zero raises errors slightly, perhaps equally in all tasks.
-    # If the targets are equal within each task, or linear in the features, differences are rounding errors.
+    # Errors may be 1 % higher: estimating a variance that is almost zero raises errors slightly,
+    # perhaps equally in all tasks.  If the targets are equal within each task, or linear in the
+    # features, differences are rounding errors.
     everything = np.concatenate([errors, *baselines.values()])
     rounding = 1e-6 * everything[np.isfinite(everything)].max()
     better = [

@@ -1,13 +1,15 @@
 """Selection and fit of shared effects, which are the same in every task.
 
-With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
-variance γ for each effect.  W and the noise are given in the selection, and b and the kept effects are integrated out.  An effect
-is kept if its gain in log evidence at its best γ exceeds the logarithm of the number of candidates of its kind.  For effects
-of categories, any positive gain is enough; without it, they are zero.  γ of the kept effects is estimated by MacKay's update,
-and W by EM on the residuals.
+With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)``
+and ``u ~ N(0, γI)`` with a variance γ for each effect.  W and the noise are given in the selection,
+and b and the kept effects are integrated out.  An effect is kept if its gain in log evidence at its
+best γ exceeds the logarithm of the number of candidates of its kind.  For effects of categories,
+any positive gain is enough; without it, they are zero.  γ of the kept effects is estimated by
+MacKay's update, and W by EM on the residuals.
 
-The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
-and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
+The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the
+residuals are therefore too small, and so are standard errors of b that treat u as known;
+`FittedEffects` contains the corrections.
 """
 
 from __future__ import annotations
@@ -32,22 +34,24 @@ from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .data import Index, TrainingData
 
-#: Minimum number of training tasks in a fold for curves and products, and of tasks per value for effects of values; minimum
-#: number of distinct values of a column.
+#: Minimum number of training tasks in a fold for curves and products, and of tasks per value for
+#: effects of values; minimum number of distinct values of a column.
 LEAST_TASKS, LEAST_VALUES = 5, 3
 #: Maximum number of entries of Z used to select and fit effects, and number of tasks per batch.
 MOST_ENTRIES, TASKS_AT_ONCE = 20_000_000, 250
 #: Maximum number of columns for which curves and products are candidates.
 MOST_COLUMNS = 12
-#: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less than `SETTLED` in all rows.
-#: `LARGEST_STEP` is the maximum change of a coefficient in one round.
+#: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less
+#: than `SETTLED` in all rows.  `LARGEST_STEP` is the maximum change of a coefficient in one round.
 MOST_ROUNDS, SETTLED, LARGEST_STEP = 12, 0.1, 1.0
-#: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
+#: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are
+#: computed.
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
 
 class SharedTerm(NamedTuple):
-    """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the targets.
+    """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the
+    targets.
 
     The arguments of this function are the scale of the targets, and the coefficients (m,), their
     variances (m,) and γ of scaled targets.
@@ -60,7 +64,9 @@ class SharedTerm(NamedTuple):
 
 
 class FittedEffects(NamedTuple):
-    """The shared effects, and corrections for the errors of these effects, to be applied to the model of the residuals."""
+    """The shared effects, and corrections for the errors of these effects, to be applied to the
+    model of the residuals.
+    """
 
     effects: SharedEffects
     mean_errors: (
@@ -70,7 +76,9 @@ class FittedEffects(NamedTuple):
 
 
 class GaussianRows(NamedTuple):
-    """Rows with a common noise variance, and the posterior covariances C (T, d, d) of the tasks' coefficients."""
+    """Rows with a common noise variance, and the posterior covariances C (T, d, d) of the tasks'
+    coefficients.
+    """
 
     X: Array
     y: Array
@@ -105,7 +113,9 @@ def fit_effects(data: TrainingData, *, corrects: bool = False) -> FittedEffects 
 
 
 def _proposals(tasks: TaskSet, numeric: list[int], side: Array) -> Iterator[SharedTerm | None]:
-    """Yield effects of values, curves and products of columns, and effects of side information (n, k) on their slopes."""
+    """Yield effects of values, curves and products of columns, and effects of side information (n,
+    k) on their slopes.
+    """
     X = tasks.X
     yield from (_values(tasks, j) for j in numeric)
     yield from (_curve(X, j) for j in numeric)
@@ -114,13 +124,16 @@ def _proposals(tasks: TaskSet, numeric: list[int], side: Array) -> Iterator[Shar
         for k in _usable(side):
             yield from (_curve(X, j, (k, side[:, k])) for j in numeric)
             for j in numeric:
-                # An effect of side information on a slope is fitted later, and here only competes with curves.
+                # An effect of side information on a slope is fitted later, and here only competes
+                # with curves.
                 values = (X[:, [j]] - X[:, j].mean()) * (side[:, [k]] - side[:, k].mean())
                 yield SharedTerm(values / (values.std() or 1.0), "slope by side information")
 
 
 def _usable(X: Array) -> list[int]:
-    """Return the positions of columns that are not constant and whose powers neither overflow nor lose all digits."""
+    """Return the positions of columns that are not constant and whose powers neither overflow nor
+    lose all digits.
+    """
     with np.errstate(over="ignore"):
         ranges, largest = np.ptp(X, axis=0), np.abs(X).max(axis=0, initial=0.0)
     usable = (ranges > 1e-6 * largest) & (ranges > 1.0 / LARGEST_RANGE) & (ranges < LARGEST_RANGE)
@@ -128,7 +141,9 @@ def _usable(X: Array) -> list[int]:
 
 
 def _levels(column: int, codes: Array, n: int, values: Array | None = None) -> SharedTerm:
-    """Return an effect of each category of a column, or of each of the ``values``; unknown categories have the code −1."""
+    """Return an effect of each category of a column, or of each of the ``values``; unknown
+    categories have the code −1.
+    """
 
     def effect(scale: float, u: Array, variances: Array, gamma: float) -> SharedLevels:
         squared = scale**2
@@ -139,7 +154,9 @@ def _levels(column: int, codes: Array, n: int, values: Array | None = None) -> S
 
 
 def _values(tasks: TaskSet, column: int) -> SharedTerm | None:
-    """Return an effect of each value of a column; None if there are few or many values, or if most occur in few tasks."""
+    """Return an effect of each value of a column; None if there are few or many values, or if most
+    occur in few tasks.
+    """
     values, codes = np.unique(tasks.X[:, column], return_inverse=True)
     n = len(values)
     if not LEAST_VALUES <= n <= LARGEST_EFFECT:
@@ -149,7 +166,9 @@ def _values(tasks: TaskSet, column: int) -> SharedTerm | None:
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> SharedTerm | None:
-    """Return a curve of a column, times a side feature if ``by`` (position, values (n,)) is given; None with too few values."""
+    """Return a curve of a column, times a side feature if ``by`` (position, values (n,)) is given;
+    None with too few values.
+    """
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None
@@ -197,7 +216,8 @@ def _fit(
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = np.split(np.arange(Z.shape[1]), ends[:-1])
-    # Effects of categories can be larger than the noise, so W and the noise are estimated again without them.
+    # Effects of categories can be larger than the noise, so W and the noise are estimated again
+    # without them.
     least, before = 2 if effects.levels else 1, np.zeros(Z.shape[1])
     part = np.zeros(len(Z))
     for n_rounds in range(1, MOST_ROUNDS + 1):
@@ -212,10 +232,12 @@ def _fit(
         kept, u = _select(projected, terms, parts)
         is_linear = statistics.is_gaussian or not effects.levels
         if not is_linear:
-            # Sites approximate the likelihood near the current effects only, so a longer step could overshoot.
+            # Sites approximate the likelihood near the current effects only, so a longer step could
+            # overshoot.
             u = before = np.clip(u, before - LARGEST_STEP, before + LARGEST_STEP)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
-        # Predictions use the variance of u given b, because errors of b and u partly cancel in the sum.
+        # Predictions use the variance of u given b, because errors of b and u partly cancel in the
+        # sum.
         _, given_mean, used = _posterior(H[d:, d:], parts, kept_effects)
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)
@@ -238,7 +260,8 @@ def _fit(
     # Curves and products have too few coefficients to matter here.
     growth = (1.0, 1.0)
     if corrects and effects.levels:
-        # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
+        # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were
+        # multiplied by √τ.
         noise = model.noise * rows.roots ** (2 if data.response.has_dispersion else 0)
         growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
     return FittedEffects(effects, errors, growth)
@@ -247,7 +270,9 @@ def _fit(
 def _gaussian_rows(
     data: TrainingData, tasks: TaskSet, statistics: Tasks, model: Mixture, fitted: Array
 ) -> GaussianRows:
-    """Return the rows of residual tasks, after adding back ``fitted``, the sum of the subtracted effects."""
+    """Return the rows of residual tasks, after adding back ``fitted``, the sum of the subtracted
+    effects.
+    """
     if isinstance(statistics, ResponseRows):
         precisions, y, _ = statistics.gaussian_rows(model)
         roots, sites = np.sqrt(precisions), statistics.sites_of(precisions, y)
@@ -283,7 +308,9 @@ def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) ->
 def _growth(
     rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, W: Array, own: Array, covariance: Array
 ) -> tuple[float, float]:
-    """Return multiples of W and of the noise variances ``own`` (n,) that add about ZCov(u)Zᵀ to S, by Fisher scoring."""
+    """Return multiples of W and of the noise variances ``own`` (n,) that add about ZCov(u)Zᵀ to S,
+    by Fisher scoring.
+    """
     X, _, roots, noise, C = rows
     left, right = np.zeros((2, 2)), np.zeros(2)
     few = np.flatnonzero(np.diff(offsets) <= GROWTH_ROWS)
@@ -337,7 +364,9 @@ def _select(
 
 
 def _posterior(H: Array, parts: list[Index], kept: dict[int, float]) -> tuple[Array, Array, Index]:
-    """Return the posterior mean and covariance of the coefficients of the kept terms, and their positions."""
+    """Return the posterior mean and covariance of the coefficients of the kept terms, and their
+    positions.
+    """
     used = np.concatenate([np.zeros(0, np.intp), *(parts[i] for i in kept)])
     precisions = np.repeat([1.0 / gamma for gamma in kept.values()], [len(parts[i]) for i in kept])
     covariance = np.linalg.inv(H[np.ix_(used, used)] + np.diag(precisions))

@@ -1,4 +1,6 @@
-"""`TrainingSummary`: statistics of the training tasks that a prior was learned from, for summaries, without the rows."""
+"""`TrainingSummary`: statistics of the training tasks that a prior was learned from, for summaries,
+without the rows.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,22 @@ OWN, TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = (
 
 @dataclass(frozen=True)
 class SideSummary(Record):
-    """Contribution of the side information.  In arrays with 1 + m rows, row 0 is for all m columns together, and row 1 + j is for column j alone."""
+    """Contribution of the side information.  In arrays with 1 + m rows, row 0 is for all m columns
+    together, and row 1 + j is for column j alone.
+    """
 
-    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units.  The intercept is
-    #: that at the feature means.  Variances are not stored, because they could overflow.
+    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the
+    #: user's units.  The intercept is that at the feature means.  Variances are not stored, because
+    #: they could overflow.
     coefficient_std: Array
-    #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in squared target units.
+    #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in
+    #: squared target units.
     row_variance: Array
-    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns are at their means.
+    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other
+    #: columns are at their means.
     entropy_reduction: Array
-    #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without effects.
+    #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without
+    #: effects.
     evidence: Array | None = None
 
 
@@ -60,7 +68,8 @@ class TrainingSummary(Record):
     n_tasks: int
     n_rows: int
     loss: str
-    #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
+    #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without
+    #: query rows.
     errors: dict[str, Array] = field(default_factory=dict)
     log_likelihood: float | None = None  # in the user's units; restricted with REML
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
@@ -71,7 +80,9 @@ class TrainingSummary(Record):
 
 
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
-    """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the prior and the task mean."""
+    """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the
+    prior and the task mean.
+    """
     by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
     return TrainingSummary(len(data), len(data.tasks.y), data.settings.loss.name, by_method)
 
@@ -84,7 +95,9 @@ def training_summary(
     errors: Array,
     counts: tuple[int, int],
 ) -> TrainingSummary:
-    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data`` contains all or a sample."""
+    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data``
+    contains all or a sample.
+    """
     n_tasks, n_rows = counts
     summary = basic_summary(data, errors, selection.task_mean_errors)
     summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
@@ -110,7 +123,8 @@ def training_summary(
     if len(selection.candidates) == 1:
         baselines.pop(MIXED_MODEL, None)  # it is this learner
     if not data.response.is_gaussian and data.side is not None:
-        # For classes and counts, effects of side information are larger with random effects than in a pooled regression.
+        # For classes and counts, effects of side information are larger with random effects than in
+        # a pooled regression.
         baselines.pop(POOLED, None)
     side = _side_summary(data, model, moment)
     if side is not None and fitter.side_fit is not None:
@@ -131,7 +145,9 @@ def training_summary(
 def compared_structures(
     best: Candidate, named: Mapping[str, Candidate]
 ) -> dict[str, ComparedStructure]:
-    """Compare candidates with the selected one, which is put first; the others follow by decreasing density."""
+    """Compare candidates with the selected one, which is put first; the others follow by decreasing
+    density.
+    """
     rows = {}
     for name, candidate in sorted(
         named.items(), key=lambda item: (item[1] is not best, -item[1].mean_density)
@@ -143,10 +159,13 @@ def compared_structures(
 
 
 def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candidate]:
-    """Return the candidate with the highest density of each kind, by name; the selected one represents its kind."""
+    """Return the candidate with the highest density of each kind, by name; the selected one
+    represents its kind.
+    """
     kinds: dict[str, Candidate] = {}
     for candidate in [selection.best, *selection.candidates]:
-        # Pooled regression of numeric targets is a baseline; models that overflow have the density −inf.
+        # Pooled regression of numeric targets is a baseline; models that overflow have the density
+        # −inf.
         is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
         if is_baseline or not np.isfinite(candidate.mean_density):
             continue

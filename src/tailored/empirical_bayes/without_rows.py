@@ -1,12 +1,16 @@
-"""What is learned from errors instead of the likelihood: a mean for tasks without rows, and the offset to medians.
+"""What is learned from errors instead of the likelihood: a mean for tasks without rows, and the
+offset to medians.
 
-Random effects take up the differences between tasks, so the prior mean is mostly estimated within tasks.  A task without
-rows is predicted between tasks, where features may have other effects: richer states may spend more, although a state that
-becomes richer does not.  The prior mean of a task without rows is therefore moved by sδ, where δ minimises the squared errors
-of such predictions.  The fraction s in [0, 1] minimises the squared errors of held-out tasks, but is one standard error
-lower, so nothing is moved without evidence.  From one row on, nothing is moved either.
+Random effects take up the differences between tasks, so the prior mean is mostly estimated within
+tasks.  A task without rows is predicted between tasks, where features may have other effects:
+richer states may spend more, although a state that becomes richer does not.  The prior mean of a
+task without rows is therefore moved by sδ, where δ minimises the squared errors of such
+predictions.  The fraction s in [0, 1] minimises the squared errors of held-out tasks, but is one
+standard error lower, so nothing is moved without evidence.  From one row on, nothing is moved
+either.
 
-With a loss that is not squared, predictions are posterior means plus a constant that minimises the loss on held-out tasks.
+With a loss that is not squared, predictions are posterior means plus a constant that minimises the
+loss on held-out tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from .rule import significant
 
 
 class Moves(NamedTuple):
-    """sδ for all tasks and for the training tasks of each fold (None: zero), and the constant, in the user's units."""
+    """sδ for all tasks and for the training tasks of each fold (None: zero), and the constant, in
+    the user's units.
+    """
 
     without_rows: Array | None
     folds: Sequence[Array | None]
@@ -34,7 +40,8 @@ class Moves(NamedTuple):
 
 
 def fit_moves(data: TrainingData, model: Mixture, fits: Sequence[Mixture]) -> Moves:
-    """Fit sδ and the constant; the constant is zero unless it lowers the error by two paired standard errors.
+    """Fit sδ and the constant; the constant is zero unless it lowers the error by two paired
+    standard errors.
 
     ``model`` is fitted to all tasks, and ``fits`` to the training tasks of each fold.
     """
@@ -62,7 +69,9 @@ def fit_moves(data: TrainingData, model: Mixture, fits: Sequence[Mixture]) -> Mo
 
 
 def difference(data: TrainingData, tasks: TaskSet, model: Mixture) -> Array:
-    """Return δ: least squares of targets minus predictions without rows, with the same weight for each task."""
+    """Return δ: least squares of targets minus predictions without rows, with the same weight for
+    each task.
+    """
     X, residuals = _rows_and_residuals(data, tasks, model)
     weight = np.ones(len(X)) if tasks.frequency_weight is None else tasks.frequency_weight
     root = np.sqrt(weight / np.repeat(np.maximum(tasks.n_observed, 1.0), tasks.sizes))

@@ -1,12 +1,15 @@
-"""Effects of side information on the prior mean, ``b(s) = b + Γ v(s)``, and the selection of these effects.
+"""Effects of side information on the prior mean, ``b(s) = b + Γ v(s)``, and the selection of these
+effects.
 
-The features v(s) form groups: each column of the side information has linear features and may have spline features.  The
-effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without
-side information (or only the variance of the intercept), so units do not matter.  R makes splines smooth.
+The features v(s) form groups: each column of the side information has linear features and may have
+spline features.  The effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ
+is the covariance of the coefficients without side information (or only the variance of the
+intercept), so units do not matter.  R makes splines smooth.
 
-An effect is kept if, at its best relevance γ, it raises the log evidence by more than the logarithm of the number of
-candidates.  b and the other kept effects are integrated out.  This score test needs the eigenvalues of a matrix with a row
-for each entry of Z.  γ of the kept effects is estimated by MacKay's update (Bayesian interpolation, 1992).
+An effect is kept if, at its best relevance γ, it raises the log evidence by more than the logarithm
+of the number of candidates.  b and the other kept effects are integrated out.  This score test
+needs the eigenvalues of a matrix with a row for each entry of Z.  γ of the kept effects is
+estimated by MacKay's update (Bayesian interpolation, 1992).
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ from .sites import ResponseRows
 
 #: Candidate relevances γ at which the gain of an effect is evaluated.
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)
-#: Maximum number of rounds of score tests or of fits to sites, and number of EM steps or updates of γ after each round.
+#: Maximum number of rounds of score tests or of fits to sites, and number of EM steps or updates of
+#: γ after each round.
 ROUNDS, STEPS = 4, 10
 #: Maximum number of parameters of one effect, and of all effects together.
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
-#: Prior precision of b, relative to the information about b; the prior only matters in directions without information.
+#: Prior precision of b, relative to the information about b; the prior only matters in directions
+#: without information.
 FLAT = 1e-9
 
 
@@ -48,7 +53,9 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of the linear or curved features of a column on the intercept or on all coefficients, with relevance γ."""
+    """The effect of the linear or curved features of a column on the intercept or on all
+    coefficients, with relevance γ.
+    """
 
     column: int
     curved: bool = False
@@ -60,14 +67,17 @@ class Effect:
 class SideStructure:
     """The kept effects.
 
-    ``varying`` are the coefficients that differ between tasks (None: all).  The effects on the other coefficients are zero.
+    ``varying`` are the coefficients that differ between tasks (None: all).  The effects on the
+    other coefficients are zero.
     """
 
     effects: tuple[Effect, ...]
     varying: tuple[int, ...] | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the columns with an effect, the columns with a nonlinear effect, and the affected coefficients."""
+        """Return the columns with an effect, the columns with a nonlinear effect, and the affected
+        coefficients.
+        """
         only = all(effect.intercept_only for effect in self.effects)
         return {
             "columns": sorted({effect.column for effect in self.effects}),
@@ -108,7 +118,9 @@ def select_side(
     has_intercept: bool,
     varying: tuple[int, ...] | None = None,
 ) -> SideStructure | None:
-    """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return None if there are none."""
+    """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return
+    None if there are none.
+    """
     plain = fit_roughly(tasks, varying)
     tasks, model = tasks.gaussian(plain)
     W = model.covariances[0]
@@ -123,8 +135,9 @@ def select_side(
         known = {term.effect for term in kept}
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
-        # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary, the two effects are nearly the
-        # same.  The effect on all coefficients is therefore preferred only if its gain is larger by log 2.
+        # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary,
+        # the two effects are nearly the same.  The effect on all coefficients is therefore
+        # preferred only if its gain is larger by log 2.
         found.sort(key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only)
         new, groups_seen = list(kept), set()
         for _, term in found:
@@ -156,7 +169,8 @@ def fit_side(
 ) -> SideFit:
     """Fit the mixed model ``w ~ N(b + Γ v(s), W)`` with the relevances of ``structure``.
 
-    Given W and σ², (b, Γ) is estimated by generalised least squares with the prior of Γ.  W and σ² are estimated by EM.
+    Given W and σ², (b, Γ) is estimated by generalised least squares with the prior of Γ.  W and σ²
+    are estimated by EM.
     """
     model = fit_roughly(tasks, structure.varying)
     terms = _terms(tasks, groups, structure.effects, model.covariances[0])
@@ -172,11 +186,13 @@ def fit_side(
 
 
 def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array:
-    """Return penalties (q,) on the coefficients of the mixing weights: infinite for features that fail the score test.
+    """Return penalties (q,) on the coefficients of the mixing weights: infinite for features that
+    fail the score test.
 
-    The information about the logits is the covariance of the responsibilities ``shares`` (T, K); tasks whose component is
-    uncertain contribute less (Louis, 1982).  v(s) is divided by the square root of the number of features; the penalties are
-    scaled as if it were divided by that of the number of relevant features.
+    The information about the logits is the covariance of the responsibilities ``shares`` (T, K);
+    tasks whose component is uncertain contribute less (Louis, 1982).  v(s) is divided by the square
+    root of the number of features; the penalties are scaled as if it were divided by that of the
+    number of relevant features.
     """
     deviations = shares - shares.mean(axis=0)
     of_shares, directions = np.linalg.eigh(deviations.T @ deviations / len(shares))
@@ -197,7 +213,8 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array
 
 
 def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of z.
+    """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of
+    z.
 
     z has the entries of Z of all terms.
     """
@@ -211,7 +228,9 @@ def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tup
 
 
 def least_gain(n_alternatives: int) -> float:
-    """Return the gain in log evidence above which an effect is proposed: the logarithm of the number of alternatives."""
+    """Return the gain in log evidence above which an effect is proposed: the logarithm of the
+    number of alternatives.
+    """
     return float(np.log(max(n_alternatives, 1)))
 
 
@@ -224,7 +243,9 @@ def _unit_root(side: Array, group: Group) -> Array:
 def _terms(
     tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: Array
 ) -> list[Term]:
-    """Return a term for each effect; W is the covariance of the coefficients without side information."""
+    """Return a term for each effect; W is the covariance of the coefficients without side
+    information.
+    """
     assert tasks.side is not None
     values, vectors = np.linalg.eigh(W)
     varies, kept = np.diag(W) > 1e-14 * values[-1], values[::-1] > 1e-9 * values[-1]
@@ -248,7 +269,9 @@ def _fit(
     tol: float = 0.0,
     learn: bool = False,
 ) -> SideFit:
-    """Alternate between updates of (b, Γ) and of (W, σ²); with ``learn``, also update the relevances."""
+    """Alternate between updates of (b, Γ) and of (W, σ²); with ``learn``, also update the
+    relevances.
+    """
     assert tasks.side is not None
     totals, d = tasks.totals(), tasks.n_features
     Gamma = np.zeros((d, tasks.side.shape[1]))
@@ -287,7 +310,9 @@ def _split(terms: Sequence[Term], z: Array) -> list[Array]:
 
 
 def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the posterior mean and covariance of (b, z); b has a flat prior, and z has the prior N(0, I)."""
+    """Return the posterior mean and covariance of (b, z); b has a flat prior, and z has the prior
+    N(0, I).
+    """
     left, right = normal_equations(tasks, model, terms)
     prior = prior_precision(left, tasks.n_features)
     covariance = np.asarray(np.linalg.inv(left + np.diag(prior)), dtype=np.float64)
@@ -295,10 +320,12 @@ def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, 
 
 
 def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> dict[int, float]:
-    """Return the log Bayes factor of the effects of each column against no effect, and of all columns at key −1.
+    """Return the log Bayes factor of the effects of each column against no effect, and of all
+    columns at key −1.
 
-    b and the effects of the other columns are integrated out; W, σ² and the relevances are given.  The factor is the ratio of
-    the prior to the posterior density of the column's parameters at zero (Savage and Dickey).
+    b and the effects of the other columns are integrated out; W, σ² and the relevances are given.
+    The factor is the ratio of the prior to the posterior density of the column's parameters at zero
+    (Savage and Dickey).
     """
     mean, covariance = _solve(tasks, model, terms)
     of_parameter = np.repeat([term.effect.column for term in terms], [term.size for term in terms])
@@ -311,7 +338,8 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
 
 
 def prior_precision(left: Array, d: int, is_collinear: bool = True) -> Array:
-    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and zero for the rest of b.
+    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and
+    zero for the rest of b.
 
     If columns may be collinear, it is a small positive number for the rest of b.
     """
@@ -323,7 +351,9 @@ def prior_precision(left: Array, d: int, is_collinear: bool = True) -> Array:
 def _gains(
     tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
 ) -> list[tuple[float, Term]]:
-    """Return the gain in log evidence of each candidate at its best γ, with b and ``kept`` integrated out, and the term."""
+    """Return the gain in log evidence of each candidate at its best γ, with b and ``kept``
+    integrated out, and the term.
+    """
     d, u, (mean, covariance) = tasks.n_features, design(tasks, kept), _solve(tasks, model, kept)
     parts = list(precisions(tasks, model))
     A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
@@ -340,10 +370,11 @@ def _gains(
 
 
 def best_gain(e: Array, q: Array) -> tuple[float, float]:
-    """Return the largest gain in log evidence from parameters with prior variance γ in `RELEVANCES`, and this γ.
+    """Return the largest gain in log evidence from parameters with prior variance γ in
+    `RELEVANCES`, and this γ.
 
-    e are the eigenvalues of the information about the parameters, and q is the score at zero along the eigenvectors.  The
-    gain is ½ Σ [γq²/(1 + γe) − log(1 + γe)].
+    e are the eigenvalues of the information about the parameters, and q is the score at zero along
+    the eigenvectors.  The gain is ½ Σ [γq²/(1 + γe) − log(1 + γe)].
     """
     grown = 1.0 + RELEVANCES[:, None] * np.maximum(e, 0.0)
     gains = 0.5 * (RELEVANCES[:, None] * q * q / grown - np.log(grown)).sum(axis=1)

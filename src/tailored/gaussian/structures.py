@@ -35,15 +35,19 @@ from .rows import Tasks
 from .side import Group, SideFit, SideStructure, Term, fit_side, gate_penalties
 from .sites import ResponseRows
 
-#: Covariances W of a mixed model, simplest first; "none" is pooled regression, and only "full" has correlations.
+#: Covariances W of a mixed model, simplest first; "none" is pooled regression, and only "full" has
+#: correlations.
 COVARIANCES = ("none", "intercept", "diagonal", "full")
-#: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
+#: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in
+#: case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
-#: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close to a multiple of I.
+#: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close
+#: to a multiple of I.
 WIDE_STEPS = 3
-#: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
+#: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to
+#: zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
 
 
@@ -56,11 +60,15 @@ class Structure(ABC):
 
     @abstractmethod
     def fit(self, fitter: StructureFitter) -> Mixture:
-        """Return this structure fitted to the fitter's tasks, without the effects Γ of side information."""
+        """Return this structure fitted to the fitter's tasks, without the effects Γ of side
+        information.
+        """
 
     @property
     def plain(self) -> MixedModel | None:
-        """The mixed model that is fitted first, as the start of this structure; None if not needed."""
+        """The mixed model that is fitted first, as the start of this structure; None if not
+        needed.
+        """
         return None
 
     @property
@@ -184,7 +192,9 @@ class MixedModel(Structure):
     def _with_fixed_coefficients(
         self, fitter: StructureFitter, model: Mixture, varies: NDArray[np.bool_]
     ) -> Mixture:
-        """Estimate the means of coefficients without variance, and set their covariances exactly to zero."""
+        """Estimate the means of coefficients without variance, and set their covariances exactly to
+        zero.
+        """
         if self.pseudo_tasks:
             # The start has the means of the plain model, so one update is enough.
             model = most_likely_mean(fitter.tasks, model)
@@ -254,8 +264,8 @@ def covariance_structures(
 ) -> list[MixedModel]:
     """Return mixed models with each covariance, simplest first.
 
-    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks, and pooled
-    regression and the random intercept are left out.
+    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients
+    differ between tasks, and pooled regression and the random intercept are left out.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
@@ -276,7 +286,9 @@ def ridge_structures() -> list[Independent]:
 
 @dataclass
 class StructureFitter:
-    """Fit several structures to the same tasks; a fit may start from the fit of a simpler structure."""
+    """Fit several structures to the same tasks; a fit may start from the fit of a simpler
+    structure.
+    """
 
     tasks: Tasks  # scaled, without the effects of side information
     seed: list[int]  # for the random starts of mixtures
@@ -299,7 +311,9 @@ class StructureFitter:
         groups: Sequence[Group] = (),
         has_intercept: bool = False,
     ) -> StructureFitter:
-        """Return a fitter for tasks; if ``side`` is given, fit the effects of side information first."""
+        """Return a fitter for tasks; if ``side`` is given, fit the effects of side information
+        first.
+        """
         if side is None:
             return cls(tasks, seed, groups=groups, has_intercept=has_intercept)
         assert tasks.side is not None
@@ -316,10 +330,12 @@ class StructureFitter:
         return None if self.side_fit is None else self.side_fit.Gamma
 
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
-        """Return the REML (or maximum likelihood) fit and its log likelihood, or None if the likelihood is not available.
+        """Return the REML (or maximum likelihood) fit and its log likelihood, or None if the
+        likelihood is not available.
 
-        The search of `reml` is used for `Moments` and one Gaussian whose covariance is not shrunk, if there are more tasks than
-        random effects of a task, and more rows than columns.  Otherwise, the result is that of `fit`.
+        The search of `reml` is used for `Moments` and one Gaussian whose covariance is not shrunk,
+        if there are more tasks than random effects of a task, and more rows than columns.
+        Otherwise, the result is that of `fit`.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
         if (
@@ -354,7 +370,9 @@ class StructureFitter:
         return None if known is None else replace(known, side=None)
 
     def with_gates(self, start: Mixture, max_iter: int) -> Mixture:
-        """Estimate mixing weights that depend on the relevant side information; return ``start`` if there is none."""
+        """Estimate mixing weights that depend on the relevant side information; return ``start`` if
+        there is none.
+        """
         assert self.tasks.side is not None
         shares = self.tasks.posterior(start).shares
         penalties = gate_penalties(self.tasks.side, self.groups, shares)
@@ -369,7 +387,8 @@ class StructureFitter:
 
 
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
-    """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
+    """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a
+    sample of the tasks.
 
     Γ, gates and the shrinkage target are kept from the sample.
     """
@@ -381,7 +400,8 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         source,
         model,
         max_iter=CONTINUED_STEPS,
-        # Acceleration combines covariances, and a combination of low-rank covariances has a higher rank.
+        # Acceleration combines covariances, and a combination of low-rank covariances has a higher
+        # rank.
         accelerate=not isinstance(structure, LowRank),
         restrict=structure.restrict,
         shrinkage=structure.shrinkage(model),
