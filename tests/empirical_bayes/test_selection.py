@@ -149,10 +149,9 @@ def test_the_pooled_fit_is_a_rival():
     tasks = tasks_of(np.tile([1.0, -1.0], (16, 1)), 6, 1.0, 0)
     found = learn.learn(data_of(tasks))
     assert found.warning is None
-    assert (
-        "higher than those of the pooled regression; check"
-        in replace(found, errors=found.errors + 1.0).warning
-    )
+    best = replace(found.selection.best, errors=found.selection.best.errors + 1.0)
+    worse = replace(found, selection=replace(found.selection, best=best))
+    assert "higher than those of the pooled regression; check" in worse.warning
 
 
 # ---------------------------------------------------------------- components

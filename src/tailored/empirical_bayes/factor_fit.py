@@ -54,7 +54,7 @@ class FactorStructure:
         return f"{self.rank} factors" + ", side information" * self.has_side
 
 
-class FactorSelection:
+class FactorSearch:
     """Select the number of factors, and effects of side information, on the held-out tasks of each
     fold.
     """

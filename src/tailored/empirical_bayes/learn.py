@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
@@ -25,15 +24,15 @@ from ..gaussian.reml import count_collinear
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import MixedModel, Structure, StructureFitter, refine
+from ..gaussian.structures import MixedModel, StructureFitter, refine
 from ..priors.base import Prior, calibrate
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
 from ..tasks.rows import Array
 from .data import MANY_TASKS, Draw, TrainingData
-from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
-from .rule import Score, is_as_good, known_mean, significant
-from .selection import better_baseline, score_parts, select
+from .factor_fit import RANKS, FactorSearch, factor_prior
+from .rule import Score, is_as_good, significant
+from .selection import Selection, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
     MIXED_MODEL,
@@ -52,19 +51,11 @@ SourceIn = Callable[..., Source]
 
 @dataclass(frozen=True)
 class Learned:
-    """The prior, and the results of the selection."""
+    """The prior, the results of the selection, and statistics of the training tasks."""
 
     prior: Prior
-    structure: Structure | FactorStructure
-    side: SideStructure | None  # structure of the effects of side information
-    errors: Array  # errors of the held-out tasks, fold after fold, in the user's units
-    results: list[dict[str, Any]]  # errors of all candidates
+    selection: Selection
     training_summary: TrainingSummary
-    scale: float = 1.0  # the selected multiple of FFᵀ for many columns
-
-    @property
-    def validation_error(self) -> float:
-        return known_mean(self.errors)
 
     @property
     def warning(self) -> str | None:
@@ -73,7 +64,7 @@ class Learned:
         """
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
-        name = better_baseline(self.errors, baselines)
+        name = better_baseline(self.selection.best.errors, baselines)
         if name is None:
             return None
         return (
@@ -187,13 +178,10 @@ def _with_serial(data: TrainingData) -> TrainingData:
     """Let the noise be correlated in time, if there are times and it is accepted on held-out tasks
     (see `rule`).
     """
-    settings, time, d = (
-        data.settings,
-        data.settings.time,
-        data.tasks.n_features + data.settings.fit_intercept,
-    )
+    settings, time = data.settings, data.settings.time
     if time is None:
         return data
+    d = data.tasks.n_features + settings.fit_intercept
 
     def correlated(train: TrainingData) -> TrainingData:
         pattern = MixedModel(settings.covariance or "diagonal", varying=settings.varying).pattern(d)
@@ -240,13 +228,14 @@ def _learn_mixture(
     # without calibration.
     if len(data) > 1 and data.response.is_gaussian:
         of_folds = zip(best.fits, moves.folds, strict=True)
-        calibration = _calibration(
-            data, (data.prior(*fold) for fold in of_folds), fitted.noise / growth[1]
-        )
+        priors = (data.prior(*fold) for fold in of_folds)
+        calibration = _calibration(data, priors, fitted.noise / growth[1])
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
-    summary = training_summary(data, selection, fitter, fitted, best.errors, counts)
+    if fitted.side is None:
+        selection = replace(selection, side=None)
+    summary = training_summary(data, selection, fitter, fitted, counts)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml
@@ -255,30 +244,23 @@ def _learn_mixture(
         if not (data.settings.reml and count_collinear(data.statistics.totals().gram)):
             volume = data.scaling.log_volume(summary.n_rows, fixed)
             summary = replace(summary, log_likelihood=log_likelihood - volume)
-    return Learned(
-        prior,
-        structure,
-        selection.side if fitted.side is not None else None,
-        best.errors,
-        [each.result for each in selection.candidates],
-        summary,
-    )
+    return Learned(prior, selection, summary)
 
 
 def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
-    selection = FactorSelection(data, tick)
-    best = selection.select()
-    model = fit_factors(selection.rows, best.fits[0])
+    search = FactorSearch(data, tick)
+    best = search.select()
+    model = fit_factors(search.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
-    summary = basic_summary(data, best.errors, selection.task_mean_errors())
+    side = _effects_on_factors(data, model.relevance)
+    selection = Selection(best, side, search.candidates, search.task_mean_errors())
+    summary = basic_summary(data, selection)
     if len(data) > 1:
         priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
         prior = replace(prior, calibration=_calibration(data, priors))
-        named = {each.structure.name: each for each in selection.candidates}
+        named = {each.structure.name: each for each in search.candidates}
         summary = replace(summary, compared=compared_structures(best, named))
-    side = _effects_on_factors(data, model.relevance)
-    results = [each.result for each in selection.candidates]
-    return Learned(prior, best.structure, side, best.errors, results, summary, best.scale)
+    return Learned(prior, selection, summary)
 
 
 def _calibration(
@@ -287,13 +269,10 @@ def _calibration(
     """Collect the scores of held-out tasks for intervals; each of ``priors`` was learned from the
     training tasks of a fold.
     """
-    held_out = (
-        (data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True)
-    )
-    settings = data.settings
-    return calibrate(
-        held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise
-    )
+    pairs, settings = zip(data.folds, priors, strict=True), data.settings
+    held_out = ((data.tasks[fold.held_out], prior) for fold, prior in pairs)
+    seed = data.seed(Draw.INTERVAL_ROWS)
+    return calibrate(held_out, seed, settings.arrival, settings.n_jobs, noise)
 
 
 def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:

@@ -79,11 +79,12 @@ class TrainingSummary(Record):
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
 
 
-def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
+def basic_summary(data: TrainingData, selection: Selection) -> TrainingSummary:
     """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the
     prior and the task mean.
     """
-    by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
+    by_method = {OWN: selection.best.errors, TASK_MEAN: selection.task_mean_errors}
+    by_method = by_method if len(data) > 1 else {}
     return TrainingSummary(len(data), len(data.tasks.y), data.settings.loss.name, by_method)
 
 
@@ -92,15 +93,13 @@ def training_summary(
     selection: Selection,
     fitter: StructureFitter,
     model: Mixture,
-    errors: Array,
     counts: tuple[int, int],
 ) -> TrainingSummary:
     """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data``
     contains all or a sample.
     """
     n_tasks, n_rows = counts
-    summary = basic_summary(data, errors, selection.task_mean_errors)
-    summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
+    summary = replace(basic_summary(data, selection), n_tasks=n_tasks, n_rows=n_rows)
     if len(data) == 1:
         return summary
     moment, statistics = data.statistics.row_moment, data.statistics

@@ -91,9 +91,9 @@ class EmpiricalBayesLearner(MetaLearner):
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     n_support : int, float, pair of these or None, default=None
-        Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
-        are optimised for such tasks: models are compared by the density of the other rows given these.  `score` and
-        `task_errors` use it by default.  None means any number of rows; models are then compared by the density of all rows.
+        Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.
+        Held-out errors and intervals are those of such tasks.  `score` and `task_errors` use it by
+        default.  None means any number of rows.
     order : {"random", "first"}, default="random"
         Whether the observed rows of a new task are random or the first rows.
     n_jobs : int, optional
@@ -319,13 +319,11 @@ class EmpiricalBayesLearner(MetaLearner):
             # The multiples of the standard deviation are those of held-out errors of the mean.
             prior = replace(prior, offset=0.0)
         self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
-        self.structure_, self.n_components_ = (
-            learned.structure.describe(),
-            learned.structure.n_components,
-        )
-        self.scale_ = learned.scale
-        self.side_structure_ = None if learned.side is None else learned.side.describe()
-        self.search_results_, self.validation_error_ = learned.results, learned.validation_error
+        best, side = learned.selection.best, learned.selection.side
+        self.structure_, self.n_components_ = best.structure.describe(), best.structure.n_components
+        self.scale_, self.validation_error_ = best.scale, best.error
+        self.side_structure_ = None if side is None else side.describe()
+        self.search_results_ = [each.result for each in learned.selection.candidates]
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
 
