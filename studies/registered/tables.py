@@ -145,7 +145,9 @@ def load(table: Table) -> pd.DataFrame:
 
 
 def split(table: Table, frame: pd.DataFrame, seed: int) -> Split:
-    """Split a loaded table: a fifth of the groups is new, and their rows are observed in order of time or at random."""
+    """Split a loaded table: a fifth of the groups is new, and their rows are observed in order of
+    time or at random.
+    """
     rng = np.random.default_rng(seed)
     most = max(table.ks)
     sizes = frame.groupby(table.task).size()
@@ -183,7 +185,9 @@ def unseen(table: Table, frame: pd.DataFrame, parts: Split) -> dict[str, list[st
 
 
 def describe(table: Table, seeds: range = range(1700, 1703)) -> str:
-    """Describe a table in one line: groups, rows, target, and the share of groups in which each column varies."""
+    """Describe a table in one line: groups, rows, target, and the share of groups in which each
+    column varies.
+    """
     frame = load(table)
     groups = frame.groupby(table.task)
     sizes = groups.size()
@@ -201,6 +205,6 @@ def describe(table: Table, seeds: range = range(1700, 1703)) -> str:
         f"{table.name} {table.kind}: {len(sizes)} groups, {len(frame)} rows, "
         f"{sizes.min()}-{sizes.median():g}-{sizes.max()} each; "
         f"k {table.ks}, {queries} rows of {new} groups to predict; "
-        f"{table.y} {y.mean():.3g} sd {y.std():.3g} from {y.min():.3g} to {y.max():.3g}; varying {varying}; "
-        f"missing {missing}; infinite {infinite}; unseen {[x for x in lacking if x]}"
+        f"{table.y} {y.mean():.3g} sd {y.std():.3g} from {y.min():.3g} to {y.max():.3g}; "
+        f"varying {varying}; missing {missing}; infinite {infinite}; unseen {[x for x in lacking if x]}"
     )

@@ -1,4 +1,6 @@
-"""Cells (environment, seed) of the comparison of versions: run them, keep them in one table, compare two labels."""
+"""Cells (environment, seed) of the comparison of versions: run them, keep them in one table,
+compare two labels.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Measured(NamedTuple):
 
 
 def run_cell(label: str, name: str, seed: int, data: str | None) -> list[Measured]:
-    """Fit the learner with its defaults to one seed and evaluate it; an exception of the package is recorded, not raised."""
+    """Fit the learner with its defaults to one seed and evaluate it; an exception of the package is
+    recorded, not raised.
+    """
     environment = ENVIRONMENTS[name]
     sample = environment.load(seed, data)
     make: Any = (
@@ -88,7 +92,9 @@ def _one_line(text: str) -> str:
 
 
 def describe(learner: Any) -> str:
-    """Return what was selected: structure, mixture, side information, δ, offset and shared effects, on one line."""
+    """Return what was selected: structure, mixture, side information, δ, offset and shared effects,
+    on one line.
+    """
     learner = getattr(learner, "learners_", [learner])[0]
     structure = dict(learner.structure_)
     if structure.get("n_components") == 1:
@@ -109,7 +115,9 @@ def describe(learner: Any) -> str:
 
 
 def _evaluate(learner: Any, measure: str, sample: Split, support: TaskSet) -> dict[str, Any]:
-    """Return error, reference, log density and coverage, given these support rows of the new tasks."""
+    """Return error, reference, log density and coverage, given these support rows of the new
+    tasks.
+    """
     query, oracle = sample.query, sample.oracle
     table = learner.predict_tasks(query, support)
     predicted = np.asarray(table["probability" if measure == "log loss" else "prediction"])
@@ -177,7 +185,8 @@ def _mean(values: Array, query: TaskSet) -> float:
     return float((np.add.reduceat(values, query.offsets[:-1]) / query.sizes).mean())
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
+# --- the table
+# -------------------------------------------------------------------------------------------------
 
 
 def run_cells(
@@ -189,7 +198,9 @@ def run_cells(
     n_jobs: int = 1,
     progress: bool = False,
 ) -> None:
-    """Run the cells that are not in the table yet, environment by environment, and append each when it is finished."""
+    """Run the cells that are not in the table yet, environment by environment, and append each when
+    it is finished.
+    """
     make_folder(out)
     finished = set()
     if (out / FILE).exists():
@@ -253,9 +264,10 @@ def summarise(table: pd.DataFrame, label: str) -> pd.DataFrame:
 def compare(table: pd.DataFrame, old: str, new: str) -> pd.DataFrame:
     """Return the paired comparison of two labels, for each environment and number of support rows.
 
-    ``ratio`` is the geometric mean over seeds of the new error relative to the old one.  Its standard error and the
-    p-value are those of a t-test of the logarithms.  Where the seeds split one table, they are corrected for the overlap
-    of the training sets (Nadeau and Bengio, 2003).  Seeds on which one fit failed count in ``failed`` only.
+    ``ratio`` is the geometric mean over seeds of the new error relative to the old one.  Its
+    standard error and the p-value are those of a t-test of the logarithms.  Where the seeds split
+    one table, they are corrected for the overlap of the training sets (Nadeau and Bengio, 2003).
+    Seeds on which one fit failed count in ``failed`` only.
     """
     keys = ["environment", "rows", "seed"]
     both = table[table["label"] == old].merge(
@@ -302,7 +314,9 @@ def _tally(structures: Any) -> str:
 
 
 def to_text(found: pd.DataFrame) -> str:
-    """Return the numbers of a summary or of a comparison as a table, and below it the structures, unless they are equal."""
+    """Return the numbers of a summary or of a comparison as a table, and below it the structures,
+    unless they are equal.
+    """
     texts = [name for name in found if name.startswith("structures")]
     lines = [
         found.drop(columns=texts).to_string(float_format=lambda value: f"{value:.4g}", na_rep=""),

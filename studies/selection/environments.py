@@ -1,7 +1,8 @@
 """Environments on which rules for the choice of a model are compared: real tables and simulations.
 
-An environment draws training tasks, and new tasks with support and query rows.  Simulations come with a reference that
-knows the parameters.  Everything here is drawn from one seed, so that two versions of the package see the same rows.
+An environment draws training tasks, and new tasks with support and query rows.  Simulations come
+with a reference that knows the parameters.  Everything here is drawn from one seed, so that two
+versions of the package see the same rows.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ Reference = Callable[[TaskSet, TaskSet], Array]
 
 @dataclass(frozen=True)
 class Sample(Split):
-    """One seed of a simulation whose reference is not a vector of weights, or whose errors exclude the noise."""
+    """One seed of a simulation whose reference is not a vector of weights, or whose errors exclude
+    the noise.
+    """
 
     reference: Reference | None = None
     values: Array | None = None  # the query targets without noise; errors are measured against them
@@ -49,7 +52,8 @@ class Environment:
     about: str
     load: Load
     rows: tuple[int | None, ...] = (None,)  # numbers of support rows; None means all of them
-    #: "squared" (mean squared error), "weights" (mean of ‖ŵ − w‖), "log loss", or "deviance" (half the Poisson deviance).
+    #: "squared" (mean squared error), "weights" (mean of ‖ŵ − w‖), "log loss", or "deviance" (half
+    #: the Poisson deviance).
     measure: str = "squared"
     options: dict[str, Any] = field(default_factory=dict)  # arguments of the learner
     overlap: float = (
@@ -58,7 +62,8 @@ class Environment:
     n_seeds: int = 10  # by default; 3 where a fit takes more than 20 s of CPU time
 
 
-# --- references -----------------------------------------------------------------------------------------------------
+# --- references
+# -------------------------------------------------------------------------------------------------
 
 
 def linear_predictions(tasks: TaskSet, weights: Array) -> Array:
@@ -77,7 +82,9 @@ def _moments(tasks: TaskSet, d: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class GaussianOracle(BayesOracle):
-    """Exact posterior mean for coefficients N(mean, covariance), the intercept last, and Gaussian noise."""
+    """Exact posterior mean for coefficients N(mean, covariance), the intercept last, and Gaussian
+    noise.
+    """
 
     mean: Array
     covariance: Array
@@ -112,7 +119,9 @@ def random_intercepts(
     mean: Callable[[Array], Array],
     log_likelihood: Callable[[Array, Array], Array],
 ) -> Reference:
-    """Return the posterior mean of generalised linear models with a normal random intercept, by quadrature."""
+    """Return the posterior mean of generalised linear models with a normal random intercept, by
+    quadrature.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
 
     def predict(support: TaskSet, query: TaskSet) -> Array:
@@ -129,7 +138,8 @@ def random_intercepts(
     return predict
 
 
-# --- simulations ----------------------------------------------------------------------------------------------------
+# --- simulations
+# -------------------------------------------------------------------------------------------------
 
 
 def _split(
@@ -142,7 +152,8 @@ def _split(
     n_rows: int | None = None,
     **known: Any,
 ) -> Sample:
-    """Split tasks X (T, n, d), y (T, n), side (T, q): the first ones are for training, with all rows or ``n_rows``.
+    """Split tasks X (T, n, d), y (T, n), side (T, q): the first ones are for training, with all
+    rows or ``n_rows``.
 
     The first ``n_given`` rows of the others are their support.
     """
@@ -159,7 +170,9 @@ def _split(
 def angle(
     seed: int, data: str | None, *, d: int = 6, n_train: int = 400, n_rows: int = 20
 ) -> Split:
-    """Weights on a circle of radius 3 that no side information describes; noise 0.5; 4 support rows."""
+    """Weights on a circle of radius 3 that no side information describes; noise 0.5; 4 support
+    rows.
+    """
     rng = np.random.default_rng(seed)
     plane = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
 
@@ -174,7 +187,9 @@ def angle(
 
 
 def mixed_model(n_train: int, n_rows: int, d: int, *, full: bool = False, sd: float = 1.0) -> Load:
-    """Random intercept with this standard deviation and, if full, correlated slopes (0.6); noise 1; 8 query rows."""
+    """Random intercept with this standard deviation and, if full, correlated slopes (0.6); noise 1;
+    8 query rows.
+    """
 
     def load(seed: int, data: str | None) -> Split:
         rng = np.random.default_rng([seed, n_train, n_rows, d, full])
@@ -194,7 +209,9 @@ def mixed_model(n_train: int, n_rows: int, d: int, *, full: bool = False, sd: fl
 
 
 def outliers(seed: int, data: str | None, *, n_train: int = 500, n_rows: int = 10) -> Split:
-    """A mixed model in which 5 % of the rows have ten times the noise; the reference is the best linear predictor."""
+    """A mixed model in which 5 % of the rows have ten times the noise; the reference is the best
+    linear predictor.
+    """
     rng, n_given, sds = np.random.default_rng(seed), 3, np.array([0.1, 0.1, 0.3])
     weights = rng.standard_normal((n_train + 300, 3)) * sds
     X = rng.standard_normal((len(weights), n_rows, 2))
@@ -208,7 +225,9 @@ def outliers(seed: int, data: str | None, *, n_train: int = 500, n_rows: int = 1
 def counts(
     seed: int, data: str | None, *, n_train: int = 200, n_rows: int = 8, shape: float = 1.0
 ) -> Split:
-    """Overdispersed counts whose column differs mostly between tasks; random intercept of sd 2, mean about 65."""
+    """Overdispersed counts whose column differs mostly between tasks; random intercept of sd 2,
+    mean about 65.
+    """
     rng = np.random.default_rng(seed)
     T, intercept_sd = n_train + 400, 2.0
     x = rng.normal(0.0, 2.0, (T, 1)) + rng.normal(0.0, 0.3, (T, n_rows))
@@ -231,7 +250,9 @@ def counts(
 
 
 def category(seed: int, data: str | None, *, n_train: int = 130, n_rows: int = 30) -> Split:
-    """Yes or no; a category of four values shifts the log odds, and two columns of the side information are noise."""
+    """Yes or no; a category of four values shifts the log odds, and two columns of the side
+    information are noise.
+    """
     rng = np.random.default_rng(seed)
     T = n_train + 100
     kind = rng.integers(4, size=T)
@@ -251,7 +272,8 @@ def category(seed: int, data: str | None, *, n_train: int = 130, n_rows: int = 3
     return _split(X, y, n_train, 5, side=side, reference=reference)
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
+# --- the table
+# -------------------------------------------------------------------------------------------------
 
 
 def _multilevel(name: str, n_given: int) -> Environment:
@@ -297,12 +319,14 @@ def _counts(loss: str, n_seeds: int = 10) -> Environment:
     return Environment(about, counts, (0, 3), "deviance", options, n_seeds=n_seeds)
 
 
-#: Training tasks, rows, columns and random effects: a fraction of all combinations in which every pair of values occurs.
+#: Training tasks, rows, columns and random effects: a fraction of all combinations in which every
+#: pair of values occurs.
 _MIXED = """15-8-1-full 15-4-3-full 15-8-8-full 15-4-1-intercept 15-8-3-intercept
 60-4-1-full 60-8-3-full 60-4-8-full 60-8-1-intercept 60-4-3-intercept
 400-8-1-full 400-4-3-full 400-8-8-full 400-4-8-intercept"""
 
-#: Names on the command line.  They are run in this order, which is about that of the CPU time of a fit.
+#: Names on the command line.  They are run in this order, which is about that of the CPU time of a
+#: fit.
 ENVIRONMENTS: dict[str, Environment] = {
     "sleepstudy": _multilevel("sleepstudy", 4),
     "oxboys": _multilevel("oxboys", 3),

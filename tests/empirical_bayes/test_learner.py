@@ -48,7 +48,9 @@ def test_without_rows_the_prior_mean_predicts(skewed):
 
 
 def test_constant_column_is_the_intercept(few_steps):
-    """A task is fitted as with a column of ones, and the level of the targets only moves the intercepts."""
+    """A task is fitted as with a column of ones, and the level of the targets only moves the
+    intercepts.
+    """
     tasks = skewed_tasks(7, n_tasks=12)
     shifted = TaskSet(tasks.X, tasks.y + 5.0, np.repeat(tasks.labels, tasks.sizes))
     a, b = EmpiricalBayesLearner().fit(shifted), EmpiricalBayesLearner().fit(tasks)

@@ -1,4 +1,6 @@
-"""The rule by which the model is selected: on fabricated scores, and on data where its parts matter."""
+"""The rule by which the model is selected: on fabricated scores, and on data where its parts
+matter.
+"""
 
 from dataclasses import replace
 
@@ -51,8 +53,8 @@ def data_of(tasks, loss=None, **changes):
 
 
 def select_covariance(data):
-    folds = [selection._fold_state(data, fold, None) for fold in data.folds]
-    return folds, *selection._select_covariance(data, folds, Stages(""))
+    search = selection._Search(data, None, Stages(""))
+    return search, *search.covariances()
 
 
 # ------------------------------------------------------------------------------------ significance
@@ -150,9 +152,11 @@ def test_a_proposal_is_accepted_unless_the_density_falls_by_two_standard_errors(
 
 
 def test_one_outlying_task_does_not_reject_a_large_effect_of_side_information():
-    """16 rats of 3 diets, weighed 11 times, like `nlme::BodyWeight`; one rat of the second diet weighs much more.
+    """16 rats of 3 diets, weighed 11 times, like `nlme::BodyWeight`; one rat of the second diet
+    weighs much more.
 
-    Diets raise the density of most rats by 2 nats, and lower that of this rat, and so the sum over all rats, by more.
+    Diets raise the density of most rats by 2 nats, and lower that of this rat, and so the sum over
+    all rats, by more.
     """
     rng = np.random.default_rng(4)
     diet = np.repeat(["1", "2", "3"], [8, 4, 4])
@@ -189,7 +193,9 @@ def grouped(n_tasks, n_rows, d, slopes, seed, intercept=1.0):
 
 @pytest.mark.parametrize("lead", ["intercept", "diagonal", "full"])
 def test_the_density_decides_between_covariances(lead, monkeypatch):
-    """Also if its lead is within its standard error; a total error above that of the random intercept excludes."""
+    """Also if its lead is within its standard error; a total error above that of the random
+    intercept excludes.
+    """
     original = selection._score
 
     def fabricated(data, fold, structure, fit):
@@ -213,7 +219,9 @@ def test_the_density_decides_between_covariances(lead, monkeypatch):
 @pytest.mark.parametrize("n_tasks", [3, 12, 60])
 @pytest.mark.parametrize("intercept", [0.0, 0.4, 1.5])
 def test_without_columns_the_intercept_is_random(n_tasks, intercept):
-    """y ~ 1 + (1 | g), also if its variance is zero: pooled regression and ridge regression are baselines."""
+    """y ~ 1 + (1 | g), also if its variance is zero: pooled regression and ridge regression are
+    baselines.
+    """
     tasks = grouped(n_tasks, 5, 0, 0.0, seed=n_tasks, intercept=intercept)
     learner = few_folds().fit(tasks)
     assert learner.structure_ == {
@@ -253,11 +261,14 @@ def test_held_out_targets_do_not_change_the_fits_of_their_fold():
     assert changed == len(before) - 1  # all but pooled regression
 
 
-# ----------------------------------------------------------------------------------------- the guard
+# ----------------------------------------------------------------------------------------- the
+# guard
 
 
 def test_a_mixture_that_wins_by_density_alone_is_not_selected(monkeypatch):
-    """Some rows have 30 times the noise: a wide component makes them likely, and then believes them."""
+    """Some rows have 30 times the noise: a wide component makes them likely, and then believes
+    them.
+    """
     n_tasks, n_rows = 150, 6
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     for seed in (1, 2):
@@ -266,18 +277,18 @@ def test_a_mixture_that_wins_by_density_alone_is_not_selected(monkeypatch):
         y = rng.normal(0.0, 0.3, (n_tasks, 1)) + scale * rng.normal(size=(n_tasks, n_rows))
         tasks = TaskSet(np.zeros((y.size, 0)), y.ravel(), np.repeat(np.arange(n_tasks), n_rows))
         data = data_of(tasks)
-        folds, _, single = select_covariance(data)
-        assert selection.count_components(data, folds, single, single) == 1
+        search, _, single = select_covariance(data)
+        assert search.count_components(single, single) == 1
         with monkeypatch.context() as patched:
             patched.setattr(rule, "passes_guard", lambda richer, single: True)
-            assert selection.count_components(data, folds, single, single) == 2
+            assert search.count_components(single, single) == 2
 
 
 def test_clear_clusters_pass_the_guard():
     tasks = make_clusters(80, n_clusters=2, n_rows=15, n_features=4, rank=1, random_state=0)
     data = data_of(tasks)
-    folds, _, single = select_covariance(data)
-    assert selection.count_components(data, folds, single, single) >= 2
+    search, _, single = select_covariance(data)
+    assert search.count_components(single, single) >= 2
 
 
 # ---------------------------------------------------------------------------------------- proposals
@@ -305,7 +316,9 @@ def test_curves_are_accepted_on_held_out_tasks():
 
 
 def test_curves_that_are_noise_are_rejected(monkeypatch):
-    """The curve of each fit is one of noise: it has evidence in the tasks it was fitted to, and in no others."""
+    """The curve of each fit is one of noise: it has evidence in the tasks it was fitted to, and in
+    no others.
+    """
     rng, original = np.random.default_rng(0), learn.fit_effects
     data = curved(0.0, 1)
 

@@ -1,4 +1,6 @@
-"""Selection of the structure, of side information and of components, and the warning that nothing helped."""
+"""Selection of the structure, of side information and of components, and the warning that nothing
+helped.
+"""
 
 import warnings
 from dataclasses import replace
@@ -42,21 +44,19 @@ def data_of(tasks, **changes):
 
 def test_covariances_of_one_gaussian():
     def kinds(*arguments, **options):
-        chains = covariance_structures(*arguments, **options)
-        return [[structure.covariance for structure in chain] for chain in chains]
+        return [each.covariance for each in covariance_structures(*arguments, **options)]
 
     full = ["full"] * (1 + len(PSEUDO_TASKS))
-    assert kinds(3, True) == [["none"], ["intercept"], ["diagonal"], full]
-    assert kinds(3, False) == [["none"], ["diagonal"], full]
+    assert kinds(3, True) == ["none", "intercept", "diagonal", *full]
+    assert kinds(3, False) == ["none", "diagonal", *full]
     # With one coefficient, all covariances are a variance.
-    assert kinds(1, True) == [["none"], ["intercept"]]
-    assert kinds(1, False) == [["none"], ["diagonal"]]
-    assert kinds(40, True, full=False) == [["none"], ["intercept"], ["diagonal"]]
+    assert kinds(1, True) == ["none", "intercept"]
+    assert kinds(1, False) == ["none", "diagonal"]
+    assert kinds(40, True, full=False) == ["none", "intercept", "diagonal"]
     # Coefficients that the user sets as varying do vary.
-    assert kinds(4, True, (0, 3)) == [["diagonal"], full]
-    assert kinds(4, True, (0,)) == [["full"]]
-    chains = covariance_structures(4, True, (0, 3))
-    assert {structure.varying for chain in chains for structure in chain} == {(0, 3)}
+    assert kinds(4, True, (0, 3)) == ["diagonal", *full]
+    assert kinds(4, True, (0,)) == ["full"]
+    assert {each.varying for each in covariance_structures(4, True, (0, 3))} == {(0, 3)}
 
 
 def test_correlations_are_shrunk_to_zero():
@@ -64,7 +64,7 @@ def test_correlations_are_shrunk_to_zero():
     weights = rng.normal(size=(12, 1)) * [1.0, 0.9] + 0.1 * rng.normal(size=(12, 2))
     statistics = data_of(tasks_of(weights, 4, 1.0, 1), fit_intercept=False).statistics
     fitter = StructureFitter.of(statistics, [0])
-    fits = [fitter.fit(full).covariances[0] for full in covariance_structures(2, False)[-1]]
+    fits = [fitter.fit(full).covariances[0] for full in covariance_structures(2, False)[2:]]
     correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in fits]
     assert (np.diff(correlations) < 0.0).all()
     assert correlations[0] > 0.5
@@ -96,7 +96,8 @@ def test_who_is_better_by_more_than_chance():
     rivals = {"worse": errors + 0.5, "better": errors - 0.2, "best": errors - 0.3}
     assert better_baseline(errors, rivals) == "best"
     assert better_baseline(errors, {"worse": rivals["worse"], "same": errors}) is None
-    # targets that are equal within each task: errors of rounding, next to those of the task mean and of pooled regression
+    # targets that are equal within each task: errors of rounding, next to those of the task mean
+    # and of pooled regression
     assert better_baseline(1e-17 * errors, {"task mean": 1e-33 * errors, "pooled": errors}) is None
     # a handful of tasks cannot tell
     assert (
@@ -130,7 +131,9 @@ def test_a_level_without_an_intercept_is_said():
 
 
 def test_warnings_name_baselines_of_the_summary(monkeypatch):
-    """With effects that all tasks share, the task mean was evaluated on residuals and is not in the table."""
+    """With effects that all tasks share, the task mean was evaluated on residuals and is not in the
+    table.
+    """
     rng, groups = np.random.default_rng(2), np.repeat(np.arange(20), 10)
     x = rng.uniform(-2.0, 2.0, len(groups))
     y = 3.0 * np.sin(2.0 * x) + 0.1 * rng.normal(size=len(groups))
@@ -146,23 +149,24 @@ def test_the_pooled_fit_is_a_rival():
     tasks = tasks_of(np.tile([1.0, -1.0], (16, 1)), 6, 1.0, 0)
     found = learn.learn(data_of(tasks))
     assert found.warning is None
-    assert (
-        "higher than those of the pooled regression; check"
-        in replace(found, errors=found.errors + 1.0).warning
-    )
+    best = replace(found.selection.best, errors=found.selection.best.errors + 1.0)
+    worse = replace(found, selection=replace(found.selection, best=best))
+    assert "higher than those of the pooled regression; check" in worse.warning
 
 
 # ---------------------------------------------------------------- components
 
 
 def count_components(data):
-    folds = [selection._fold_state(data, fold, None) for fold in data.folds]
-    _, single = selection._select_covariance(data, folds, Stages(""))
-    return selection.count_components(data, folds, single, single)
+    search = selection._Search(data, None, Stages(""))
+    _, single = search.covariances()
+    return search.count_components(single, single)
 
 
 def test_components_are_counted_as_they_will_be_used(monkeypatch):
-    """With side information, mixing weights depend on it; the single Gaussian was evaluated before."""
+    """With side information, mixing weights depend on it; the single Gaussian was evaluated
+    before.
+    """
     seen, score = [], selection._score
 
     def watched(data, fold, structure, mixture):
@@ -241,7 +245,9 @@ def test_search_results_hold_the_choice(mixture):
 
 
 def test_means_of_counts():
-    """Gamma-Poisson counts: with no rows, the mean prediction is the mean count (the median is much lower)."""
+    """Gamma-Poisson counts: with no rows, the mean prediction is the mean count (the median is much
+    lower).
+    """
     rng = np.random.default_rng(31)
     X, groups = rng.normal(size=(6000, 2)), np.repeat(np.arange(1000), 6)
     rates = rng.gamma(0.5, 14.0, 1000)[groups] * np.exp(0.3 * X[:, 0] - 0.2 * X[:, 1])
@@ -252,7 +258,9 @@ def test_means_of_counts():
 
 
 def test_a_structure_whose_means_explode_is_not_selected():
-    """Most tasks have no events, and some have many: log rates vary so much that their means are enormous."""
+    """Most tasks have no events, and some have many: log rates vary so much that their means are
+    enormous.
+    """
     rng, T, n = np.random.default_rng(1), 160, 6
     happens = (rng.random((T, n)) < 0.3) & (rng.random(T) < 0.6)[:, None]
     rates = np.exp(1.0 + 0.6 * np.arange(n) + 1.5 * rng.normal(size=(T, 1)))
@@ -266,7 +274,9 @@ def test_a_structure_whose_means_explode_is_not_selected():
 
 
 def test_standard_errors_of_coefficients_in_a_mixture():
-    """Components do not know a slope that all tasks share better than the data do: se = σ / √(Σ within-task squares)."""
+    """Components do not know a slope that all tasks share better than the data do: se = σ / √(Σ
+    within-task squares).
+    """
     rng, T = np.random.default_rng(9), 45
     groups, x = np.repeat(np.arange(T), 6), np.tile(np.arange(-25.0, 26.0, 10.0), T)
     own = np.where(rng.random(T) < 0.3, 20.0, -10.0) + 2.0 * rng.normal(size=T)

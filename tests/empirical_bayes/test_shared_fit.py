@@ -45,7 +45,9 @@ def fitted():
 
 
 def test_information_and_coefficients_are_those_of_the_dense_covariance():
-    """Against one covariance matrix of all rows, with the mean estimated by generalised least squares."""
+    """Against one covariance matrix of all rows, with the mean estimated by generalised least
+    squares.
+    """
     rng = np.random.default_rng(0)
     tasks = TaskSet.from_tasks(
         [(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 5, 2, 6, 4)]
@@ -64,9 +66,7 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
     d, kept = X.shape[1], {0: 0.3, 1: 0.7}
     H = H[d:, d:] - H[d:, :d] @ np.linalg.solve(H[:d, :d], H[:d, d:])
-    mean, covariance, _ = shared_fit._posterior(
-        H[:-1, :-1], H[:-1, -1], [slice(0, 3), slice(3, 4)], kept
-    )
+    mean, covariance, _ = shared_fit._posterior(H, [np.arange(3), np.arange(3, 4)], kept)
     prior = np.diag([0.3, 0.3, 0.3, 0.7])
     V = S + Z @ prior @ Z.T
     b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]
@@ -110,7 +110,9 @@ def test_effects_are_found(fitted):
 
 
 def dense_covariance(frame, learner):
-    """Return V of all rows under the fitted variances: random intercepts, effects of items, and noise."""
+    """Return V of all rows under the fitted variances: random intercepts, effects of items, and
+    noise.
+    """
     summary = learner.summary()
     own = summary.to_frame("effects").set_index("column")["random-effect std"]["(intercept)"]
     noise = summary.to_frame("noise").set_index("source")["standard deviation"]["noise"]
@@ -183,7 +185,9 @@ def test_the_dispersion_is_not_explained_by_many_effects_of_categories():
     ("response", "tolerance"), [(Poisson(), 5e-3), (NegativeBinomial(), 0.015)]
 )
 def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, monkeypatch):
-    """The log-likelihood of a Poisson model with an intercept is largest where the means add up to the counts."""
+    """The log-likelihood of a Poisson model with an intercept is largest where the means add up to
+    the counts.
+    """
 
     def without_selection(data, effects):
         return replace(data, settings=replace(data.settings, loss=response)).without(effects)
@@ -222,7 +226,9 @@ def test_a_formula_or_a_covariance_turns_curves_off(options, formula, has_curve,
 
 
 def test_straight_lines_have_no_curve():
-    """A proposal has to be better by its evidence, and not to be worse on held-out tasks: few of noise pass, and these are small."""
+    """A proposal has to be better by its evidence, and not to be worse on held-out tasks: few of
+    noise pass, and these are small.
+    """
     found = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -259,7 +265,9 @@ def test_a_product_is_found():
 
 
 def growth(loss="squared", seed=3):
-    """Repeated measures at three ages; the curve of the treated falls later than that of the others."""
+    """Repeated measures at three ages; the curve of the treated falls later than that of the
+    others.
+    """
     rng = np.random.default_rng(seed)
     child = np.repeat(np.arange(120), 3)
     age, treated = np.tile([1.0, 1.5, 2.0], 120), child % 2
@@ -307,7 +315,8 @@ def test_new_values_have_wider_intervals_and_no_effect(fitted):
     levels = fitted.prior_.shared.levels[0]
     names = list(fitted.encoding_.features[1].categories)
     np.testing.assert_allclose(difference, levels.effects[[names.index(i) for i in rows["item"]]])
-    # Different new values have different effects: the six rows of a total share one error, or each has its own.
+    # Different new values have different effects: the six rows of a total share one error, or each
+    # has its own.
     one, each = (
         rows.assign(school="new", item=item) for item in ("other", [f"other {i}" for i in range(6)])
     )
@@ -365,7 +374,8 @@ def test_unknown_codes_have_the_effect_zero():
     np.testing.assert_array_equal(levels.error_variances(codes), [0.5, 0.25, 1, 1, 1])
 
 
-# ---------------------------------------------------------------- effects of the values of numeric columns
+# ---------------------------------------------------------------- effects of the values of numeric
+# columns
 
 
 def shocks(seed=0, n_groups=40, n_years=15, numbered=0):

@@ -1,4 +1,6 @@
-"""Side information in the prior mean of EmpiricalBayesLearner: linear or curved, on all weights or the intercept."""
+"""Side information in the prior mean of EmpiricalBayesLearner: linear or curved, on all weights or
+the intercept.
+"""
 
 import numpy as np
 import pytest
@@ -78,7 +80,9 @@ def test_noise_as_side_information_has_no_effect(no_curves):
 
 
 def test_a_weak_effect_on_the_intercept_is_kept():
-    """Two standard errors of density would reject it; a proposal only must not lower the density."""
+    """Two standard errors of density would reject it; a proposal only must not lower the
+    density.
+    """
     kept = 0
     for seed in range(4):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,6 @@
-"""Columns that may vary between tasks, and those that all tasks have in common: as the user sets them."""
+"""Columns that may vary between tasks, and those that all tasks have in common: as the user sets
+them.
+"""
 
 import subprocess
 
@@ -152,7 +154,10 @@ def test_mistakes():
     with pytest.raises(ValueError, match="leaves no random effects"):
         fit([], fit_intercept=False)
     tasks = tasks_of(rows(5))
-    unnamed = r"varying: columns have no names here; pass the position of 'ses', or fit to a frame .*set_output\("
+    unnamed = (
+        r"varying: columns have no names here; pass the position of 'ses', "
+        r"or fit to a frame .*set_output\("
+    )
     with pytest.raises(ValueError, match=unnamed):
         EmpiricalBayesLearner(varying=["ses"]).fit(
             tasks.X, tasks.y, groups=np.repeat(np.arange(5), 12)
@@ -164,7 +169,8 @@ def test_mistakes():
 R = r"""
 suppressPackageStartupMessages(library(lme4))
 d <- read.csv("%s", stringsAsFactors = TRUE)
-m <- lmer(%s, d, REML = FALSE, control = lmerControl(optCtrl = list(xtol_abs = 1e-10, ftol_abs = 1e-12)))
+exact <- lmerControl(optCtrl = list(xtol_abs = 1e-10, ftol_abs = 1e-12))
+m <- lmer(%s, d, REML = FALSE, control = exact)
 cat(format(fixef(m), digits = 14), format(sqrt(diag(as.matrix(vcov(m)))), digits = 10))
 """
 

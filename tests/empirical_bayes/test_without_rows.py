@@ -8,12 +8,19 @@ import pytest
 import tailored
 from folds import few_folds
 from tailored import TaskSet
+from tailored._utils.progress import Stages
+from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.empirical_bayes.selection import select
+from tailored.empirical_bayes.without_rows import difference, fit_moves
+from tailored.losses import Squared
 
 SIZES = (2, 3, 6, 11)
 
 
 def panel(seed, between=2.0, n_tasks=90, counts=False):
-    """Between groups the slope is ``between``, and within groups it is 0.2; groups have different numbers of rows."""
+    """Between groups the slope is ``between``, and within groups it is 0.2; groups have different
+    numbers of rows.
+    """
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_tasks), np.resize(SIZES, n_tasks))
     level, within = rng.normal(0.0, 2.0, n_tasks)[groups], rng.normal(0.0, 0.7, len(groups))
@@ -32,10 +39,42 @@ def test_delta_is_least_squares_with_the_same_weight_for_each_task(fitted):
     assert prior.model.n_components == 1
     X, y = prior.scaling.dense(tasks.X), prior.scaling.targets(tasks.y)
     root = 1.0 / np.sqrt(np.repeat(tasks.sizes, tasks.sizes))
-    ridge = np.sum((root[:, None] * X) ** 2) / 2 / len(tasks)
-    rows = np.vstack([root[:, None] * X, np.sqrt(ridge) * np.eye(2)])
-    right = np.append(root * (y - X @ prior.model.means[0]), np.zeros(2))
-    np.testing.assert_allclose(prior.without_rows, np.linalg.lstsq(rows, right)[0], rtol=1e-8)
+    right = root * (y - X @ prior.model.means[0])
+    ratio = prior.without_rows / np.linalg.lstsq(root[:, None] * X, right)[0]
+    assert ratio[0] == pytest.approx(ratio[1], rel=1e-6)
+    # The held-out tasks want all of it; their standard error is subtracted.
+    assert 0.5 < ratio[0] < 1.0
+
+
+def test_the_fraction_of_delta_is_its_best_minus_a_standard_error():
+    """Differences between tasks that are partly those of the training tasks: checked on one given
+    validation set.
+    """
+    tasks = panel(0)
+    data = TrainingData(tasks, None, 30, Settings(Squared(), True, 0, None))
+    fit = select(data, Stages("")).best.fits[0]
+    moves = fit_moves(data, fit, [fit])
+    delta = difference(data, tasks[:60], fit)
+    b, a = [], []
+    for task in tasks[60:]:
+        X, y = data.scaling.dense(task.X), data.scaling.targets(task.y)
+        b.append(np.mean((y - X @ fit.means[0]) * (X @ delta)))
+        a.append(np.mean((X @ delta) ** 2))
+    expected = (np.mean(b) - np.std(b, ddof=1) / np.sqrt(30)) / np.mean(a)
+    assert 0.2 < expected < 1.0
+    np.testing.assert_allclose(moves.folds[0], expected * delta, rtol=1e-8)
+
+
+def test_a_difference_that_held_out_tasks_do_not_have_is_zero():
+    first, second = panel(0)[:60], panel(1, between=-2.0)[60:]
+    tasks = TaskSet(
+        np.vstack([first.X, second.X]),
+        np.append(first.y, second.y),
+        np.repeat(np.arange(90), np.append(first.sizes, second.sizes)),
+    )
+    data = TrainingData(tasks, None, 30, Settings(Squared(), True, 0, None))
+    fit = select(data, Stages("")).best.fits[0]
+    assert fit_moves(data, fit, [fit]).without_rows is None
 
 
 def test_delta_improves_predictions_without_rows_and_no_others(fitted, tmp_path):

@@ -17,7 +17,6 @@ from tailored.gaussian.mixture import Mixture, Shrinkage, Want
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
 from tailored.gaussian.structures import (
-    GATE_PENALTY,
     PSEUDO_TASKS,
     TRUNCATIONS,
     Independent,
@@ -244,19 +243,17 @@ def test_every_form_can_be_fitted(has_intercept, has_side, monkeypatch):
     groups = [Group(0, False, np.arange(2), np.eye(2))] if has_side else []
     monkeypatch.setattr(side, "least_gain", lambda n: -np.inf)  # every group is relevant
     fitter = StructureFitter(statistics, [0], groups=groups)
-    chains = [*covariance_structures(d, has_intercept), ridge_structures()]
-    forms = [form for chain in chains for form in chain]
-    penalties = (0.0, GATE_PENALTY) if has_side else (0.0,)
+    forms = [*covariance_structures(d, has_intercept), *ridge_structures()]
     forms += [
-        MixtureModel(n_components=2, gate_penalty=penalty, truncation=threshold)
-        for penalty in penalties
+        MixtureModel(n_components=2, has_gates=has_gates, truncation=threshold)
+        for has_gates in {False, has_side}
         for threshold in TRUNCATIONS
     ]
     assert len(set(forms)) == len(forms)
     for form in forms:
         mixture = fitter.fit(form)
         assert mixture.n_components == form.n_components
-        assert (mixture.gates is not None) == ("gate_penalty" in form.describe())
+        assert (mixture.gates is not None) == ("has_gates" in form.describe())
         assert np.linalg.eigvalsh(mixture.covariances).min() > -1e-9
         assert np.isfinite(statistics.posterior(mixture).log_evidence).all()
         W, covariance = mixture.covariances[0], form.describe().get("structure")

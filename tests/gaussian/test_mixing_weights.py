@@ -1,4 +1,6 @@
-"""Gates: proportions that depend on the description, and the posterior mean of the mixture that they weigh."""
+"""Gates: proportions that depend on the description, and the posterior mean of the mixture that
+they weigh.
+"""
 
 from dataclasses import replace
 
@@ -118,11 +120,13 @@ def test_fitted_gates_are_a_maximum(penalty):
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
 def test_no_step_lowers_the_penalised_evidence(penalty):
-    """Σ_t log p(y_t | s_t) − ½ penalty ‖A‖² (less the little pull on the constants) climbs, step by step.
+    """Σ_t log p(y_t | s_t) − ½ penalty ‖A‖² (less the little pull on the constants) climbs, step by
+    step.
 
-    The M-step of the gates maximises Σ r log π − ½ penalty ‖A‖², or at least raises it, and the others their parts of
-    the expected log likelihood: a generalised EM of exactly this sum.  It holds without shrinkage of W, and the
-    pseudo-tasks only touch the proportions, which gates replace.
+    The M-step of the gates maximises Σ r log π − ½ penalty ‖A‖², or at least raises it, and the
+    others their parts of the expected log likelihood: a generalised EM of exactly this sum.  It
+    holds without shrinkage of W, and the pseudo-tasks only touch the proportions, which gates
+    replace.
     """
     statistics = statistics_of(some_tasks(1, [6] * 30))
     single = fit_mixed_model(statistics, max_iter=5)
@@ -182,7 +186,7 @@ def test_gates_use_what_a_description_says():
     )
     form = MixtureModel(n_components=2)
     without = fitter.fit(form)
-    gated = fitter.fit(replace(form, gate_penalty=1.0))
+    gated = fitter.fit(replace(form, has_gates=True))
     assert without.gates is None
     # each component is one of the hints: sure on both sides
     pi = np.exp(log_gates(gated.gates, np.eye(2)))
@@ -206,7 +210,7 @@ def test_the_learner_gates_where_it_pays(monkeypatch):
         found.append(np.divide(*np.transpose(pairs)))
         if hint:
             assert told.structure_["kind"] == "mixture"
-            assert told.structure_["gate_penalty"] > 0
+            assert told.structure_["has_gates"]
             # the hint alone says which subspace
             first, second = (told.representation(side_info=side)[:6, :6] for side in np.eye(2))
             assert np.sum(first * second) < 0.7 * np.linalg.norm(first) * np.linalg.norm(second)

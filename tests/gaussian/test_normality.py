@@ -19,7 +19,9 @@ def statistics(tasks):
 
 
 def ragged(seed, sizes=tuple(range(13)), n_tasks=80):
-    """Gaussian coefficients of three columns; the number of rows of each task is drawn from ``sizes``."""
+    """Gaussian coefficients of three columns; the number of rows of each task is drawn from
+    ``sizes``.
+    """
     rng = np.random.default_rng(seed)
     root, b = (
         np.array([[1.0, 0.0, 0.0], [0.6, 0.5, 0.0], [0.0, 0.3, 0.2]]),

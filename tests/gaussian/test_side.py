@@ -1,4 +1,6 @@
-"""Effects of side information on the prior mean: their fit, their relevance, and the features of mixing weights."""
+"""Effects of side information on the prior mean: their fit, their relevance, and the features of
+mixing weights.
+"""
 
 import numpy as np
 import pytest
@@ -62,7 +64,9 @@ def log_likelihood(rows, b, Gamma, W, noise):
 @pytest.mark.parametrize("level", [0.0, 0.7])
 @pytest.mark.parametrize("intercept_only", [False, True])
 def test_effects_are_generalised_least_squares_with_their_prior(intercept_only, level, layout):
-    """Given W and σ², b and Γ maximise the likelihood times the prior of Γ; features need not be centred for it."""
+    """Given W and σ², b and Γ maximise the likelihood times the prior of Γ; features need not be
+    centred for it.
+    """
     statistics, rows, _ = tiny(level=level, intercept_only=intercept_only, layout=layout)
     relevance = 0.02
     fit = fit_side(
@@ -122,20 +126,12 @@ def test_relevance_decides_how_much_is_shrunk():
     assert not fit_side(statistics, effects(columns=[1]), GROUPS).Gamma[:, 0].any()
 
 
-def test_many_tasks_are_fitted_from_some_and_estimated_from_all(monkeypatch):
-    statistics, _, _ = tiny(T=90, n=6)
-    whole = fit_side(statistics, effects(0.5), GROUPS)
-    monkeypatch.setattr(side_module, "MOST_TASKS", 45)
-    some = fit_side(statistics, effects(0.5), GROUPS)
-    half = fit_side(statistics.take(slice(None, None, 2)), effects(0.5), GROUPS)
-    assert some.rest.noise == pytest.approx(half.rest.noise, rel=1e-3)
-    assert np.abs(some.Gamma - whole.Gamma).max() < 0.3 * np.abs(half.Gamma - whole.Gamma).max()
-
-
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
 @pytest.mark.parametrize("intercept_only", [False, True])
 def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only, layout):
-    """The evidence of all rows at once, dense: b has a wide prior, and effects add to the covariance of y."""
+    """The evidence of all rows at once, dense: b has a wide prior, and effects add to the
+    covariance of y.
+    """
     monkeypatch.setattr(side_module, "FLAT", 1e-3)
     statistics, rows, _ = tiny(T=8, layout=layout)
     both = Group(0, True, np.arange(2), np.array([[1.0, 0.3], [0.0, 0.5]]))
@@ -187,7 +183,9 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
 
 
 def circle_with_noise(n_noise=4, units=1.0, permuted=False):
-    """Return statistics and groups of tasks on a circle whose side information has columns of noise first."""
+    """Return statistics and groups of tasks on a circle whose side information has columns of noise
+    first.
+    """
     tasks = make_circle(120, n_features=3, n_rows=8, random_state=0)
     rng = np.random.default_rng(0)
     place = tasks.side_info.astype(float)
@@ -244,10 +242,10 @@ def test_relevant_features_of_mixing_weights():
     groups = [Group(j, False, np.array([j]), np.eye(1)) for j in range(5)]
     groups.append(Group(5, False, np.arange(5, 8), np.eye(3)))
     shares = 0.1 / 3 + 0.9 * np.eye(3)[component]
-    penalties = gate_penalties(side, groups, shares, 4.0)
+    penalties = gate_penalties(side, groups, shares)
     # as if the three relevant features were all
-    np.testing.assert_allclose(penalties, [np.inf] * 5 + [4.0 * 3 / 8] * 3)
-    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)], 4.0)).all()
+    np.testing.assert_allclose(penalties, [np.inf] * 5 + [3 / 8] * 3)
+    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)])).all()
 
 
 def test_a_fitter_subtracts_the_effects_first():

@@ -203,7 +203,7 @@ def test_pooled_regression_of_classes_is_compared():
             "Mixture of 2 logistic mixed models, each with 1 common factor of the coefficients plus independent variation (low rank).",
         ),
         (
-            {"kind": "mixture", "n_components": 3, "gate_penalty": 1.0, "truncation": 0.05},
+            {"kind": "mixture", "n_components": 3, "has_gates": True, "truncation": 0.05},
             "Mixture of 3 logistic mixed models whose mixing weights depend on the side information; directions with less than 5 % "
             "of the largest variance are dropped.",
         ),

@@ -198,7 +198,7 @@ def test_components_and_gates():
     components = summary.to_frame("components")
     assert components["proportion"].sum() == pytest.approx(1.0)
     assert len(summary.to_frame("component_effects")) == 4 * learner.n_components_
-    if learner.structure_.get("gate_penalty"):
+    if learner.structure_.get("has_gates"):
         told = summary.to_frame("side_information")["entropy reduction"][0]
         # The hint is right nine times in ten: 1 − H(0.9) / log 2 of what two equal clusters leave open.
         assert 0.05 < told < 0.9

@@ -1,4 +1,6 @@
-"""The data that a prior is learned from: tasks, their scaling, statistics and folds, and errors on held-out tasks."""
+"""The data that a prior is learned from: tasks, their scaling, statistics and folds, and errors on
+held-out tasks.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,25 @@ from ..tasks.task_set import TaskSet
 Index = NDArray[np.intp]
 R = TypeVar("R")
 
-#: With at least this number of tasks, a single split into training and held-out tasks replaces cross-validation.
+#: With at least this number of tasks, a single split into training and held-out tasks replaces
+#: cross-validation.
 MANY_TASKS = 500
-#: With many columns, a column may be non-zero in few tasks, so below this number of tasks, this many folds replace the split.
+#: With many columns, a column may be non-zero in few tasks, so below this number of tasks, this
+#: many folds replace the split.
 MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
-#: With more than `WIDE` columns and at least this number of tasks, at most `WIDE_FOLDS` folds are used.
-FOLDED_TASKS = 200
 #: Maximum numbers of training and held-out tasks for model selection with a single split.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 #: Maximum number of operations of an EM step with second moments of all columns.
 LARGEST_WORK = 4e9
-#: Up to this number of columns, second moments are always used, even if EM steps are expensive because of many tasks.
-FEW_COLUMNS = 64
-#: With more than `LOW_RANK` columns, low-rank covariances are candidates for numeric targets.  With more than `WIDE`, an unrestricted covariance
-#: is a candidate only if the maximum number of factors is selected.
+#: With more than `LOW_RANK` columns, low-rank covariances are candidates for numeric targets.  With
+#: more than `WIDE`, an unrestricted covariance is a candidate only if the maximum number of factors
+#: is selected.  With at most `WIDE`, second moments are always used.
 LOW_RANK, WIDE = 25, 41
-#: Up to this number of columns, the low-rank plus diagonal prior is used only for rows that are mostly zero.
+#: Up to this number of columns, the low-rank plus diagonal prior is used only for rows that are
+#: mostly zero.
 DENSE_COLUMNS = 500
-#: Dense rows with at most this fraction of non-zero entries count as mostly zero.  With many columns, such rows are not centred.
+#: Dense rows with at most this fraction of non-zero entries count as mostly zero.  With many
+#: columns, such rows are not centred.
 SPARSE = 0.25
 
 
@@ -59,8 +62,6 @@ class Draw(IntEnum):
     STRUCTURE_STARTS = 2
     HELD_OUT_ROWS = 3
     INTERVAL_ROWS = 6
-    SUMMARY_TASKS = 8
-    SIDE_TASKS = 9
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,16 @@ class TrainingData:
 
     @property
     def is_wide(self) -> bool:
-        """Whether there are more than `WIDE` coefficients, usually too many for an unrestricted covariance."""
+        """Whether there are more than `WIDE` coefficients, usually too many for an unrestricted
+        covariance.
+        """
         return self.tasks.n_features + self.settings.fit_intercept > WIDE
 
     @property
     def may_have_low_rank(self) -> bool:
-        """Whether low-rank covariances are candidates, unless the user sets ``varying`` or the covariance."""
+        """Whether low-rank covariances are candidates, unless the user sets ``varying`` or the
+        covariance.
+        """
         n_columns = self.tasks.n_features + self.settings.fit_intercept
         return n_columns > LOW_RANK and self.response.is_gaussian
 
@@ -173,7 +178,9 @@ class TrainingData:
         return self.statistics_of(self.tasks)
 
     def statistics_of(self, tasks: TaskSet) -> Tasks:
-        """Return statistics of tasks in the scaling of the training tasks, with their side features."""
+        """Return statistics of tasks in the scaling of the training tasks, with their side
+        features.
+        """
         side = None if self.side is None else self.side(tasks)
         statistics = self.response.statistics(tasks, self.scaling, side)
         return replace(statistics, n_threads=joblib.effective_n_jobs(self.settings.n_jobs))
@@ -191,7 +198,9 @@ class TrainingData:
         return [self.settings.seed, purpose, number]
 
     def in_parallel(self, work: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
-        """Call ``work`` with each tuple of arguments, in ``n_jobs`` threads; yield the results in the order of ``calls``."""
+        """Call ``work`` with each tuple of arguments, in ``n_jobs`` threads; yield the results in
+        the order of ``calls``.
+        """
 
         def call(arguments: tuple[Any, ...]) -> R:
             with single_threaded_blas():  # a limit for OpenMP applies to one thread only
@@ -208,9 +217,18 @@ class TrainingData:
         seed = self.seed(Draw.HELD_OUT_ROWS, fold.number)
         return self.settings.arrival.episodes(self.tasks[fold.held_out], seed)
 
+    def without_rows(self, fold: Fold) -> Episodes:
+        """Return the held-out tasks of a fold without support rows; all of their rows are query
+        rows.
+        """
+        tasks = self.tasks[fold.held_out]
+        return Episodes(tasks.without_rows(), tasks, np.arange(len(tasks)))
+
     @cached_property
     def folds(self) -> list[Fold]:
-        """One fold if there are validation tasks or many tasks, otherwise several; a single task is both trained on and held out."""
+        """One fold if there are validation tasks or many tasks, otherwise several; a single task is
+        both trained on and held out.
+        """
         T, first = len(self), len(self) - self.n_validation
         if self.n_validation:
             return [Fold(0, np.arange(first), np.arange(first, T))]
@@ -221,13 +239,15 @@ class TrainingData:
         fold, train, held_out = np.arange(T) % n_folds, T, T
         if T >= MANY_TASKS and not (self.has_many_columns and T < MANY_WIDE_TASKS):
             n_used, train, held_out = 1, SELECTION_TRAIN, SELECTION_HELD_OUT
-        elif T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS):
+        elif T >= MANY_TASKS:
             n_used = min(n_folds, WIDE_FOLDS)
         pairs = ((order[fold != i][:train], order[fold == i][:held_out]) for i in range(n_used))
         return [Fold(i, *map(np.sort, pair)) for i, pair in enumerate(pairs)]
 
     def prior(self, model: Mixture, without_rows: Array | None = None) -> MixturePrior:
-        """Return the prior with a fitted model; ``without_rows`` is added to the mean of tasks without rows."""
+        """Return the prior with a fitted model; ``without_rows`` is added to the mean of tasks
+        without rows.
+        """
         return MixturePrior(
             scaling=self.scaling,
             response=self.response,
@@ -242,7 +262,9 @@ class TrainingData:
         return predict(prior, posterior, QueryRows.of(query)).prediction
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
-        """Return the mean error of the query rows of each task over its episodes; NaN for a task without query rows."""
+        """Return the mean error of the query rows of each task over its episodes; NaN for a task
+        without query rows.
+        """
         query = episodes.query
         losses = self.settings.loss.error(prediction, query.y)
         means = task_means(losses, query.offsets, query.frequency_weight)
@@ -254,15 +276,19 @@ class TrainingData:
         return np.divide(totals, counts, out=np.full(n_tasks, np.nan), where=counts > 0)
 
     def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
-        """Return the errors of predicting the mean of each task's support rows, or the overall mean without support rows."""
+        """Return the errors of predicting the mean of each task's support rows, or the overall mean
+        without support rows.
+        """
         sets, smooth = (episodes.support, episodes.query), not self.response.is_gaussian
         prediction = support_means(*sets, overall_mean(self.tasks), smooth=smooth)
         return self.errors(episodes, prediction, n_tasks)
 
 
 def has_many_columns(tasks: TaskSet, d: int) -> bool:
-    """Return whether EM with second moments (T d³ operations) is too slow, and rows are mostly zero or very wide."""
-    if d <= FEW_COLUMNS or len(tasks) * d**3 <= LARGEST_WORK:
+    """Return whether EM with second moments (T d³ operations) is too slow, and rows are mostly zero
+    or very wide.
+    """
+    if d <= WIDE or len(tasks) * d**3 <= LARGEST_WORK:
         return False
     return d > DENSE_COLUMNS or _is_mostly_zero(tasks)
 

@@ -1,11 +1,11 @@
 """Empirical Bayes: learn the prior of the coefficients from many tasks.
 
-1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their evidence in all tasks or a
-   sample.  Accept or reject them, and select the structure of the prior, on held-out tasks by the rule of `rule`
-   (`selection`; `factor_fit` for many columns).
+1. Propose shared effects (`shared_fit`) and effects of side information (`gaussian.side`) by their
+   evidence in all tasks or a sample.  Accept or reject them, and select the structure of the prior,
+   on held-out tasks by the rule of `rule` (`selection`; `factor_fit` for many columns).
 2. Fit the selected structure to all tasks, for example by REML.
-3. Learn the prior mean of tasks without rows, and the offset to medians; keep each if held-out errors fall significantly
-   (`without_rows`).
+3. Learn the prior mean of tasks without rows, and the offset to medians; keep each if held-out
+   errors fall significantly (`without_rows`).
 4. Collect the scores of held-out tasks for prediction intervals.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
@@ -25,15 +24,15 @@ from ..gaussian.reml import count_collinear
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.serial import fit_serial
 from ..gaussian.side import Effect, SideStructure
-from ..gaussian.structures import MixedModel, Structure, StructureFitter, refine
+from ..gaussian.structures import MixedModel, StructureFitter, refine
 from ..priors.base import Prior, calibrate
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
 from ..tasks.rows import Array
 from .data import MANY_TASKS, Draw, TrainingData
-from .factor_fit import RANKS, FactorSelection, FactorStructure, factor_prior
-from .rule import Score, is_as_good, known_mean, significant
-from .selection import ADVICE, better_baseline, score_parts, select
+from .factor_fit import RANKS, FactorSearch, factor_prior
+from .rule import Score, is_as_good, significant
+from .selection import Selection, better_baseline, score_parts, select
 from .shared_fit import LEAST_TASKS, FittedEffects, fit_effects
 from .training_summary import (
     MIXED_MODEL,
@@ -49,36 +48,30 @@ from .without_rows import fit_moves
 
 SourceIn = Callable[..., Source]
 
-#: Usual number of chains (lists of structures that are fitted in turn) in the selection, for the progress bar.
-N_CHAINS = 10
-
 
 @dataclass(frozen=True)
 class Learned:
-    """The prior, and the results of the selection."""
+    """The prior, the results of the selection, and statistics of the training tasks."""
 
     prior: Prior
-    structure: Structure | FactorStructure
-    side: SideStructure | None  # structure of the effects of side information
-    errors: Array  # errors of the held-out tasks, fold after fold, in the user's units
-    results: list[dict[str, Any]]  # errors of all candidates
+    selection: Selection
     training_summary: TrainingSummary
-    scale: float = 1.0  # the selected multiple of FFᵀ for many columns
-
-    @property
-    def validation_error(self) -> float:
-        return known_mean(self.errors)
 
     @property
     def warning(self) -> str | None:
-        """A warning if the task mean or pooled regression has significantly lower errors; None otherwise."""
+        """A warning if the task mean or pooled regression has significantly lower errors; None
+        otherwise.
+        """
         shown = self.training_summary.errors
         baselines = {name: shown[name] for name in (TASK_MEAN, POOLED) if name in shown}
-        name = better_baseline(self.errors, baselines)
+        name = better_baseline(self.selection.best.errors, baselines)
+        if name is None:
+            return None
         return (
-            None
-            if name is None
-            else f"X: held-out errors are higher than those of the {name}; {ADVICE}"
+            f"X: held-out errors are higher than those of the {name}; check whether rows that "
+            "belong together are in one task, whether features are labels or have another unit in "
+            "some tasks, whether the model should have an intercept, and whether the features "
+            "predict the target"
         )
 
 
@@ -87,10 +80,11 @@ def learn(
 ) -> Learned:
     """Learn the prior from tasks in memory.
 
-    If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The selected
-    structure is fitted to all tasks; everything else is learned from the sample.
+    If ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and
+    side features.  The selected structure is fitted to all tasks; everything else is learned from
+    the sample.
     """
-    n_steps = len(data.folds) * N_CHAINS
+    n_steps = len(data.folds) * 3  # usually covariances, mixtures and independent tasks
     if data.has_many_columns:
         _check_many_columns(data, source_in)
         n_steps = len(data.folds) * (len(RANKS) + (data.side is not None)) + 1
@@ -124,7 +118,9 @@ def learn(
 
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
-    """Raise ValueError for data and settings that the low-rank plus diagonal prior does not support."""
+    """Raise ValueError for data and settings that the low-rank plus diagonal prior does not
+    support.
+    """
     refused = {
         "y: classes and counts are": not data.response.is_gaussian,
         "sample_weight, frequency_weight: weights are": data.tasks.row_weights is not None,
@@ -139,7 +135,9 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
 
 
 def _accepted_effects(data: TrainingData) -> FittedEffects | None:
-    """Return the shared effects, or None; curves and products only if they are accepted on held-out tasks (see `rule`)."""
+    """Return the shared effects, or None; curves and products only if they are accepted on held-out
+    tasks (see `rule`).
+    """
     if isinstance(data.response, Poisson):
         # With a Poisson response, the effects would absorb overdispersion.
         data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
@@ -154,7 +152,9 @@ def _accepted_effects(data: TrainingData) -> FittedEffects | None:
 
 
 def _score_effects(data: TrainingData) -> Score:
-    """Score the shared effects, selected and fitted again in each fold, with a model of uncorrelated random effects."""
+    """Score the shared effects, selected and fitted again in each fold, with a model of
+    uncorrelated random effects.
+    """
 
     def subtract(train: TrainingData) -> TrainingData:
         fitted = fit_effects(train)
@@ -164,7 +164,9 @@ def _score_effects(data: TrainingData) -> Score:
 
 
 def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> TrainingData:
-    """Remove the effects; use a negative binomial response for counts if it is accepted on held-out tasks (see `rule`)."""
+    """Remove the effects; use a negative binomial response for counts if it is accepted on held-out
+    tasks (see `rule`).
+    """
     rest = data if effects is None else data.without(effects)
     if not isinstance(data.response, Poisson):
         return rest
@@ -172,21 +174,20 @@ def _with_dispersion(data: TrainingData, effects: SharedEffects | None) -> Train
     more = more if effects is None else more.without(effects)
     # The effects are already removed, so the callbacks fit nothing in the folds.
     dispersed, plain = score_parts(more, lambda train: more), score_parts(rest, lambda train: rest)
-    # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors are too small and
-    # intervals too narrow.
+    # A slightly higher error is accepted: for overdispersed counts, Poisson standard errors are too
+    # small and intervals too narrow.
     is_dispersed = significant(dispersed.density - plain.density)
     return more if is_dispersed else rest
 
 
 def _with_serial(data: TrainingData) -> TrainingData:
-    """Let the noise be correlated in time, if there are times and it is accepted on held-out tasks (see `rule`)."""
-    settings, time, d = (
-        data.settings,
-        data.settings.time,
-        data.tasks.n_features + data.settings.fit_intercept,
-    )
+    """Let the noise be correlated in time, if there are times and it is accepted on held-out tasks
+    (see `rule`).
+    """
+    settings, time = data.settings, data.settings.time
     if time is None:
         return data
+    d = data.tasks.n_features + settings.fit_intercept
 
     def correlated(train: TrainingData) -> TrainingData:
         model = MixedModel(
@@ -197,7 +198,8 @@ def _with_serial(data: TrainingData) -> TrainingData:
         return replace(data, settings=replace(settings, serial=serial), known_scaling=data.scaling)
 
     serial, plain = score_parts(data, correlated), score_parts(data, lambda train: data)
-    # The error without support rows may rise: correlated noise changes the weights of the rows, and so the fixed effects.
+    # The error without support rows may rise: correlated noise changes the weights of the rows, and
+    # so the fixed effects.
     is_serial = significant(serial.density - plain.density) and serial.error <= plain.error
     return correlated(data) if is_serial else data
 
@@ -208,7 +210,9 @@ def _learn_mixture(
     source_in: SourceIn | None,
     growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
-    """Learn the prior after shared effects were removed; W and the noise are multiplied by the two factors of ``growth``."""
+    """Learn the prior after shared effects were removed; W and the noise are multiplied by the two
+    factors of ``growth``.
+    """
     growth = growth[0], data.response.noise(growth[1])
     selection = select(data, stage)
     best, structure = selection.best, selection.best.structure
@@ -217,7 +221,7 @@ def _learn_mixture(
     fitter = StructureFitter.of(*parts, data.settings.fit_intercept)
     if len(data) >= MANY_TASKS:
         # With few tasks, new starts are cheap, and a component may be missing in the fit to a fold.
-        fitter.starts = selection.starts
+        fitter.starts = {each.structure: each.fits[0] for each in selection.candidates}
     fitted, log_likelihood = fitter.restricted(structure, data.settings.reml)
     counts = len(data), len(data.tasks.y)
     if source_in is not None:
@@ -229,61 +233,58 @@ def _learn_mixture(
     moves = fit_moves(data, fitted, best.fits)
     prior = replace(data.prior(fitted, moves.without_rows), offset=moves.offset)
     stage.begin("intervals")
-    # With a single task, none is held out.  Intervals of counts are computed from the model, without calibration.
+    # With a single task, none is held out.  Intervals of counts are computed from the model,
+    # without calibration.
     if len(data) > 1 and data.response.is_gaussian:
         of_folds = zip(best.fits, moves.folds, strict=True)
-        calibration = _calibration(
-            data, (data.prior(*fold) for fold in of_folds), fitted.noise / growth[1]
-        )
+        priors = (data.prior(*fold) for fold in of_folds)
+        calibration = _calibration(data, priors, fitted.noise / growth[1])
         if calibration is not None:
             calibration = replace(calibration, noise=growth[1] * calibration.noise)
         prior = replace(prior, calibration=calibration)
-    summary = training_summary(data, selection, fitter, fitted, best.errors, counts)
+    if fitted.side is None:
+        selection = replace(selection, side=None)
+    summary = training_summary(data, selection, fitter, fitted, counts)
     if isinstance(structure, MixedModel):
         used = used_columns(data.statistics.row_moment)
         summary = replace(summary, is_singular=structure.is_singular(fitted, used))
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
         fixed = used_columns(data.statistics.row_moment) & data.settings.reml
-        # With collinear columns, the restricted likelihood depends on the nearly flat prior of b, and is not stored.
+        # With collinear columns, the restricted likelihood depends on the nearly flat prior of b,
+        # and is not stored.
         if not (data.settings.reml and count_collinear(data.statistics.totals().gram)):
             volume = data.scaling.log_volume(summary.n_rows, fixed)
             summary = replace(summary, log_likelihood=log_likelihood - volume)
-    return Learned(
-        prior,
-        structure,
-        selection.side if fitted.side is not None else None,
-        best.errors,
-        selection.results,
-        summary,
-    )
+    return Learned(prior, selection, summary)
 
 
 def _learn_factors(data: TrainingData, tick: Callable[[int], None]) -> Learned:
-    selection = FactorSelection(data, tick)
-    best = selection.select()
-    model = fit_factors(selection.rows, best.fits[0])
+    search = FactorSearch(data, tick)
+    best = search.select()
+    model = fit_factors(search.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
-    summary = basic_summary(data, best.errors, selection.task_mean_errors())
+    side = _effects_on_factors(data, model.relevance)
+    selection = Selection(best, side, search.candidates, search.task_mean_errors())
+    summary = basic_summary(data, selection)
     if len(data) > 1:
         priors = (factor_prior(data, fit, best.scale) for fit in best.fits)
         prior = replace(prior, calibration=_calibration(data, priors))
-        summary = replace(summary, compared=compared_structures(best, selection.candidates))
-    side = _effects_on_factors(data, model.relevance)
-    return Learned(prior, best.structure, side, best.errors, selection.results, summary, best.scale)
+        named = {each.structure.name: each for each in search.candidates}
+        summary = replace(summary, compared=compared_structures(best, named))
+    return Learned(prior, selection, summary)
 
 
 def _calibration(
     data: TrainingData, priors: Iterable[Prior], noise: float | None = None
 ) -> Calibration | None:
-    """Collect the scores of held-out tasks for intervals; each of ``priors`` was learned from the training tasks of a fold."""
-    held_out = (
-        (data.tasks[fold.held_out], prior) for fold, prior in zip(data.folds, priors, strict=True)
-    )
-    settings = data.settings
-    return calibrate(
-        held_out, data.seed(Draw.INTERVAL_ROWS), settings.arrival, settings.n_jobs, noise
-    )
+    """Collect the scores of held-out tasks for intervals; each of ``priors`` was learned from the
+    training tasks of a fold.
+    """
+    pairs, settings = zip(data.folds, priors, strict=True), data.settings
+    held_out = ((data.tasks[fold.held_out], prior) for fold, prior in pairs)
+    seed = data.seed(Draw.INTERVAL_ROWS)
+    return calibrate(held_out, seed, settings.arrival, settings.n_jobs, noise)
 
 
 def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:

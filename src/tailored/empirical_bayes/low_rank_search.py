@@ -1,4 +1,6 @@
-"""Selection of the numbers of factors and components of a low-rank covariance, on held-out tasks."""
+"""Selection of the numbers of factors and components of a low-rank covariance, on held-out
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,17 @@ from ..gaussian.low_rank import (
 from ..tasks.rows import Array
 from .rule import significant
 
-#: The search stops after this many numbers of factors in a row without improvement.  With few tasks, the first factors may lower
-#: the evidence even if more factors raise it.
-PATIENCE = 3
 #: Candidate numbers of components.
-COMPONENTS = (2, 3, 4, 6, 8)
+COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
+#: A search stops after this many numbers of factors or components in a row without improvement.
+#: With few tasks, the first factors may lower the evidence even if more factors raise it.
+PATIENCE = 3
 
 
 class Selected(NamedTuple):
-    """Selected arguments of `LowRankFitter.fit`, the models of the folds before and after calibration, and their evidence."""
+    """Selected arguments of `LowRankFitter.fit`, the models of the folds before and after
+    calibration, and their evidence.
+    """
 
     numbers: tuple[int, int, int]
     fits: list[LowRankModel]
@@ -41,18 +45,22 @@ class Selected(NamedTuple):
 
 
 class LowRankSearch:
-    """Select the numbers of factors and components by the evidence on held-out tasks, after calibration.
+    """Select the numbers of factors and components by the evidence on held-out tasks, after
+    calibration.
 
-    ``folds`` and ``held_out`` have an entry for each fold.  Factors are added to one component until `PATIENCE` numbers of
-    factors in a row have not raised the evidence.  Next, the number of components is selected in the space of the scores, where mixtures are
-    cheap to fit.  Finally, the rank of the components is selected.
+    ``folds`` and ``held_out`` have an entry for each fold.  Factors are added to one component
+    until `PATIENCE` numbers of factors in a row have not raised the evidence.  Next, the number of
+    components is selected in the space of the scores, where mixtures are cheap to fit.  Finally,
+    the rank of the components is selected.
     """
 
     def __init__(self, folds: list[LowRankFitter], held_out: list[RotatedTasks]) -> None:
         self.folds, self.held_out = folds, held_out
 
     def __call__(self, max_factors: int) -> list[Selected]:
-        """Return the best model with one component, followed by the best mixture if several components are selected."""
+        """Return the best model with one component, followed by the best mixture if several
+        components are selected.
+        """
         single = self._select_factors(max_factors)
         n_components = self._count_components(single)
         if n_components == 1:
@@ -89,7 +97,9 @@ class LowRankSearch:
         return best
 
     def _count_components(self, single: Selected) -> int:
-        """Select the number of mixture components for the scores, on the held-out tasks of the first fold."""
+        """Select the number of mixture components for the scores, on the held-out tasks of the
+        first fold.
+        """
         fold, fit = self.folds[0], single.fits[0]
         if fit.rank < 2:
             return 1
@@ -98,11 +108,14 @@ class LowRankSearch:
         def evidence(K: int) -> Array:
             return held_out.posterior(mixture_of_scores(train, K, fold.seed)).log_evidence
 
-        best, highest = 1, evidence(1)
+        best, highest, n_failures = 1, evidence(1), 0
         for K in COMPONENTS:
             now = evidence(K)
+            n_failures += 1
             if significant(now - highest):
-                best, highest = K, now
+                best, highest, n_failures = K, now, 0
+            if n_failures == PATIENCE:
+                break
         return best
 
     def _several(self, single: Selected, K: int, rank: int) -> Selected:

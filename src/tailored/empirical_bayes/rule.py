@@ -1,16 +1,20 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
-Models are compared on held-out tasks, in the same folds: by their log predictive density, and by their errors in the user's loss,
-given support rows and without rows.  A proposal of the evidence (a gain of more than the logarithm of the number of alternatives)
-is accepted unless the held-out tasks object: unless the density falls, or an error rises, by two paired standard errors.  A
-richer structure has to raise the density by two paired standard errors.  The steps, in this order: (1) curves of columns,
-products of two columns and effects of values, as one proposal; (2) a dispersion of counts, a richer structure; (3) noise that is
-correlated in time, a richer structure that may not have a higher error given support rows; (4) effects of side information, a
-proposal; (5) of the covariances, the one with the highest density whose total error, given support rows plus without, is not
-higher than that of the simplest; (6) a low-rank covariance, a proposal; (7) several components, a richer structure with neither
-a higher error given support rows nor a higher total error than the selected Gaussian, tried only if the coefficients of
-held-out tasks deviate from a Gaussian by two standard errors; (8) other means for tasks without rows, and an offset to
-medians, which have to lower the held-out error by two paired standard errors.
+Models are compared on held-out tasks, in the same folds: by their log predictive density, and by
+their errors in the user's loss, given support rows and without rows.  A proposal of the evidence (a
+gain of more than the logarithm of the number of alternatives) is accepted unless the held-out tasks
+object: unless the density falls, or an error rises, by two paired standard errors.  A richer
+structure has to raise the density by two paired standard errors.  The steps, in this order: (1)
+curves of columns, products of two columns and effects of values, as one proposal; (2) a dispersion
+of counts, a richer structure; (3) noise that is correlated in time, a richer structure that may not
+have a higher error given support rows; (4) effects of side information, a proposal; (5) of the
+covariances, the one with the highest density whose total error, given support rows plus without, is
+not higher than that of the simplest; (6) a low-rank covariance, a proposal; (7) several components,
+a richer structure with neither a higher error given support rows nor a higher total error than the
+selected Gaussian, tried only if the coefficients of held-out tasks deviate from a Gaussian by two
+standard errors; (8) other means for tasks without rows, moved by the fraction that minimises the
+held-out error, minus one standard error; and an offset to medians, a richer structure by its
+held-out error.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..tasks.rows import Array
+from ..tasks.rows import Array, standard_errors
 
 #: A richer model needs a gain of this many paired standard errors.
 RICHER = 2.0
@@ -30,7 +34,8 @@ class Score:
     """Results of a model on the held-out tasks, in the same order for all models."""
 
     density: Array  # (T,) log predictive density
-    errors: Array  # (T,) error in the user's loss, given support rows; NaN for a task without query rows
+    #: (T,) error in the user's loss, given support rows; NaN for a task without query rows
+    errors: Array
     prior_errors: Array  # (T,) error without support rows
 
     @property
@@ -42,7 +47,8 @@ class Score:
     def total_error(self) -> float:
         """Sum of the mean errors with and without support rows.
 
-        Without support rows, good models differ only by the errors of their estimated means.  That difference alone is too noisy.
+        Without support rows, good models differ only by the errors of their estimated means.  That
+        difference alone is too noisy.
         """
         return known_mean(self.errors) + known_mean(self.prior_errors)
 
@@ -53,7 +59,9 @@ class Score:
 
 
 def is_better(richer: Score, simpler: Score, single: Score) -> bool:
-    """Return whether a richer model replaces a simpler one; ``single`` is the selected Gaussian, for the guard."""
+    """Return whether a richer model replaces a simpler one; ``single`` is the selected Gaussian,
+    for the guard.
+    """
     is_finite = np.isfinite(richer.mean_density)
     return (
         is_finite and significant(richer.density - simpler.density) and passes_guard(richer, single)
@@ -61,7 +69,9 @@ def is_better(richer: Score, simpler: Score, single: Score) -> bool:
 
 
 def is_as_good(proposed: Score, without: Score) -> bool:
-    """Return whether a proposal is accepted: neither does the density fall nor an error rise by two paired standard errors."""
+    """Return whether a proposal is accepted: neither does the density fall nor an error rise by two
+    paired standard errors.
+    """
     with np.errstate(invalid="ignore"):  # a task may have an infinite error under both
         rises = proposed.errors - without.errors, proposed.prior_errors - without.prior_errors
         losses = without.density - proposed.density
@@ -71,7 +81,9 @@ def is_as_good(proposed: Score, without: Score) -> bool:
 
 
 def passes_guard(richer: Score, single: Score) -> bool:
-    """Return whether neither the error given support rows nor the total error is higher than that of ``single``."""
+    """Return whether neither the error given support rows nor the total error is higher than that
+    of ``single``.
+    """
     return richer.error <= single.error and richer.total_error <= single.total_error
 
 
@@ -91,4 +103,4 @@ def significant(gains: Array, n_errors: float = RICHER) -> bool:
         return False
     if np.isinf(gains).any():
         return not (gains == -np.inf).any()
-    return bool(gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains)))
+    return bool(gains.mean() > n_errors * standard_errors(gains))

@@ -1,19 +1,21 @@
 """Selection and fit of shared effects, which are the same in every task.
 
-With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
-variance γ for each effect.  W and the noise are given in the selection, and b and the kept effects are integrated out.  An effect
-is kept if its gain in log evidence at its best γ exceeds the logarithm of the number of candidates of its kind.  For effects
-of categories, any positive gain is enough; without it, they are zero.  γ of the kept effects is estimated by MacKay's update,
-and W by EM on the residuals.
+With shared effects ``Zu``, the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)``
+and ``u ~ N(0, γI)`` with a variance γ for each effect.  W and the noise are given in the selection,
+and b and the kept effects are integrated out.  An effect is kept if its gain in log evidence at its
+best γ exceeds the logarithm of the number of candidates of its kind.  For effects of categories,
+any positive gain is enough; without it, they are zero.  γ of the kept effects is estimated by
+MacKay's update, and W by EM on the residuals.
 
-The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the residuals are therefore too small,
-and so are standard errors of b that treat u as known; `FittedEffects` contains the corrections.
+The residuals ``y − Zû`` vary less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the
+residuals are therefore too small, and so are standard errors of b that treat u as known;
+`FittedEffects` contains the corrections.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import NamedTuple
@@ -21,48 +23,50 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..feature_maps.side_features import LARGEST_RANGE, Curve
+from ..feature_maps.side_features import KNOTS, LARGEST_RANGE, Curve
 from ..gaussian.em import fit_roughly
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
-from ..gaussian.side import best_gain, least_gain
+from ..gaussian.side import LARGEST_EFFECT, STEPS, best_gain, least_gain
 from ..gaussian.sites import ResponseRows
 from ..priors.shared import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-from .data import TrainingData
+from .data import Index, TrainingData
 
-#: Minimum number of training tasks in a fold for curves and products, and minimum number of distinct values of a column.
+#: Minimum number of training tasks in a fold for curves and products, and of tasks per value for
+#: effects of values; minimum number of distinct values of a column.
 LEAST_TASKS, LEAST_VALUES = 5, 3
-#: Maximum numbers of tasks and of entries of Z used to select and fit effects, and number of tasks per batch.
-MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
-#: Maximum number of columns for which curves and products are candidates, and approximate number of columns of a curve in Z.
-MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
-#: Maximum number of values of a column with an effect for each of them.
-MOST_PERIODS = 200
-#: Number of updates of γ.
-UPDATES = 10
-#: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less than `SETTLED` in all rows.
-#: `LARGEST_STEP` is the maximum change of a coefficient in one round.
+#: Maximum number of entries of Z used to select and fit effects, and number of tasks per batch.
+MOST_ENTRIES, TASKS_AT_ONCE = 20_000_000, 250
+#: Maximum number of columns for which curves and products are candidates.
+MOST_COLUMNS = 12
+#: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less
+#: than `SETTLED` in all rows.  `LARGEST_STEP` is the maximum change of a coefficient in one round.
 MOST_ROUNDS, SETTLED, LARGEST_STEP = 12, 0.1, 1.0
-#: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are computed.
+#: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are
+#: computed.
 GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
 
 class SharedTerm(NamedTuple):
-    """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the targets.
+    """A candidate: its columns Z (n, m), and a function that returns the effect in the units of the
+    targets.
 
-    The arguments of this function are the scale of the targets, and the coefficients (m,), their variances (m,) and γ of scaled targets.
+    The arguments of this function are the scale of the targets, and the coefficients (m,), their
+    variances (m,) and γ of scaled targets.
     """
 
     values: Array
-    #: None if the term only competes with others and is not fitted here.
-    effect: Callable[[float, Array, Array, float], SharedEffect] | None
     kind: str
+    #: None if the term only competes with others and is not fitted here.
+    effect: Callable[[float, Array, Array, float], SharedEffect] | None = None
 
 
 class FittedEffects(NamedTuple):
-    """The shared effects, and corrections for the errors of these effects, to be applied to the model of the residuals."""
+    """The shared effects, and corrections for the errors of these effects, to be applied to the
+    model of the residuals.
+    """
 
     effects: SharedEffects
     mean_errors: (
@@ -72,7 +76,9 @@ class FittedEffects(NamedTuple):
 
 
 class GaussianRows(NamedTuple):
-    """Rows with a common noise variance, and the posterior covariances C (T, d, d) of the tasks' coefficients."""
+    """Rows with a common noise variance, and the posterior covariances C (T, d, d) of the tasks'
+    coefficients.
+    """
 
     X: Array
     y: Array
@@ -90,25 +96,15 @@ def fit_effects(data: TrainingData, *, corrects: bool = False) -> FittedEffects 
     proposes = data.settings.proposes and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or proposes):
         return None
-    width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
-    n_parts = max(len(tasks) / MOST_TASKS, len(tasks.y) * width / MOST_ENTRIES)
-    tasks = tasks[:: int(np.ceil(n_parts))] if n_parts > 1 else tasks
-    terms = [_levels(tasks.X[:, j], j, n) for j, n in sizes.items()]
-    encoder = None
+    width = sum(sizes.values()) + (KNOTS + 1) * tasks.n_features
+    n_parts = int(np.ceil(len(tasks.y) * width / MOST_ENTRIES))
+    tasks = tasks[::n_parts] if n_parts > 1 else tasks
+    terms = [_levels(j, tasks.X[:, j], n) for j, n in sizes.items()]
+    encoder = data.side.encoder if proposes and data.side is not None else None
     if proposes:
+        side = SharedEffects((), encoder=encoder).encode_rows(tasks)
         numeric = [j for j in _usable(tasks.X) if j not in sizes]
-        found = [_values(tasks, j) for j in numeric]
-        found += [_curve(tasks.X, j) for j in numeric]
-        found += [_product(tasks.X, pair) for pair in combinations(numeric, 2)]
-        if data.side is not None:
-            encoder = data.side.encoder
-        side = SharedEffects((), encoder=encoder).encode(tasks)
-        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS:
-            for k in _usable(side):
-                s = np.repeat(side[:, k], tasks.sizes)
-                found += [_curve(tasks.X, j, (k, s)) for j in numeric]
-                found += [_slope(tasks.X[:, j], s) for j in numeric]
-        terms += [term for term in found if term is not None]
+        terms += [term for term in _proposals(tasks, numeric, side) if term is not None]
     if not terms:
         return None
     levels = tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items())
@@ -116,50 +112,63 @@ def fit_effects(data: TrainingData, *, corrects: bool = False) -> FittedEffects 
     return _fit(data.without(nothing), tasks, terms, nothing, corrects)
 
 
+def _proposals(tasks: TaskSet, numeric: list[int], side: Array) -> Iterator[SharedTerm | None]:
+    """Yield effects of values, curves and products of columns, and effects of side information (n,
+    k) on their slopes.
+    """
+    X = tasks.X
+    yield from (_values(tasks, j) for j in numeric)
+    yield from (_curve(X, j) for j in numeric)
+    yield from (_product(X, pair) for pair in combinations(numeric, 2))
+    if len(numeric) * side.shape[1] <= MOST_COLUMNS:
+        for k in _usable(side):
+            yield from (_curve(X, j, (k, side[:, k])) for j in numeric)
+            for j in numeric:
+                # An effect of side information on a slope is fitted later, and here only competes
+                # with curves.
+                values = (X[:, [j]] - X[:, j].mean()) * (side[:, [k]] - side[:, k].mean())
+                yield SharedTerm(values / (values.std() or 1.0), "slope by side information")
+
+
 def _usable(X: Array) -> list[int]:
-    """Return the positions of columns that are not constant and whose powers neither overflow nor lose all digits."""
+    """Return the positions of columns that are not constant and whose powers neither overflow nor
+    lose all digits.
+    """
     with np.errstate(over="ignore"):
         ranges, largest = np.ptp(X, axis=0), np.abs(X).max(axis=0, initial=0.0)
     usable = (ranges > 1e-6 * largest) & (ranges > 1.0 / LARGEST_RANGE) & (ranges < LARGEST_RANGE)
     return np.flatnonzero(usable).tolist()
 
 
-def _slope(x: Array, s: Array) -> SharedTerm:
-    """Return an effect of side information on a slope: it is fitted later, and here only competes with curves."""
-    values = (x - x.mean()) * (s - s.mean())
-    values = values / (np.sqrt(np.mean(values**2)) or 1.0)
-    return SharedTerm(values[:, None], None, "slope by side information")
-
-
-def _levels(codes: Array, column: int, n: int) -> SharedTerm:
-    values = np.zeros((len(codes), n + 1))  # unknown categories have the code −1
-    values[np.arange(len(codes)), codes.astype(np.intp)] = 1.0
+def _levels(column: int, codes: Array, n: int, values: Array | None = None) -> SharedTerm:
+    """Return an effect of each category of a column, or of each of the ``values``; unknown
+    categories have the code −1.
+    """
 
     def effect(scale: float, u: Array, variances: Array, gamma: float) -> SharedLevels:
-        return SharedLevels(column, scale * u, scale**2 * variances, scale**2 * gamma)
+        squared = scale**2
+        return SharedLevels(column, scale * u, squared * variances, squared * gamma, values)
 
-    return SharedTerm(values[:, :n], effect, "levels")
+    kind = "levels" if values is None else "period"
+    return SharedTerm((codes[:, None] == np.arange(n)).astype(float), kind, effect)
 
 
 def _values(tasks: TaskSet, column: int) -> SharedTerm | None:
-    """Return an effect of each value of a column; None if there are few or many values, or if most occur in one task only."""
+    """Return an effect of each value of a column; None if there are few or many values, or if most
+    occur in few tasks.
+    """
     values, codes = np.unique(tasks.X[:, column], return_inverse=True)
     n = len(values)
-    if not LEAST_VALUES <= n <= MOST_PERIODS:
+    if not LEAST_VALUES <= n <= LARGEST_EFFECT:
         return None
-    pairs = np.unique(np.repeat(np.arange(len(tasks)), tasks.sizes) * n + codes)
-    if len(pairs) < 2 * n:
-        return None
-    Z = (codes[:, None] == np.arange(n)).astype(float)
-
-    def effect(scale: float, u: Array, variances: Array, gamma: float) -> SharedLevels:
-        return SharedLevels(column, scale * u, scale**2 * variances, scale**2 * gamma, values)
-
-    return SharedTerm(Z, effect, "period")
+    pairs = np.unique(tasks.task_of_row * n + codes)
+    return None if len(pairs) < LEAST_TASKS * n else _levels(column, codes, n, values)
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> SharedTerm | None:
-    """Return a curve of a column, times a side feature if ``by`` (position, values (n,)) is given; None with too few values."""
+    """Return a curve of a column, times a side feature if ``by`` (position, values (n,)) is given;
+    None with too few values.
+    """
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None
@@ -179,7 +188,7 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Shared
         return SharedCurve(curve, scale * coef, scale * float(mean @ coef), position, centre)
 
     kind = "curve" if by is None else "curve by side information"
-    return SharedTerm(values / size, effect, kind) if values.shape[1] else None
+    return SharedTerm(values / size, kind, effect) if values.shape[1] else None
 
 
 def _product(X: Array, columns: tuple[int, int]) -> SharedTerm | None:
@@ -190,11 +199,10 @@ def _product(X: Array, columns: tuple[int, int]) -> SharedTerm | None:
         return None
 
     def effect(scale: float, u: Array, *_: object) -> SharedProduct:
-        coef = float(u[0] / size)
-        first, second = centre.tolist()
-        return SharedProduct(columns, (first, second), scale * coef, scale * (level * coef))
+        coef, (first, second) = scale * float(u[0] / size), centre.tolist()
+        return SharedProduct(columns, (first, second), coef, level * coef)
 
-    return SharedTerm(((values - level) / size)[:, None], effect, "product")
+    return SharedTerm(((values - level) / size)[:, None], "product", effect)
 
 
 def _fit(
@@ -207,17 +215,15 @@ def _fit(
     encoder, scale = effects.encoder, data.scaling.target
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
-    parts = [
-        slice(int(end) - term.values.shape[1], int(end))
-        for term, end in zip(terms, ends, strict=True)
-    ]
-    # Effects of categories can be larger than the noise, so W and the noise are estimated again without them.
+    parts = np.split(np.arange(Z.shape[1]), ends[:-1])
+    # Effects of categories can be larger than the noise, so W and the noise are estimated again
+    # without them.
     least, before = 2 if effects.levels else 1, np.zeros(Z.shape[1])
+    part = np.zeros(len(Z))
     for n_rounds in range(1, MOST_ROUNDS + 1):
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_roughly(statistics, data.settings.varying)
-        part = effects.predict(tasks.X, effects.encode_rows(tasks))
         rows = _gaussian_rows(data, rest, statistics, model, part)
         H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
         left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
@@ -226,11 +232,13 @@ def _fit(
         kept, u = _select(projected, terms, parts)
         is_linear = statistics.is_gaussian or not effects.levels
         if not is_linear:
-            # Sites approximate the likelihood near the current effects only, so a longer step could overshoot.
+            # Sites approximate the likelihood near the current effects only, so a longer step could
+            # overshoot.
             u = before = np.clip(u, before - LARGEST_STEP, before + LARGEST_STEP)
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
-        # Predictions use the variance of u given b, because errors of b and u partly cancel in the sum.
-        _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
+        # Predictions use the variance of u given b, because errors of b and u partly cancel in the
+        # sum.
+        _, given_mean, used = _posterior(H[d:, d:], parts, kept_effects)
         variances = np.zeros(len(u))
         variances[used] = np.diagonal(given_mean)
         made = [
@@ -241,17 +249,19 @@ def _fit(
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
         skewness = statistics.skewness(model)
         effects = SharedEffects(tuple(made), skewness, encoder=encoder if reads_side else None)
-        change = effects.predict(tasks.X, effects.encode_rows(tasks)) - part
-        if n_rounds >= least and (is_linear or np.abs(change).max(initial=0.0) < SETTLED):
+        previous, part = part, effects.predict(tasks.X, effects.encode_rows(tasks))
+        is_settled = is_linear or np.abs(part - previous).max(initial=0.0) < SETTLED
+        if n_rounds >= least and is_settled:
             break
-    if not effects.effects:
+    if not made:
         return None
-    covariance = _posterior(projected[:-1, :-1], projected[:-1, -1], parts, kept_effects)[1]
+    covariance = _posterior(projected, parts, kept_effects)[1]
     errors = scale**2 * on_mean[:, used] @ covariance @ on_mean[:, used].T
     # Curves and products have too few coefficients to matter here.
     growth = (1.0, 1.0)
     if corrects and effects.levels:
-        # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were multiplied by √τ.
+        # A dispersion φ adds φ to the variance 1/τ of a site, and the rows of the sites were
+        # multiplied by √τ.
         noise = model.noise * rows.roots ** (2 if data.response.has_dispersion else 0)
         growth = _growth(rows, tasks.offsets, Z[:, used], model.covariances[0], noise, given_mean)
     return FittedEffects(effects, errors, growth)
@@ -260,7 +270,9 @@ def _fit(
 def _gaussian_rows(
     data: TrainingData, tasks: TaskSet, statistics: Tasks, model: Mixture, fitted: Array
 ) -> GaussianRows:
-    """Return the rows of residual tasks, after adding back ``fitted``, the sum of the subtracted effects."""
+    """Return the rows of residual tasks, after adding back ``fitted``, the sum of the subtracted
+    effects.
+    """
     if isinstance(statistics, ResponseRows):
         precisions, y, *_ = statistics.gaussian_rows(model)
         roots, sites = np.sqrt(precisions), statistics.sites_of(precisions, y)
@@ -296,7 +308,9 @@ def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) ->
 def _growth(
     rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, W: Array, own: Array, covariance: Array
 ) -> tuple[float, float]:
-    """Return multiples of W and of the noise variances ``own`` (n,) that add about ZCov(u)Zᵀ to S, by Fisher scoring."""
+    """Return multiples of W and of the noise variances ``own`` (n,) that add about ZCov(u)Zᵀ to S,
+    by Fisher scoring.
+    """
     X, _, roots, noise, C = rows
     left, right = np.zeros((2, 2)), np.zeros(2)
     few = np.flatnonzero(np.diff(offsets) <= GROWTH_ROWS)
@@ -315,10 +329,9 @@ def _growth(
 
 
 def _select(
-    H: Array, terms: list[SharedTerm], parts: list[slice]
+    H: Array, terms: list[SharedTerm], parts: list[Index]
 ) -> tuple[dict[int, float], Array]:
     """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
-    A, s = H[:-1, :-1], H[:-1, -1]
     # The rest of the model does not use categories, so any gain is enough.
     counts = Counter(term.kind for term in terms)
     least = [0.0 if term.kind == "levels" else least_gain(counts[term.kind]) for term in terms]
@@ -326,10 +339,10 @@ def _select(
 
     def gain(i: int, others: dict[int, float]) -> tuple[float, float]:
         """Return the gain in log evidence of term i, given the ``others``, and its best γ."""
-        at, (mean, covariance, used) = parts[i], _posterior(A, s, parts, others)
-        cross = A[at][:, used]
-        e, directions = np.linalg.eigh(A[at, at] - cross @ covariance @ cross.T)
-        return best_gain(e, directions.T @ (s[at] - cross @ mean))
+        mean, covariance, used = _posterior(H, parts, others)
+        cross, own = H[np.ix_(parts[i], used)], H[np.ix_(parts[i], parts[i])]
+        e, directions = np.linalg.eigh(own - cross @ covariance @ cross.T)
+        return best_gain(e, directions.T @ (H[parts[i], -1] - cross @ mean))
 
     candidates = set(range(len(terms)))
     while candidates:
@@ -338,39 +351,38 @@ def _select(
         if found[best][0] <= least[best]:
             break
         candidates.remove(best)
-        kept = _updated(A, s, parts, {**kept, best: found[best][1]})
+        kept = _updated(H, parts, {**kept, best: found[best][1]})
     for i in list(kept):
         rest = {j: gamma for j, gamma in kept.items() if j != i}
         if gain(i, rest)[0] < least[i]:
             kept = rest
-    kept = _updated(A, s, parts, kept)
-    mean, _, used = _posterior(A, s, parts, kept)
-    u = np.zeros(len(s))
+    kept = _updated(H, parts, kept)
+    mean, _, used = _posterior(H, parts, kept)
+    u = np.zeros(len(H) - 1)
     u[used] = mean
     return kept, u
 
 
-def _posterior(
-    A: Array, s: Array, parts: list[slice], kept: dict[int, float]
-) -> tuple[Array, Array, NDArray[np.intp]]:
-    """Return the posterior mean and covariance of the coefficients of the kept terms, and their positions."""
-    positions = np.arange(len(s))
-    used = np.concatenate([positions[:0], *(positions[parts[i]] for i in kept)])
-    prior = [1.0 / gamma for i, gamma in kept.items() for _ in positions[parts[i]]]
-    covariance = np.linalg.inv(A[np.ix_(used, used)] + np.diag(prior))
-    return covariance @ s[used], covariance, used
+def _posterior(H: Array, parts: list[Index], kept: dict[int, float]) -> tuple[Array, Array, Index]:
+    """Return the posterior mean and covariance of the coefficients of the kept terms, and their
+    positions.
+    """
+    used = np.concatenate([np.zeros(0, np.intp), *(parts[i] for i in kept)])
+    precisions = np.repeat([1.0 / gamma for gamma in kept.values()], [len(parts[i]) for i in kept])
+    covariance = np.linalg.inv(H[np.ix_(used, used)] + np.diag(precisions))
+    return covariance @ H[used, -1], covariance, used
 
 
-def _updated(A: Array, s: Array, parts: list[slice], kept: dict[int, float]) -> dict[int, float]:
+def _updated(H: Array, parts: list[Index], kept: dict[int, float]) -> dict[int, float]:
     """Return γ of the kept terms after MacKay's updates."""
-    for _ in range(UPDATES if kept else 0):
-        mean, covariance, _ = _posterior(A, s, parts, kept)
-        first, updated = 0, {}
-        for i, gamma in kept.items():
-            at = slice(first, first := first + parts[i].stop - parts[i].start)
-            known = mean[at].size - np.trace(covariance[at, at]) / gamma
-            updated[i] = gamma * float(
-                np.clip(mean[at] @ mean[at] / gamma / max(known, 1e-9), 1e-2, 1e2)
-            )
+    for _ in range(STEPS if kept else 0):
+        mean, covariance, _ = _posterior(H, parts, kept)
+        ends = np.cumsum([len(parts[i]) for i in kept])[:-1]
+        pairs = zip(np.split(mean, ends), np.split(covariance.diagonal(), ends), strict=True)
+        updated = {}
+        for (i, gamma), (u, variances) in zip(kept.items(), pairs, strict=True):
+            known = len(u) - variances.sum() / gamma
+            change = u @ u / gamma / max(known, 1e-9)
+            updated[i] = gamma * float(np.clip(change, 1e-2, 1e2))
         kept = updated
     return kept

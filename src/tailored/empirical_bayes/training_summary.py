@@ -1,4 +1,6 @@
-"""`TrainingSummary`: statistics of the training tasks that a prior was learned from, for summaries, without the rows."""
+"""`TrainingSummary`: statistics of the training tasks that a prior was learned from, for summaries,
+without the rows.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 
 from .._utils.records import Record
@@ -15,35 +16,37 @@ from ..gaussian.mixture import Mixture, log_gates
 from ..gaussian.side import evidence_of_columns
 from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
 from ..tasks.rows import Array
-from .data import Draw, TrainingData
+from .data import LARGEST_WORK, MANY_TASKS, TrainingData
 from .selection import Candidate, Selection
 
 #: Names of the fitted learner and of the baselines in tables of errors.
-OWN = "this learner"
-TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = (
+OWN, TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = (
+    "this learner",
     "task mean",
     "ridge per task",
     "mixed model",
     "pooled regression",
 )
-#: Maximum number of operations for standard errors; with more, a random sample of the tasks, at least 200, is used.
-MAX_WORK = 1e8
 
 
 @dataclass(frozen=True)
 class SideSummary(Record):
-    """Contribution of the side information.  In arrays with 1 + m rows, row 0 is for all m columns together, and row 1 + j is for column j alone."""
+    """Contribution of the side information.  In arrays with 1 + m rows, row 0 is for all m columns
+    together, and row 1 + j is for column j alone.
+    """
 
-    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the user's units.  The intercept is
-    #: that at the feature means.  Variances are not stored, because they could overflow.
+    #: (1 + m, d): standard deviation over tasks of its contribution to each coefficient, in the
+    #: user's units.  The intercept is that at the feature means.  Variances are not stored, because
+    #: they could overflow.
     coefficient_std: Array
-    #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in squared target units.
+    #: (1 + m,): variance of its contribution to the prediction of a row, averaged over rows, in
+    #: squared target units.
     row_variance: Array
-    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other columns are at their means.
+    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove; other
+    #: columns are at their means.
     entropy_reduction: Array
-    #: (K, m): mean of each column in each component; None unless columns are numeric and mixing weights depend on them.
-    component_means: Array | None = None
-    #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without effects.
+    #: (1 + m,): log Bayes factor of its effects on the coefficients; NaN for columns without
+    #: effects.
     evidence: Array | None = None
 
 
@@ -65,7 +68,8 @@ class TrainingSummary(Record):
     n_tasks: int
     n_rows: int
     loss: str
-    #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
+    #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without
+    #: query rows.
     errors: dict[str, Array] = field(default_factory=dict)
     log_likelihood: float | None = None  # in the user's units; restricted with REML
     is_singular: bool = False  # whether a variance of the mixed model is zero or a correlation ±1
@@ -78,9 +82,12 @@ class TrainingSummary(Record):
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
 
 
-def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
-    """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the prior and the task mean."""
-    by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
+def basic_summary(data: TrainingData, selection: Selection) -> TrainingSummary:
+    """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the
+    prior and the task mean.
+    """
+    by_method = {OWN: selection.best.errors, TASK_MEAN: selection.task_mean_errors}
+    by_method = by_method if len(data) > 1 else {}
     return TrainingSummary(len(data), len(data.tasks.y), data.settings.loss.name, by_method)
 
 
@@ -89,31 +96,31 @@ def training_summary(
     selection: Selection,
     fitter: StructureFitter,
     model: Mixture,
-    errors: Array,
     counts: tuple[int, int],
 ) -> TrainingSummary:
-    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data`` contains all or a sample."""
+    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data``
+    contains all or a sample.
+    """
     n_tasks, n_rows = counts
-    summary = basic_summary(data, errors, selection.task_mean_errors)
-    summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
+    summary = replace(basic_summary(data, selection), n_tasks=n_tasks, n_rows=n_rows)
     if len(data) == 1:
         return summary
-    structure, moment, sample = selection.best.structure, data.statistics.row_moment, _sample(data)
-    if (
-        data.response.is_gaussian and data.tasks.row_weights is not None
-    ):  # row_moment is that of weighted rows
-        moment = moment * (data.statistics.n_rows / data.tasks.row_weights.sum())
-    statistics = data.statistics if sample is None else data.statistics.take(sample)
-    side_fit = fitter.side_fit if structure.has_mean else None
-    repeated = 1.0 if sample is None else len(data) / len(sample)
+    moment, statistics = data.statistics.row_moment, data.statistics
+    if data.response.is_gaussian and data.tasks.row_weights is not None:
+        # row_moment is that of weighted rows
+        moment = moment * (statistics.n_rows / data.tasks.row_weights.sum())
+    # The order of the tasks is random, so some of them are a random sample.
+    step = int(np.ceil(len(data) * statistics.n_features**3 / LARGEST_WORK))
+    if (step := min(step, len(data) // MANY_TASKS)) > 1:
+        statistics = statistics.take(slice(None, None, step))
 
     def mean_errors(model: Mixture, share: float = 1.0) -> MeanCovariance | None:
         return mean_covariance(
             model,
             statistics,
-            learn_mean=structure.has_mean,
-            side=side_fit,
-            repeated=repeated,
+            learn_mean=True,
+            side=fitter.side_fit,
+            repeated=len(data) / len(statistics),
             times=share * n_tasks / len(data),
         )
 
@@ -127,19 +134,18 @@ def training_summary(
     if len(selection.candidates) == 1:
         baselines.pop(MIXED_MODEL, None)  # it is this learner
     if not data.response.is_gaussian and data.side is not None:
-        # For classes and counts, effects of side information are larger with random effects than in a pooled regression.
+        # For classes and counts, effects of side information are larger with random effects than in
+        # a pooled regression.
         baselines.pop(POOLED, None)
     side = _side_summary(data, model, moment)
-    if side is not None and side_fit is not None:
-        found = evidence_of_columns(statistics, as_one(model), side_fit.terms)
+    if side is not None and fitter.side_fit is not None:
+        found = evidence_of_columns(statistics, as_one(model), fitter.side_fit.terms)
         columns = range(-1, len(side.row_variance) - 1)
         side = replace(side, evidence=np.array([found.get(column, np.nan) for column in columns]))
+    errors_of = {name: baseline.errors for name, baseline in baselines.items()}
     return replace(
         summary,
-        errors={
-            **summary.errors,
-            **{name: baseline.errors for name, baseline in baselines.items()},
-        },
+        errors={**summary.errors, **errors_of},
         row_moment=moment,
         mean=mean_errors(model),
         mean_by_component=by_component,
@@ -151,7 +157,9 @@ def training_summary(
 def compared_structures(
     best: Candidate, named: Mapping[str, Candidate]
 ) -> dict[str, ComparedStructure]:
-    """Compare candidates with the selected one, which is put first; the others follow by decreasing density."""
+    """Compare candidates with the selected one, which is put first; the others follow by decreasing
+    density.
+    """
     rows = {}
     for name, candidate in sorted(
         named.items(), key=lambda item: (item[1] is not best, -item[1].mean_density)
@@ -163,10 +171,13 @@ def compared_structures(
 
 
 def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candidate]:
-    """Return the candidate with the highest density of each kind, by name; the selected one represents its kind."""
+    """Return the candidate with the highest density of each kind, by name; the selected one
+    represents its kind.
+    """
     kinds: dict[str, Candidate] = {}
     for candidate in [selection.best, *selection.candidates]:
-        # Pooled regression of numeric targets is a baseline; models that overflow have the density −inf.
+        # Pooled regression of numeric targets is a baseline; models that overflow have the density
+        # −inf.
         is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
         if is_baseline or not np.isfinite(candidate.mean_density):
             continue
@@ -211,16 +222,6 @@ def _baselines(selection: Selection) -> dict[str, Candidate]:
     return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
 
 
-def _sample(data: TrainingData) -> NDArray[np.intp] | None:
-    """Return a random sample of the tasks, or None if all of them can be used."""
-    most = max(200, int(MAX_WORK / data.statistics.n_features**3))
-    if len(data) <= most:
-        return None
-    return np.sort(
-        np.random.default_rng(data.seed(Draw.SUMMARY_TASKS)).permutation(len(data))[:most]
-    )
-
-
 def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:
     """Summarise the contribution of the side information; None if the model does not use it."""
     if data.side is None or (model.side is None and model.gates is None):
@@ -228,11 +229,7 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
     assert data.statistics.side is not None
     columns, side, units = np.asarray(data.side.origins), data.statistics.side, data.scaling
     d, m = model.means.shape[1], int(columns.max(initial=-1)) + 1
-    coefficient_std, row_variance, reduction = (
-        np.zeros((1 + m, d)),
-        np.zeros(1 + m),
-        np.zeros(1 + m),
-    )
+    coefficient_std, (row_variance, reduction) = np.zeros((1 + m, d)), np.zeros((2, 1 + m))
     for i in range(1 + m):
         chosen = columns >= 0 if i == 0 else columns == i - 1
         if model.side is not None:
@@ -244,15 +241,4 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
             weights = np.exp(log_gates(model.gates[:, np.append(True, chosen)], side[:, chosen]))
             entropy = entr(weights.mean(axis=0)).sum()
             reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
-    means, table = None, data.tasks.side_info
-    numeric = None if table is None or table.dtype == object else table.astype(float)
-    # A function of the side information may return a different number of columns.
-    if (
-        numeric is not None
-        and numeric.shape[1] == m
-        and model.n_components > 1
-        and model.gates is not None
-    ):
-        r = np.exp(log_gates(model.gates, side))
-        means = (r.T @ np.nan_to_num(numeric)) / np.maximum(r.T @ ~np.isnan(numeric), 1e-300)
-    return SideSummary(coefficient_std, row_variance, reduction, means)
+    return SideSummary(coefficient_std, row_variance, reduction)

@@ -14,14 +14,17 @@ from ..tasks.rows import LIMIT, Array
 from ..tasks.task_set import TaskSet
 from .maps import SideVector
 
-#: Maximum number of distinct knots of a spline, which are quantiles of its training values, and degree of the spline.
+#: Maximum number of distinct knots of a spline, which are quantiles of its training values, and
+#: degree of the spline.
 KNOTS, DEGREE = 7, 3
-#: Values more than twice as far from the median as the TAIL-quantile below it, or the (1 − TAIL)-quantile above, are a long tail.
+#: Values more than twice as far from the median as the TAIL-quantile below it, or the (1 −
+#: TAIL)-quantile above, are a long tail.
 TAIL = 0.05
-#: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE.  Otherwise powers of its values,
-#: or of inverse distances between knots, could overflow.
+#: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE.
+#: Otherwise powers of its values, or of inverse distances between knots, could overflow.
 LARGEST_RANGE = 1e50
-#: Minimum number of distinct values for a column to get a spline: with fewer values than knots, knots lie between values.
+#: Minimum number of distinct values for a column to get a spline: with fewer values than knots,
+#: knots lie between values.
 LEAST_VALUES = 8
 
 
@@ -34,7 +37,9 @@ class Curve(Record):
 
     @classmethod
     def fit(cls, values: Array, column: int, least_values: int = LEAST_VALUES) -> Curve | None:
-        """Return a spline with knots at quantiles of the values; None with too few distinct values or an extreme range."""
+        """Return a spline with knots at quantiles of the values; None with too few distinct values
+        or an extreme range.
+        """
         with np.errstate(over="ignore"):
             if not 1.0 / LARGEST_RANGE < np.ptp(values) < LARGEST_RANGE:
                 return None
@@ -60,15 +65,18 @@ class Curve(Record):
         return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]
 
     def smooth_basis(self, features: Array, size: Array | float = 1.0) -> Array:
-        """Return the coefficients (k, m) of m functions, from smooth to rough (Demmler and Reinsch, 1975).
+        """Return the coefficients (k, m) of m functions, from smooth to rough (Demmler and Reinsch,
+        1975).
 
-        The two smoothest functions have unit variance, and rougher ones a smaller variance.  The first is nearly linear.
-        ``features`` (n, k) are values of the spline basis, centred and divided by ``size``.
+        The two smoothest functions have unit variance, and rougher ones a smaller variance.  The
+        first is nearly linear.  ``features`` (n, k) are values of the spline basis, centred and
+        divided by ``size``.
         """
         values, vectors = np.linalg.eigh(features.T @ features / len(features))
         present = values > 1e-8 * values[-1]
         root = vectors[:, present] / np.sqrt(values[present])
-        # Roughness is the sum of squared second differences of the coefficients (Eilers and Marx, 1996).
+        # Roughness is the sum of squared second differences of the coefficients (Eilers and Marx,
+        # 1996).
         differences = np.diff(np.eye(self.n_features + 1), n=2, axis=0)[:, 1:]
         roughness = differences.T @ differences / np.outer(size, size)
         # With few distinct values, many coefficients give the same values; take the smoothest.
@@ -84,9 +92,10 @@ class Curve(Record):
 class SideFeatures(Record):
     """Features v(s) of a task, centred and scaled.
 
-    Columns are divided by their standard deviation, indicators by half their range.  Linear features are then divided by the
-    square root of the number of linear features, and spline features by that of spline features: the norm of each part is about one.
-    The ``n_linear`` linear features are first, then their splines.
+    Columns are divided by their standard deviation, indicators by half their range.  Linear
+    features are then divided by the square root of the number of linear features, and spline
+    features by that of spline features: the norm of each part is about one.  The ``n_linear``
+    linear features are first, then their splines.
     """
 
     encoder: SideVector
@@ -107,10 +116,11 @@ class SideFeatures(Record):
         ]
 
     def groups(self, features: Array) -> list[Group]:
-        """Return the groups of features that are kept or dropped together, given v(s) (T, q) of the training tasks.
+        """Return the groups of features that are kept or dropped together, given v(s) (T, q) of the
+        training tasks.
 
-        Each column of the side information has one group with its linear features, for example all indicators of a
-        categorical column, and one group for each spline.
+        Each column of the side information has one group with its linear features, for example all
+        indicators of a categorical column, and one group for each spline.
         """
         origins = np.array(self.origins)
         linear = [np.flatnonzero(origins[: self.n_linear] == c) for c in np.unique(origins)]
@@ -129,14 +139,16 @@ class SideFeatures(Record):
         encoder = SideVector().fit(tasks)
         linear = encoder.transform(tasks)
         low, high = linear.min(axis=0), linear.max(axis=0)
-        # Indicators are divided by half their range, because the standard deviation of a rare category is small.
+        # Indicators are divided by half their range, because the standard deviation of a rare
+        # category is small.
         indicator = ((linear == low) | (linear == high)).all(axis=0)
         known = encoder.known(tasks)  # imputed values must not affect the knots
         found = (Curve.fit(linear[known[:, j], j], j) for j in np.flatnonzero(~indicator).tolist())
         curves = tuple(curve for curve in found if curve is not None)
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
         deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))
-        # A constant column has standard deviation zero, and inverses of the smallest floats overflow.
+        # A constant column has standard deviation zero, and inverses of the smallest floats
+        # overflow.
         deviation = np.where(deviation > 1e-300, deviation, np.abs(high))
         sizes = []
         for size in (deviation, curved.std(axis=0)):
@@ -158,6 +170,6 @@ class SideFeatures(Record):
         if tasks.side_names:
             name = f"column {tasks.side_names[self.origins[j]]!r}"
         raise ValueError(
-            f"side_info: {name} of task {native(tasks.labels)[task]!r} is {found[task, j]:.1g} times as large as in fit; use the "
-            "same units as in fit"
+            f"side_info: {name} of task {native(tasks.labels)[task]!r} is {found[task, j]:.1g} "
+            "times as large as in fit; use the same units as in fit"
         )

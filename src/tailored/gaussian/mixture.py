@@ -2,8 +2,8 @@
 
     w ~ Σ_k π_k(s) N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
 
-where v(s) are features of the side information of a task.  Without `Mixture.gates`, π_k is the same for all tasks.  With one
-component (K = 1), this is a linear mixed model.
+where v(s) are features of the side information of a task.  Without `Mixture.gates`, π_k is the same
+for all tasks.  With one component (K = 1), this is a linear mixed model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ RANK_TOLERANCE, LEAST_SIGNAL, EXACT, TINY = 1e-6, 1e-9, 1e-13, float(np.finfo(fl
 
 @cache
 def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """Return the row and column of each entry of a packed (d, d) matrix, and its multiplicity: 2 off the diagonal."""
+    """Return the row and column of each entry of a packed (d, d) matrix, and its multiplicity: 2
+    off the diagonal.
+    """
     i, j = np.tril_indices(d)
     return i, j, np.where(i == j, 1.0, 2.0)
 
@@ -39,8 +41,11 @@ def unpacked(d: int) -> NDArray[np.intp]:
 
 
 def log_gates(gates: Array, side: Array) -> Array:
-    """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
-    # scipy.special.log_softmax is avoided: its overhead exceeds the cost of the posterior of a task.
+    """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A)
+    (K, 1 + q).
+    """
+    # scipy.special.log_softmax is avoided: its overhead exceeds the cost of the posterior of a
+    # task.
     logits = gates[:, 0] + side @ gates[:, 1:].T
     logits -= logits.max(axis=1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -60,7 +65,9 @@ EVIDENCE = Want()
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """An inverse-Wishart prior on every W_k, equivalent to ``n_tasks`` additional tasks with covariance ``target``."""
+    """An inverse-Wishart prior on every W_k, equivalent to ``n_tasks`` additional tasks with
+    covariance ``target``.
+    """
 
     n_tasks: float
     target: Array
@@ -69,8 +76,8 @@ class Shrinkage:
 class Components(NamedTuple):
     """The covariances of the K components, in the form in which posteriors are computed.
 
-    A component is described in coordinates u with ``w = b + L u``.  If W has full rank, L is the identity; otherwise L is a
-    root of W with ``ranks[k]`` columns.
+    A component is described in coordinates u with ``w = b + L u``.  If W has full rank, L is the
+    identity; otherwise L is a root of W with ``ranks[k]`` columns.
     """
 
     roots: Array  # (K, d, d) the first ranks[k] rows are the columns of L; zero if the rank is full
@@ -78,12 +85,16 @@ class Components(NamedTuple):
     precisions: Array  # (K, d (d + 1) / 2) P = σ² Cov(u)⁻¹, packed
     log_determinants: Array  # (K,) log |W| if the rank is full, otherwise zero
     all_full: bool  # whether all ranks are full
-    constants: Array  # (.., 1) means, squared pivots of the Cholesky factors of P, and negative roots unless all_full
+    #: (.., 1) means, squared pivots of the Cholesky factors of P, and negative roots unless
+    #: all_full
+    constants: Array
 
 
 @dataclass(frozen=True)
 class Mixture(Record):
-    """Parameters of the mixture.  If ``gates`` are given, π_k(s) is computed from them instead of the proportions."""
+    """Parameters of the mixture.  If ``gates`` are given, π_k(s) is computed from them instead of
+    the proportions.
+    """
 
     proportions: Array  # (K,) π
     means: Array  # (K, d) b
@@ -130,7 +141,9 @@ class Mixture(Record):
 
     @cached_property
     def factors(self) -> list[Array]:
-        """The root L (d, p) of each covariance W = LLᵀ; its columns are ordered by increasing norm."""
+        """The root L (d, p) of each covariance W = LLᵀ; its columns are ordered by increasing
+        norm.
+        """
         values, vectors = self.eigen
         least = np.minimum(RANK_TOLERANCE * values[:, -1:], LEAST_SIGNAL * self.noise)
         kept = values > np.maximum(np.maximum(least, EXACT * values[:, -1:]), TINY)
@@ -152,7 +165,9 @@ class Mixture(Record):
         return log_gates(self.gates, side)
 
     def effects(self, side: Array | None) -> Array | None:
-        """Return Γ v(s) of each task, (T, d); None if side information has no effect on the mean."""
+        """Return Γ v(s) of each task, (T, d); None if side information has no effect on the
+        mean.
+        """
         if self.side is None:
             return None
         assert side is not None

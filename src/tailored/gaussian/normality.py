@@ -1,10 +1,11 @@
 """A test whether coefficients of tasks are Gaussian, from their posteriors under a Gaussian prior.
 
-Let w ~ N(b, W), and let m and C be the posterior mean and covariance of a task.  If the model is right, W^-½ (m − b) has the
-covariance ``R = I − W^-½ C W^-½``, so ``e = R^-½ W^-½ (m − b)`` is standard normal, whatever the rows of the task are.  The test
-compares the third and fourth moments of e with those of a normal distribution, in all directions at once: the Hermite tensors
-``H₃(e)`` and ``H₄(e)`` have mean zero.  Directions in which the rows say little about w are noise even if w is not Gaussian, so
-a direction has the weight of the mean of R.
+Let w ~ N(b, W), and let m and C be the posterior mean and covariance of a task.  If the model is
+right, W^-½ (m − b) has the covariance ``R = I − W^-½ C W^-½``, so ``e = R^-½ W^-½ (m − b)`` is
+standard normal, whatever the rows of the task are.  The test compares the third and fourth moments
+of e with those of a normal distribution, in all directions at once: the Hermite tensors ``H₃(e)``
+and ``H₄(e)`` have mean zero.  Directions in which the rows say little about w are noise even if w
+is not Gaussian, so a direction has the weight of the mean of R.
 """
 
 from __future__ import annotations
@@ -14,26 +15,27 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..tasks.rows import Array
-from .mixture import Mixture, Want
+from .mixture import RANK_TOLERANCE, Mixture, Want
 from .rows import Tasks
-
-#: Eigenvalues of W below this fraction of the largest one, and eigenvalues of R below this number, count as zero.
-SINGULAR = 1e-9
 
 
 def non_normality(parts: Iterable[tuple[Tasks, Mixture]]) -> float:
-    """Return the evidence against Gaussian coefficients, in standard errors; each Gaussian was not fitted to its tasks."""
+    """Return the evidence against Gaussian coefficients, in standard errors; each Gaussian was not
+    fitted to its tasks.
+    """
     found = [_whitened(tasks, model) for tasks, model in parts]
     z, R = (np.concatenate(each) for each in zip(*found, strict=True))
     weights, axes = np.linalg.eigh(R.mean(axis=0))
-    D = np.where(weights > SINGULAR, weights, 0.0)
+    D = np.where(weights > RANK_TOLERANCE, weights, 0.0)
     return _hermite_score((_standardised(z, R) @ axes) * np.sqrt(D), D)
 
 
 def _whitened(tasks: Tasks, model: Mixture) -> tuple[Array, Array]:
-    """Return z = W^-½ (m − b), (T, d), and its covariance R (T, d, d); both are zero in directions without variance."""
+    """Return z = W^-½ (m − b), (T, d), and its covariance R (T, d, d); both are zero in directions
+    without variance.
+    """
     values, vectors = np.linalg.eigh(model.covariances[0])
-    large = values > SINGULAR * max(float(values[-1]), 0.0)
+    large = values > RANK_TOLERANCE * max(float(values[-1]), 0.0)
     root = (vectors[:, large] / np.sqrt(values[large])) @ vectors[:, large].T
     found = tasks.posterior(model, Want(means=True, covariances=True))
     effects = model.effects(tasks.side)
@@ -44,20 +46,22 @@ def _whitened(tasks: Tasks, model: Mixture) -> tuple[Array, Array]:
 def _standardised(z: Array, R: Array) -> Array:
     """Return e = R^-½ z (T, d).
 
-    In directions in which R is zero, because a task has few rows, e is noise.  With zeros instead, the tensors of such tasks would
-    not have mean zero.
+    In directions in which R is zero, because a task has few rows, e is noise.  With zeros instead,
+    the tensors of such tasks would not have mean zero.
     """
     values, vectors = np.linalg.eigh(R)
-    known = values > SINGULAR
+    known = values > RANK_TOLERANCE
     noise = np.random.default_rng(0).standard_normal(z.shape)
     scaled = np.einsum("tji,tj->ti", vectors, z) / np.sqrt(np.where(known, values, 1.0))
     return np.einsum("tij,tj->ti", vectors, np.where(known, scaled, noise))
 
 
 def _hermite_score(f: Array, D: Array) -> float:
-    """Return the sum over pairs of tasks of <H₃, H₃>/3! + <H₄, H₄>/4!, divided by its standard error.
+    """Return the sum over pairs of tasks of <H₃, H₃>/3! + <H₄, H₄>/4!, divided by its standard
+    error.
 
-    f (T, d) has the covariance diag(D) if the coefficients are Gaussian.  Then products of different tasks have mean zero.
+    f (T, d) has the covariance diag(D) if the coefficients are Gaussian.  Then products of
+    different tasks have mean zero.
     """
     a, b = f @ f.T, (f * D * D) @ f.T
     p, p3, r2, r4 = (f * f) @ D, (f * f) @ D**3, np.sum(D**2), np.sum(D**4)

@@ -1,26 +1,29 @@
-"""Effects of side information on the prior mean, ``b(s) = b + Γ v(s)``, and the selection of these effects.
+"""Effects of side information on the prior mean, ``b(s) = b + Γ v(s)``, and the selection of these
+effects.
 
-The features v(s) form groups: each column of the side information has linear features and may have spline features.  The
-effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without
-side information (or only the variance of the intercept), so units do not matter.  R makes splines smooth.
+The features v(s) form groups: each column of the side information has linear features and may have
+spline features.  The effect of a group has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ
+is the covariance of the coefficients without side information (or only the variance of the
+intercept), so units do not matter.  R makes splines smooth.
 
-An effect is kept if, at its best relevance γ, it raises the log evidence by more than the logarithm of the number of
-candidates.  b and the other kept effects are integrated out.  This score test needs the eigenvalues of a matrix with a row
-for each entry of Z.  γ of the kept effects is estimated by MacKay's update (Bayesian interpolation, 1992).
+An effect is kept if, at its best relevance γ, it raises the log evidence by more than the logarithm
+of the number of candidates.  b and the other kept effects are integrated out.  This score test
+needs the eigenvalues of a matrix with a row for each entry of Z.  γ of the kept effects is
+estimated by MacKay's update (Bayesian interpolation, 1992).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ..tasks.rows import Array
-from .em import fit_roughly, maximise, precisions
+from .em import BATCH_FLOATS, fit_roughly, maximise, precisions
 from .mixture import Mixture
 from .moments import used_columns
 from .rows import Tasks
@@ -29,17 +32,13 @@ from .sites import ResponseRows
 
 #: Candidate relevances γ at which the gain of an effect is evaluated.
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)
-#: Maximum number of rounds of score tests, and number of EM steps after each round.
-ROUNDS, STEPS = 3, 10
-#: Number of fits to the sites of expectation propagation, for non-Gaussian responses.
-RESPONSE_ROUNDS = 4
+#: Maximum number of rounds of score tests or of fits to sites, and number of EM steps or updates of
+#: γ after each round.
+ROUNDS, STEPS = 4, 10
 #: Maximum number of parameters of one effect, and of all effects together.
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
-#: Maximum number of tasks from which effects are selected, and from which `fit_side` estimates W and σ².
-MOST_TASKS = 3000
-#: Maximum number of products of features computed at a time.
-PRODUCTS = 1 << 22
-#: Prior precision of b, relative to the information about b; the prior only matters in directions without information.
+#: Prior precision of b, relative to the information about b; the prior only matters in directions
+#: without information.
 FLAT = 1e-9
 
 
@@ -54,7 +53,9 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of the linear or curved features of a column on the intercept or on all coefficients, with relevance γ."""
+    """The effect of the linear or curved features of a column on the intercept or on all
+    coefficients, with relevance γ.
+    """
 
     column: int
     curved: bool = False
@@ -66,14 +67,17 @@ class Effect:
 class SideStructure:
     """The kept effects.
 
-    ``varying`` are the coefficients that differ between tasks (None: all).  The effects on the other coefficients are zero.
+    ``varying`` are the coefficients that differ between tasks (None: all).  The effects on the
+    other coefficients are zero.
     """
 
     effects: tuple[Effect, ...]
     varying: tuple[int, ...] | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the columns with an effect, the columns with a nonlinear effect, and the affected coefficients."""
+        """Return the columns with an effect, the columns with a nonlinear effect, and the affected
+        coefficients.
+        """
         only = all(effect.intercept_only for effect in self.effects)
         return {
             "columns": sorted({effect.column for effect in self.effects}),
@@ -94,6 +98,9 @@ class Term(NamedTuple):
     def size(self) -> int:
         return self.L.shape[1] * self.R.shape[1]
 
+    def with_relevance(self, gamma: float) -> Self:
+        return self._replace(effect=replace(self.effect, relevance=float(gamma)))
+
 
 @dataclass(frozen=True)
 class SideFit:
@@ -111,37 +118,36 @@ def select_side(
     has_intercept: bool,
     varying: tuple[int, ...] | None = None,
 ) -> SideStructure | None:
-    """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return None if there are none."""
+    """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return
+    None if there are none.
+    """
     plain = fit_roughly(tasks, varying)
     tasks, model = tasks.gaussian(plain)
+    W = model.covariances[0]
     kinds = [True] * has_intercept
-    if not has_intercept or model.covariances[0, :-1].any():
+    if not has_intercept or W[:-1].any():
         kinds.append(False)  # otherwise only the intercept differs between tasks
     small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
     effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
-    candidates = [
-        term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()
-    ]
+    candidates = [term for term in _terms(tasks, groups, effects, W) if term.L.any()]
     least, kept = least_gain(len(candidates)), list[Term]()
     for _ in range(ROUNDS):
         known = {term.effect for term in kept}
         others = [term for term in candidates if term.effect not in known]
         found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
-        new: dict[tuple[int, bool], Term] = {}
-        # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary, the two effects are nearly the
-        # same.  The effect on all coefficients is therefore preferred only if its gain is larger by log 2.
-        for _, term in sorted(
-            found, key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only
-        ):
-            key = term.effect.column, term.effect.curved
-            if (
-                key not in new
-                and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL
-            ):
-                new[key] = term
-        if not new:
+        # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary,
+        # the two effects are nearly the same.  The effect on all coefficients is therefore
+        # preferred only if its gain is larger by log 2.
+        found.sort(key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only)
+        new, groups_seen = list(kept), set()
+        for _, term in found:
+            group = term.effect.column, term.effect.curved
+            if group not in groups_seen and sum(t.size for t in (*new, term)) <= LARGEST_TOTAL:
+                groups_seen.add(group)
+                new.append(term)
+        if not groups_seen:
             break
-        fit = _fit(tasks, model, [*kept, *new.values()], max_iter=STEPS, learn=True)
+        fit = _fit(tasks, model, new, max_iter=STEPS, learn=True)
         model, kept = fit.rest, fit.terms
     for term in kept[::-1]:
         rest = [other for other in kept if other is not term]
@@ -163,30 +169,29 @@ def fit_side(
 ) -> SideFit:
     """Fit the mixed model ``w ~ N(b + Γ v(s), W)`` with the relevances of ``structure``.
 
-    Given W and σ², (b, Γ) is estimated by generalised least squares with the prior of Γ.  W and σ² are estimated by EM, from
-    a subset of the tasks if there are many.
+    Given W and σ², (b, Γ) is estimated by generalised least squares with the prior of Γ.  W and σ²
+    are estimated by EM.
     """
-    some = tasks.take(slice(None, None, 1 + (len(tasks) - 1) // MOST_TASKS))
-    model = fit_roughly(some, structure.varying)
+    model = fit_roughly(tasks, structure.varying)
     terms = _terms(tasks, groups, structure.effects, model.covariances[0])
-    if isinstance(some, ResponseRows):
-        for _ in range(RESPONSE_ROUNDS):
-            fit = _fit(*some.gaussian(model), terms, max_iter=max_iter, tol=tol)
-            # Without a limit, the mean can diverge if a few rows have almost all the weight.
-            means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
-            model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
-    else:
-        fit = _fit(some, model, terms, max_iter=max_iter, tol=tol)
-        model = fit.rest
-    return fit if len(some) == len(tasks) else _fit(*tasks.gaussian(model), terms, max_iter=0)
+    if not isinstance(tasks, ResponseRows):
+        return _fit(tasks, model, terms, max_iter=max_iter, tol=tol)
+    for _ in range(ROUNDS):
+        fit = _fit(*tasks.gaussian(model), terms, max_iter=max_iter, tol=tol)
+        # Without a limit, the mean can diverge if a few rows have almost all the weight.
+        means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
+        model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
+    return fit
 
 
-def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty: float) -> Array:
-    """Return penalties (q,) on the coefficients of the mixing weights: infinite for features that fail the score test.
+def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array:
+    """Return penalties (q,) on the coefficients of the mixing weights: infinite for features that
+    fail the score test.
 
-    The information about the logits is the covariance of the responsibilities ``shares`` (T, K); tasks whose component is
-    uncertain contribute less (Louis, 1982).  v(s) is divided by the square root of the number of features; the penalties are
-    scaled as if it were divided by that of the number of relevant features.
+    The information about the logits is the covariance of the responsibilities ``shares`` (T, K);
+    tasks whose component is uncertain contribute less (Louis, 1982).  v(s) is divided by the square
+    root of the number of features; the penalties are scaled as if it were divided by that of the
+    number of relevant features.
     """
     deviations = shares - shares.mean(axis=0)
     of_shares, directions = np.linalg.eigh(deviations.T @ deviations / len(shares))
@@ -196,19 +201,19 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
         values = values - values.mean(axis=0)
         of_values, rotation = np.linalg.eigh(values.T @ values)
         scores = rotation.T @ (values.T @ deviations) @ directions
-        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > least_gain(
-            len(groups)
-        ):
+        gain, _ = best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())
+        if gain > least_gain(len(groups)):
             relevant[group.curved] += group.features.tolist()
     penalties = np.full(side.shape[1], np.inf)
     for curved, features in relevant.items():
         n = sum(len(group.features) for group in groups if group.curved == curved)
-        penalties[features] = penalty * len(features) / max(n, 1)
+        penalties[features] = len(features) / max(n, 1)
     return penalties
 
 
 def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of z.
+    """Return the left- and right-hand sides of the normal equations of (b, z), without the prior of
+    z.
 
     z has the entries of Z of all terms.
     """
@@ -222,7 +227,9 @@ def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tup
 
 
 def least_gain(n_alternatives: int) -> float:
-    """Return the gain in log evidence above which an effect is proposed: the logarithm of the number of alternatives."""
+    """Return the gain in log evidence above which an effect is proposed: the logarithm of the
+    number of alternatives.
+    """
     return float(np.log(max(n_alternatives, 1)))
 
 
@@ -235,7 +242,9 @@ def _unit_root(side: Array, group: Group) -> Array:
 def _terms(
     tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: Array
 ) -> list[Term]:
-    """Return a term for each effect; W is the covariance of the coefficients without side information."""
+    """Return a term for each effect; W is the covariance of the coefficients without side
+    information.
+    """
     assert tasks.side is not None
     values, vectors = np.linalg.eigh(W)
     varies, kept = np.diag(W) > 1e-14 * values[-1], values[::-1] > 1e-9 * values[-1]
@@ -259,19 +268,20 @@ def _fit(
     tol: float = 0.0,
     learn: bool = False,
 ) -> SideFit:
-    """Alternate between updates of (b, Γ) and of (W, σ²); with ``learn``, also update the relevances."""
+    """Alternate between updates of (b, Γ) and of (W, σ²); with ``learn``, also update the
+    relevances.
+    """
     assert tasks.side is not None
     totals, d = tasks.totals(), tasks.n_features
     Gamma = np.zeros((d, tasks.side.shape[1]))
     for step in range(max_iter + 1):
         mean, covariance = _solve(tasks, model, terms)
-        previous, Gamma, first, updated = Gamma, side_effects(tasks, terms, mean[d:]), d, []
-        for term in terms:
-            part = slice(first, first + term.size)
-            z, gamma, first = mean[part], term.effect.relevance, part.stop
-            known = term.size - np.trace(covariance[part, part])
-            gamma *= float(np.clip(z @ z / max(known, 1e-9), 1e-3, 1e3))
-            updated.append(term._replace(effect=replace(term.effect, relevance=gamma)))
+        previous, Gamma = Gamma, side_effects(tasks, terms, mean[d:])
+        parts = (_split(terms, each) for each in (mean[d:], covariance.diagonal()[d:]))
+        updated = []
+        for term, z, variances in zip(terms, *parts, strict=True):
+            change = z @ z / max(len(z) - variances.sum(), 1e-9)
+            updated.append(term.with_relevance(term.effect.relevance * np.clip(change, 1e-3, 1e3)))
         model = replace(model, means=mean[None, :d])
         if step == max_iter or (
             tol and np.abs(Gamma - previous).max() <= tol * np.abs(Gamma).max()
@@ -286,16 +296,22 @@ def _fit(
 def side_effects(tasks: Tasks, terms: Sequence[Term], z: Array) -> Array:
     """Return Γ (d, q) for the parameters z of all terms."""
     assert tasks.side is not None
-    Gamma, first = np.zeros((tasks.n_features, tasks.side.shape[1])), 0
-    for term in terms:
-        Z = z[first : first + term.size].reshape(term.R.shape[1], -1).T
+    Gamma = np.zeros((tasks.n_features, tasks.side.shape[1]))
+    for term, part in zip(terms, _split(terms, z), strict=True):
+        Z = part.reshape(term.R.shape[1], -1).T
         Gamma[:, term.features] += np.sqrt(term.effect.relevance) * term.L @ Z @ term.R.T
-        first += term.size
     return Gamma
 
 
+def _split(terms: Sequence[Term], z: Array) -> list[Array]:
+    """Return the part of z of each term."""
+    return np.split(z, np.cumsum([term.size for term in terms])[:-1]) if terms else []
+
+
 def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the posterior mean and covariance of (b, z); b has a flat prior, and z has the prior N(0, I)."""
+    """Return the posterior mean and covariance of (b, z); b has a flat prior, and z has the prior
+    N(0, I).
+    """
     left, right = normal_equations(tasks, model, terms)
     prior = prior_precision(left, tasks.n_features)
     covariance = np.asarray(np.linalg.inv(left + np.diag(prior)), dtype=np.float64)
@@ -303,10 +319,12 @@ def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, 
 
 
 def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> dict[int, float]:
-    """Return the log Bayes factor of the effects of each column against no effect, and of all columns at key −1.
+    """Return the log Bayes factor of the effects of each column against no effect, and of all
+    columns at key −1.
 
-    b and the effects of the other columns are integrated out; W, σ² and the relevances are given.  The factor is the ratio of
-    the prior to the posterior density of the column's parameters at zero (Savage and Dickey).
+    b and the effects of the other columns are integrated out; W, σ² and the relevances are given.
+    The factor is the ratio of the prior to the posterior density of the column's parameters at zero
+    (Savage and Dickey).
     """
     mean, covariance = _solve(tasks, model, terms)
     of_parameter = np.repeat([term.effect.column for term in terms], [term.size for term in terms])
@@ -319,7 +337,8 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
 
 
 def prior_precision(left: Array, d: int, is_collinear: bool = True) -> Array:
-    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and zero for the rest of b.
+    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and
+    zero for the rest of b.
 
     If columns may be collinear, it is a small positive number for the rest of b.
     """
@@ -331,7 +350,9 @@ def prior_precision(left: Array, d: int, is_collinear: bool = True) -> Array:
 def _gains(
     tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
 ) -> list[tuple[float, Term]]:
-    """Return the gain in log evidence of each candidate at its best γ, with b and ``kept`` integrated out, and the term."""
+    """Return the gain in log evidence of each candidate at its best γ, with b and ``kept``
+    integrated out, and the term.
+    """
     d, u, (mean, covariance) = tasks.n_features, design(tasks, kept), _solve(tasks, model, kept)
     parts = list(precisions(tasks, model))
     A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
@@ -343,15 +364,16 @@ def _gains(
         information = root.T @ information_of(v, v, A) @ root - cross @ covariance @ cross.T
         e, directions = np.linalg.eigh(information)
         gain, gamma = best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ mean))
-        out.append((gain, term._replace(effect=replace(term.effect, relevance=gamma))))
+        out.append((gain, term.with_relevance(gamma)))
     return out
 
 
 def best_gain(e: Array, q: Array) -> tuple[float, float]:
-    """Return the largest gain in log evidence from parameters with prior variance γ in `RELEVANCES`, and this γ.
+    """Return the largest gain in log evidence from parameters with prior variance γ in
+    `RELEVANCES`, and this γ.
 
-    e are the eigenvalues of the information about the parameters, and q is the score at zero along the eigenvectors.  The
-    gain is ½ Σ [γq²/(1 + γe) − log(1 + γe)].
+    e are the eigenvalues of the information about the parameters, and q is the score at zero along
+    the eigenvectors.  The gain is ½ Σ [γq²/(1 + γe) − log(1 + γe)].
     """
     grown = 1.0 + RELEVANCES[:, None] * np.maximum(e, 0.0)
     gains = 0.5 * (RELEVANCES[:, None] * q * q / grown - np.log(grown)).sum(axis=1)
@@ -370,7 +392,7 @@ def design(tasks: Tasks, terms: Sequence[Term]) -> Array:
 def information_of(u: Array, v: Array, A: Array) -> Array:
     """Return Σ uvᵀ ⊗ A over tasks."""
     (T, i), j, d = u.shape, v.shape[1], A.shape[1]
-    total, size = np.zeros((i * j, d * d)), max(1, PRODUCTS // (i * j))
+    total, size = np.zeros((i * j, d * d)), max(1, BATCH_FLOATS // (i * j))
     for start in range(0, T, size):
         part = slice(start, start + size)
         products = u[part, :, None] * v[part, None, :]

@@ -14,6 +14,7 @@ from .._utils.validation import check_choice
 from ..tasks.rows import Array
 from .em import (
     COMPONENT_SHRINKAGE,
+    CONTINUED_STEPS,
     Source,
     em,
     fit_mixed_model,
@@ -34,23 +35,22 @@ from .rows import Tasks
 from .side import Group, SideFit, SideStructure, Term, fit_side, gate_penalties
 from .sites import ResponseRows
 
-#: Covariances W of a mixed model, simplest first; "none" is pooled regression, and only "full" has correlations.
+#: Covariances W of a mixed model, simplest first; "none" is pooled regression, and only "full" has
+#: correlations.
 COVARIANCES = ("none", "intercept", "diagonal", "full")
-#: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in case of ties.
+#: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in
+#: case of ties.
 RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
-#: A fit is singular if W has an eigenvalue below this fraction of σ²; lme4's limit is 1e-4 for standard deviations.
+#: A fit is singular if W has an eigenvalue below this fraction of σ²; lme4's limit is 1e-4 for
+#: standard deviations.
 SINGULAR = 1e-8
-#: With at most this many tasks, EM takes more steps; see `has_few_tasks`.
-FEW = 50
-#: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close to a multiple of I.
+#: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close
+#: to a multiple of I.
 WIDE_STEPS = 3
-#: Penalty on mixing weights that depend on side information, and maximum number of EM steps that estimate them.
-GATE_PENALTY, GATE_STEPS = 1.0, 20
-#: Maximum number of EM steps over all tasks, starting from a model that was fitted to a sample.
-REFINING_STEPS = 20
-#: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to zero.
+#: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to
+#: zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
 
 
@@ -59,21 +59,19 @@ class Structure(ABC):
     """The structure of the prior of the coefficients."""
 
     kind: ClassVar[str]
-    #: Whether the prior mean and the effects of side information are estimated.
-    has_mean: ClassVar[bool] = True
-    is_refined: ClassVar[bool] = (
-        True  # whether EM over the sums of all tasks improves a fit to a sample
-    )
-
     n_components: int = field(default=1, kw_only=True)
 
     @abstractmethod
     def fit(self, fitter: StructureFitter) -> Mixture:
-        """Return this structure fitted to the fitter's tasks, without the effects Γ of side information."""
+        """Return this structure fitted to the fitter's tasks, without the effects Γ of side
+        information.
+        """
 
     @property
     def plain(self) -> MixedModel | None:
-        """The mixed model that is fitted first, as the start of this structure; None if not needed."""
+        """The mixed model that is fitted first, as the start of this structure; None if not
+        needed.
+        """
         return None
 
     @property
@@ -102,9 +100,6 @@ class Independent(Structure):
     """Ridge regression of each task alone: W = ``ridge`` σ² I and b = 0."""
 
     kind = "independent"
-    has_mean = False
-    is_refined = False
-
     ridge: float
 
     def fit(self, fitter: StructureFitter) -> Mixture:
@@ -202,10 +197,9 @@ class MixedModel(Structure):
         known = fitter.start_of(self)
         if self.covariance == "diagonal":
             known = fitter.fitted.get(replace(self, covariance="full"), known)
-        steps, tol = fitter.steps(few=100, many=40), fitter.tol if fitter.has_few_tasks else 1e-6
         options: dict[str, Any] = {"covariance": self.covariance, "varying": self.varying}
         tasks, basis = fitter.tasks, self.basis(fitter.tasks.n_features)
-        options |= {"max_iter": steps, "tol": tol, "basis": basis}
+        options |= {"max_iter": fitter.steps, "tol": 1e-6, "basis": basis}
         model = fit_mixed_model(tasks, start=known, **options)
         if self.centre and isinstance(tasks, Moments):
             # EM is slow if columns are far from zero.
@@ -218,19 +212,21 @@ class MixedModel(Structure):
         plain = fitter.without_side(replace(self, pseudo_tasks=0.0))
         weaker = [nu for nu in PSEUDO_TASKS if nu < self.pseudo_tasks]
         start = fitter.without_side(replace(self, pseudo_tasks=weaker[-1])) if weaker else plain
-        steps = fitter.steps(few=60, many=8)
-        return em(fitter.tasks, start, max_iter=steps, shrinkage=self.shrinkage(plain)).mixture
+        shrinkage = self.shrinkage(plain)
+        return em(fitter.tasks, start, max_iter=fitter.steps, shrinkage=shrinkage).mixture
 
     def _with_fixed_coefficients(
         self, fitter: StructureFitter, model: Mixture, varies: NDArray[np.bool_]
     ) -> Mixture:
-        """Estimate the means of coefficients without variance, and set their covariances exactly to zero."""
+        """Estimate the means of coefficients without variance, and set their covariances exactly to
+        zero.
+        """
         if self.pseudo_tasks:
             # The start has the means of the plain model, so one update is enough.
             model = most_likely_mean(fitter.tasks, model)
         elif fitter.tasks.is_gaussian:
-            steps = fitter.steps(few=100, many=40)
-            model = settle(fitter.tasks, model, restrict=self.restrict, max_iter=steps, tol=1e-9)
+            options: dict[str, Any] = {"max_iter": fitter.steps, "tol": 1e-9}
+            model = settle(fitter.tasks, model, restrict=self.restrict, **options)
         return replace(model, covariances=model.covariances * np.outer(varies, varies))
 
 
@@ -240,9 +236,7 @@ class MixtureModel(Structure):
 
     kind = "mixture"
 
-    gate_penalty: float = (
-        0.0  # penalty on effects of side information on the mixing weights; 0: no effects
-    )
+    has_gates: bool = False  # whether side information has effects on the mixing weights
     truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
 
     @property
@@ -253,9 +247,9 @@ class MixtureModel(Structure):
         return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
 
     def fit(self, fitter: StructureFitter) -> Mixture:
-        if self.gate_penalty:
-            start = fitter.without_side(replace(self, gate_penalty=0.0))
-            return fitter.with_gates(start, self.gate_penalty, max_iter=GATE_STEPS)
+        if self.has_gates:
+            start = fitter.without_side(replace(self, has_gates=False))
+            return fitter.with_gates(start, max_iter=CONTINUED_STEPS)
         if self.truncation:
             # EM does not change the range of W, so it refits only the remaining directions.
             start = truncate(fitter.without_side(replace(self, truncation=0.0)), self.truncation)
@@ -293,21 +287,21 @@ def covariance_structures(
     varying: tuple[int, ...] | None = None,
     *,
     full: bool = True,
-) -> list[list[MixedModel]]:
-    """Return mixed models with each covariance, simplest first.  Within a list, each fit starts from the previous one.
+) -> list[MixedModel]:
+    """Return mixed models with each covariance, simplest first.
 
-    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients differ between tasks, and pooled
-    regression and the random intercept are left out.
+    Without ``full``, no model has correlations.  If ``varying`` is given, only these coefficients
+    differ between tasks, and pooled regression and the random intercept are left out.
     """
     single = MixedModel(varying=varying)
     if varying is not None and len(varying) < 2:
-        return [[single]]
+        return [single]
     kinds = [] if varying is not None else ["none", "intercept"] if has_intercept else ["none"]
     if varying is not None or n_features > has_intercept:
         kinds.append("diagonal")
-    out = [[replace(single, covariance=kind)] for kind in kinds]
+    out = [replace(single, covariance=kind) for kind in kinds]
     if full and n_features > 1:
-        out.append([single, *(replace(single, pseudo_tasks=nu) for nu in PSEUDO_TASKS)])
+        out += [single, *(replace(single, pseudo_tasks=nu) for nu in PSEUDO_TASKS)]
     return out
 
 
@@ -318,7 +312,9 @@ def ridge_structures() -> list[Independent]:
 
 @dataclass
 class StructureFitter:
-    """Fit several structures to the same tasks; a fit may start from the fit of a simpler structure."""
+    """Fit several structures to the same tasks; a fit may start from the fit of a simpler
+    structure.
+    """
 
     tasks: Tasks  # scaled, without the effects of side information
     seed: list[int]  # for the random starts of mixtures
@@ -331,7 +327,6 @@ class StructureFitter:
     )  # fits without Γ, added on demand
     starts: dict[Structure, Mixture] = field(default_factory=dict)  # initial values from other fits
     has_intercept: bool = False  # whether the last column is constant
-    tol: float = 1e-9  # tolerance of EM for few tasks
 
     @classmethod
     def of(
@@ -342,7 +337,9 @@ class StructureFitter:
         groups: Sequence[Group] = (),
         has_intercept: bool = False,
     ) -> StructureFitter:
-        """Return a fitter for tasks; if ``side`` is given, fit the effects of side information first."""
+        """Return a fitter for tasks; if ``side`` is given, fit the effects of side information
+        first.
+        """
         if side is None:
             return cls(tasks, seed, groups=groups, has_intercept=has_intercept)
         assert tasks.side is not None
@@ -359,10 +356,12 @@ class StructureFitter:
         return None if self.side_fit is None else self.side_fit.Gamma
 
     def restricted(self, structure: Structure, reml: bool = True) -> tuple[Mixture, float | None]:
-        """Return the REML (or maximum likelihood) fit and its log likelihood, or None if the likelihood is not available.
+        """Return the REML (or maximum likelihood) fit and its log likelihood, or None if the
+        likelihood is not available.
 
-        The search of `reml` is used for `Moments` and one Gaussian whose covariance is not shrunk, if there are more tasks than
-        random effects of a task, and more rows than columns.  Otherwise, the result is that of `fit`.
+        The search of `reml` is used for `Moments` and one Gaussian whose covariance is not shrunk,
+        if there are more tasks than random effects of a task, and more rows than columns.
+        Otherwise, the result is that of `fit`.
         """
         model, tasks, d = self.fit(structure), self.tasks, self.tasks.n_features
         if (
@@ -383,7 +382,7 @@ class StructureFitter:
     def fit(self, structure: Structure) -> Mixture:
         """Return the fitted model."""
         model = self.without_side(structure)
-        return replace(model, side=self.side) if structure.has_mean else model
+        return model if isinstance(structure, Independent) else replace(model, side=self.side)
 
     def without_side(self, structure: Structure) -> Mixture:
         """Return the fitted model without Γ; each structure is fitted once."""
@@ -396,35 +395,29 @@ class StructureFitter:
         known = self.starts.get(structure)
         return None if known is None else replace(known, side=None)
 
-    def with_gates(self, start: Mixture, penalty: float, **options: Any) -> Mixture:
-        """Estimate mixing weights that depend on the relevant side information; return ``start`` if there is none."""
+    def with_gates(self, start: Mixture, max_iter: int) -> Mixture:
+        """Estimate mixing weights that depend on the relevant side information; return ``start`` if
+        there is none.
+        """
         assert self.tasks.side is not None
         shares = self.tasks.posterior(start).shares
-        penalties = gate_penalties(self.tasks.side, self.groups, shares, penalty)
+        penalties = gate_penalties(self.tasks.side, self.groups, shares)
         if not np.isfinite(penalties).any():
             return start
-        return em(self.tasks, start, gate_penalty=penalties, **options).mixture
+        return em(self.tasks, start, gate_penalty=penalties, max_iter=max_iter).mixture
 
     @property
-    def has_few_tasks(self) -> bool:
-        """Whether there are few tasks, but more than columns; EM then takes more steps, because the likelihood is flat."""
-        return self.tasks.n_features < len(self.tasks) <= FEW
-
-    def steps(self, *, few: int, many: int) -> int:
-        """Return the maximum number of EM steps for these tasks."""
-        if self.has_few_tasks:
-            return few
-        # With at least as many columns as tasks, late steps overfit W.
-        return many if self.tasks.n_features < len(self.tasks) else min(many, WIDE_STEPS)
+    def steps(self) -> int:
+        """Maximum number of EM steps of a mixed model."""
+        return 100 if self.tasks.n_features < len(self.tasks) else WIDE_STEPS
 
 
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
-    """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a sample of the tasks.
+    """Refit a structure to all tasks of ``source`` by EM, starting from ``model``, its fit to a
+    sample of the tasks.
 
-    Γ, gates and the shrinkage target are kept from the sample.  The models of independent tasks are not changed.
+    Γ, gates and the shrinkage target are kept from the sample.
     """
-    if not structure.is_refined:
-        return model
     # EM does not change the mean of a coefficient without variance.
     is_fixed = model.n_components == 1 and not model.covariances[0].diagonal().all()
     if is_fixed:
@@ -432,8 +425,9 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     model = em(
         source,
         model,
-        max_iter=REFINING_STEPS,
-        # Acceleration combines covariances, and a combination of low-rank covariances has a higher rank.
+        max_iter=CONTINUED_STEPS,
+        # Acceleration combines covariances, and a combination of low-rank covariances has a higher
+        # rank.
         accelerate=not isinstance(structure, LowRank),
         restrict=structure.restrict,
         shrinkage=structure.shrinkage(model),

@@ -92,9 +92,8 @@ class EmpiricalBayesLearner(MetaLearner):
         Which rows of a new task are observed: a number of random rows, a fraction in (0, 1) of
         the rows, or a range (low, high) of one of these.  ``"first"`` means the first rows, as in
         forecasts, and ``("first", 3)``, ``("first", 0.5)`` and ``("first", 1, 5)`` so many first
-        rows.  The model and the intervals are optimised for such tasks: models are compared by the
-        density of the other rows given these.  `score` and `task_errors` use it by default.  None
-        means any number of random rows; models are then compared by the density of all rows.
+        rows.  Held-out errors and intervals are those of such tasks.  `score` and `task_errors`
+        use it by default.  None means any number of random rows.
     n_jobs : int, optional
         Number of parallel jobs (joblib); results do not depend on it.
     device : None or "cuda", default=None
@@ -317,11 +316,11 @@ class EmpiricalBayesLearner(MetaLearner):
             has_exposure=tasks.exposure is not None,
             feature_range=self._feature_range(tasks.X),
         )
-        self.structure_ = learned.structure.describe()
-        self.n_components_ = learned.structure.n_components
-        self.scale_ = learned.scale
-        self.side_structure_ = None if learned.side is None else learned.side.describe()
-        self.search_results_, self.validation_error_ = learned.results, learned.validation_error
+        best, side = learned.selection.best, learned.selection.side
+        self.structure_, self.n_components_ = best.structure.describe(), best.structure.n_components
+        self.scale_, self.validation_error_ = best.scale, best.error
+        self.side_structure_ = None if side is None else side.describe()
+        self.search_results_ = [each.result for each in learned.selection.candidates]
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
 

@@ -1,7 +1,8 @@
-"""Effects that all tasks share: curves of columns, products of two columns, and effects of categories.
+"""Effects that all tasks share: curves of columns, products of two columns, and effects of
+categories.
 
-They are subtracted from the targets (for classes and counts, from the linear predictors), and the prior is learned for the
-residuals.
+They are subtracted from the targets (for classes and counts, from the linear predictors), and the
+prior is learned for the residuals.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from ..tasks.task_set import TaskSet
 
 @dataclass(frozen=True)
 class SharedCurve(Record):
-    """A nonlinear function of one column, or a smooth function of it that is multiplied by a feature of the side information."""
+    """A nonlinear function of one column, or a smooth function of it that is multiplied by a
+    feature of the side information.
+    """
 
     curve: Curve
     coef: Array  # (k,) coefficients of the basis functions
@@ -45,7 +48,9 @@ class SharedCurve(Record):
 
 @dataclass(frozen=True)
 class SharedProduct(Record):
-    """The product of two centred columns and a coefficient, minus ``level``, its mean over the training rows."""
+    """The product of two centred columns and a coefficient, minus ``level``, its mean over the
+    training rows.
+    """
 
     columns: tuple[int, int]
     centre: tuple[float, float]
@@ -63,12 +68,15 @@ class SharedProduct(Record):
 
 @dataclass(frozen=True)
 class SharedLevels(Record):
-    """An effect for each category of a column, or for each value of a numeric column, shrunk towards zero."""
+    """An effect for each category of a column, or for each value of a numeric column, shrunk
+    towards zero.
+    """
 
     column: int
     effects: Array  # (n,) effect of each category code or value
     variances: Array  # (n,) variances of the errors of the effects
-    variance: float  # estimated variance of the effects, and of the error for an unknown category or value
+    #: Estimated variance of the effects, and of the error for an unknown category or value.
+    variance: float
     values: Array | None = None  # (n,) the values, increasing; None for the codes of categories
 
     @property
@@ -81,7 +89,9 @@ class SharedLevels(Record):
         return self.values is None
 
     def _positions(self, X: Array) -> NDArray[np.intp]:
-        """Return the position of the category or value of each row; -1 if it is missing or did not occur in training."""
+        """Return the position of the category or value of each row; -1 if it is missing or did not
+        occur in training.
+        """
         x = X[:, self.column]
         if self.values is None:
             return np.where((x >= 0) & (x < len(self.effects)), x, -1).astype(np.intp)
@@ -92,7 +102,9 @@ class SharedLevels(Record):
         return np.append(self.effects, 0.0)[self._positions(X)]
 
     def errors_of(self, X: Array) -> tuple[NDArray[np.intp], Array]:
-        """Return the category of each row (n,), and the error variance of each category; unknown categories are last."""
+        """Return the category of each row (n,), and the error variance of each category; unknown
+        categories are last.
+        """
         category = self._positions(X)
         codes, other = np.unique(X[category < 0, self.column], return_inverse=True)
         category[category < 0] = len(self.effects) + other
@@ -141,14 +153,18 @@ class SharedEffects(Record):
         return [one.column for one in self.levels if one.is_coded]
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
-        """Return a description of the effects, given the names of the columns of X and of the side information."""
+        """Return a description of the effects, given the names of the columns of X and of the side
+        information.
+        """
         side = (
             [] if self.encoder is None else [side_names[origin] for origin in self.encoder.origins]
         )
         return "; ".join(effect.describe(names, side) for effect in self.effects)
 
     def predict(self, X: Matrix, inputs: Array) -> Array:
-        """Return the sum of the effects for each row, (n,); ``inputs`` (n, k) are encoded side information."""
+        """Return the sum of the effects for each row, (n,); ``inputs`` (n, k) are encoded side
+        information.
+        """
         rows = dense(X)
         return sum((effect(rows, inputs) for effect in self.effects), np.zeros(len(rows)))
 
@@ -166,7 +182,9 @@ class SharedEffects(Record):
         return rows
 
     def residual_tasks(self, tasks: TaskSet, response: Response) -> TaskSet:
-        """Remove the effects from tasks: subtract them from targets, or for classes and counts add them to log exposure."""
+        """Remove the effects from tasks: subtract them from targets, or for classes and counts add
+        them to log exposure.
+        """
         part = self.predict(tasks.X, self.encode_rows(tasks))
         rest = response.without_part(tasks, part, self.error_variances(tasks.X), self.skewness)
         return rest.replace(X=self.own_columns(tasks.X))

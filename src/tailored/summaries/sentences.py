@@ -102,9 +102,7 @@ def describe_structure(
     kind, n = structure["kind"], structure.get("n_components", 1)
     several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
     gated = (
-        " whose mixing weights depend on the side information"
-        if structure.get("gate_penalty")
-        else ""
+        " whose mixing weights depend on the side information" if structure.get("has_gates") else ""
     )
     varying = [names[j] for j in structure.get("varying", range(len(names)))]
     if kind == "independent":
@@ -249,7 +247,7 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
     if structure is None:
         if model.prior.shared is not None and model.prior.shared.encoder is not None:
             return "Side information affects shared curves only."
-        if learner.structure_.get("gate_penalty"):
+        if learner.structure_.get("has_gates"):
             return "Side information affects the mixing weights only."
         return (
             "Side information is not used: no effect had enough evidence to be proposed, or the proposed effects were rejected "

@@ -221,10 +221,6 @@ def components_table(model: FittedModel) -> Table:
         "component": list(range(1, mixture.n_components + 1)),
         "proportion": mixture.proportions.tolist(),
     }
-    side = None if model.training is None else model.training.side
-    if side is not None and side.component_means is not None:
-        side_means = zip(model.side_columns, side.component_means.T.tolist(), strict=False)
-        columns |= {f"mean of {name}": values for name, values in side_means}
     return Table("Components", columns, "proportion: fraction of all tasks.", ["proportion"])
 
 

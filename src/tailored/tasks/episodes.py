@@ -30,11 +30,6 @@ class Episodes(NamedTuple):
     query: TaskSet
     task: NDArray[np.intp]
 
-    @property
-    def together(self) -> TaskSet:
-        """The support and query rows of each episode, as one task."""
-        return TaskSet.merge([self.support, self.query])
-
 
 @dataclass(frozen=True)
 class SupportSampling:
