@@ -89,7 +89,6 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     """
     import numpy as np
 
-    from tailored.baselines import MixedModel
     from tailored.learners.empirical_bayes import EmpiricalBayesLearner
     from tailored.learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
     from tailored.tasks.task_set import TaskSet

@@ -11,7 +11,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tailored import EmpiricalBayesLearner
-from tailored.baselines import MixedModel
 from tailored.datasets import make_clusters
 
 tasks = make_clusters(450, n_clusters=6, n_rows=40, hint=0.7, random_state=0)

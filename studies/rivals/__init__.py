@@ -3,7 +3,7 @@
 ``missing()`` of a baseline that another program fits returns what is not installed.
 """
 
-from tailored.baselines import (
+from .base import (
     Baseline,
     MixedModel,
     PooledBoosting,

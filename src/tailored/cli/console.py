@@ -19,33 +19,13 @@ from .._utils.progress import printable
 #: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
-_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data") | {
-    "y": "--target",
-    "supports": "--rows",
-}
-_OPTIONS |= {"n_jobs": "--jobs", "random_state": "--seed", "side_columns": "--side-columns"}
-for _name in (
-    "task",
-    "target",
-    "features",
-    "varying",
-    "coverage",
-    "exposure",
-    "loss",
-    "missing",
-    "time",
-):
-    _OPTIONS[_name] = f"--{_name}"
-_OPTIONS |= {"side_info": "--side-info", "support": "--support", "formula": "--formula"}
+_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data")
+_OPTIONS |= {"y": "--target", "supports": "--rows"}
+_NAMES = "task target side_info side_columns support formula varying loss exposure time coverage"
+_OPTIONS |= {name: f"--{name.replace('_', '-')}" for name in _NAMES.split()}
 #: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  CSV outputs have the format of the
 #: file of "data".
 READ: dict[str, tuple[str, str, str]] = {}
-
-
-def flag(name: str, help: str) -> typer.models.OptionInfo:
-    """Return an option without a value; typer would show "<bool>" next to its name."""
-    option: typer.models.OptionInfo = typer.Option(name, metavar="", help=help)
-    return option
 
 
 def write_out(text: str) -> None:
@@ -121,13 +101,12 @@ def report_errors(hint: str = "") -> Iterator[None]:
 @contextmanager
 def report_user_errors() -> Iterator[None]:
     """Report warnings and errors of the library in one line each; errors are assumed to be about the user's data."""
-    hidden, shown = (
-        DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning,
-        set(),
-    )
+    shown = set()
 
     def show_once(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        if not issubclass(category, hidden) and (text := with_options(message)) not in shown:
+        # Those for developers, such as DeprecationWarning, are no subclasses of UserWarning or RuntimeWarning.
+        is_for_users = issubclass(category, UserWarning | RuntimeWarning)
+        if is_for_users and (text := with_options(message)) not in shown:
             shown.add(text)
             note(f"warning: {text}")
 
@@ -135,13 +114,7 @@ def report_user_errors() -> Iterator[None]:
         warnings.showwarning = show_once  # type: ignore[assignment]
         try:
             yield
-        except (
-            ValueError,
-            TypeError,
-            FileNotFoundError,
-            IsADirectoryError,
-            PermissionError,
-        ) as error:
+        except (ValueError, TypeError) as error:
             note(f"error: {with_options(error)}")
             raise typer.Exit(MISUSED) from error
 

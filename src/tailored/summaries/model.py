@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
@@ -19,6 +20,7 @@ from ..empirical_bayes.training_summary import TrainingSummary
 from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import used_columns
+from ..gaussian.serial import SerialGaussian
 from ..priors.base import Prior, adapt_tasks
 from ..priors.mixture import MixturePrior
 from ..tasks.rows import Array, batches
@@ -26,8 +28,6 @@ from ..tasks.task_set import TaskSet
 
 #: Name of the intercept in tables.
 INTERCEPT = "(intercept)"
-#: Variances of random effects below this fraction of the largest one, or of the noise, are rounding errors.
-ROUNDING = 1e-16
 
 
 def coefficient_names(learner: Any) -> list[str]:
@@ -64,11 +64,18 @@ class FittedModel:
 
     @classmethod
     def of(cls, learner: Any) -> FittedModel:
+        check_is_fitted(learner, "prior_")
         side = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
         training = getattr(learner, "training_summary_", None)
         return cls(
             learner.prior_, training, coefficient_names(learner), [str(name) for name in side]
         )
+
+    @property
+    def correlation(self) -> SerialGaussian | None:
+        """Noise that is correlated in time; None if it is independent."""
+        response = self.prior.response
+        return response if isinstance(response, SerialGaussian) else None
 
     @property
     def scale(self) -> Scale:
@@ -109,7 +116,7 @@ class FittedModel:
     def covariance(self) -> Array:
         """Covariance of the random effects, for scaled columns and targets.  Variances that are rounding errors are zero."""
         W, noise = self.mixture.moments()[1], self.mixture.noise
-        varies = W.diagonal() > ROUNDING * max(float(W.diagonal().max()), noise)
+        varies = W.diagonal() > 1e-16 * max(float(W.diagonal().max()), noise)
         return W * np.outer(varies, varies)
 
     @cached_property
@@ -224,7 +231,7 @@ def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
     mean = None if model.training is None else model.training.mean
     found, at = task_effects(learner.prior_, tasks, mean, learner.n_jobs), model.coefficients
     weights, std, prior = (values[:, at].ravel() for values in found)
-    half_width = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * std
+    half_width = norm.ppf(0.5 + 0.5 * coverage) * std
     columns = {
         "task": np.repeat(tasks.labels, len(at)),
         "column": np.tile(np.array(model.columns, dtype=object)[at], len(tasks)),

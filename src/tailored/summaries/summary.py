@@ -46,16 +46,10 @@ class Summary:
         """Return one of the ``frames``."""
         return self.tables[check_choice("table", table, self.tables)].frame
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return text and numbers for JSON; unknown numbers are None."""
-        tables = {name: table.to_dict() for name, table in self.tables.items()}
-        captions = {name: table.caption for name, table in self.tables.items() if table.caption}
-        return {"title": self.title, "text": list(self.text), **tables, "captions": captions}
-
     @property
-    def printed_tables(self) -> dict[str, Table]:
-        """Return the tables that are part of the printed summary, by name."""
-        return {name: table for name, table in self.tables.items() if table.n_printed}
+    def printed_tables(self) -> list[Table]:
+        """Return the tables that are part of the printed summary."""
+        return [table for table in self.tables.values() if table.n_printed]
 
     @property
     def html_text(self) -> str:
@@ -64,13 +58,13 @@ class Summary:
 
     def __str__(self) -> str:
         text = "\n".join(line for sentence in self.text for line in wrap(sentence, "  "))
-        parts = ["\n".join(wrap(self.title)), text, *map(str, self.printed_tables.values())]
+        parts = ["\n".join(wrap(self.title)), text, *map(str, self.printed_tables)]
         return printable("\n\n".join(part for part in parts if part))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        tables = "".join(table.html for table in self.printed_tables.values())
+        tables = "".join(table.html for table in self.printed_tables)
         return printable(f"<div><h3>{escape(self.title)}</h3>{self.html_text}{tables}</div>")
 
 
