@@ -19,7 +19,7 @@ plain = train.replace(side_info=None)
 methods = {
     "tailored, with side information": EmpiricalBayesLearner(loss="absolute").fit(train),
     "tailored, without": EmpiricalBayesLearner(loss="absolute").fit(plain),
-    "mixed model": MixedModel().fit(train),
+    "mixed model": EmpiricalBayesLearner(covariance="full", loss="absolute").fit(train),
 }
 supports = [0, 1, 2, 4, 8, 16, 30]
 errors = {name: [] for name in methods}

@@ -130,7 +130,7 @@ METHODS: dict[str, Method] = {
     ),
     OURS: _ours(),
     IN_ORDER: Method(
-        _in_order, '`EmpiricalBayesLearner(order="first", n_support=...)`', is_asked=True
+        _in_order, '`EmpiricalBayesLearner(n_support=("first", n))`', is_asked=True
     ),
     MEANS: _ours(loss="squared"),
     ORACLE: Method(

@@ -187,7 +187,7 @@ def multilevel(name: str, n_given: int, *, in_time: bool) -> Load:
         n_new = max(5, len(tasks) // 4)
         new = tasks[order[:n_new]]
         support, query = new.support_query(n_given, random_state=seed, shuffle=not in_time)
-        arrival = {"order": "first", "n_support": n_given} if in_time else {}
+        arrival = {"n_support": ("first", n_given)} if in_time else {}
         return Split(tasks[order[n_new:]], support, query, new=new, arrival=arrival)
 
     return load

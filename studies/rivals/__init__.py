@@ -11,7 +11,6 @@ from .base import (
     RidgePerTask,
     TaskMean,
 )
-
 from .mixed_models import Lme4
 from .simple import GlobalMedian, ItemUserBias, TaskMedian
 from .trees import BoostedMixedModel, MixedEffectsForest

@@ -573,11 +573,7 @@ def test_evaluate(folder, monkeypatch):
     options = ("--rows", "0,5", "--seed", 3, "--first-rows", "--loss", "absolute", "--json")
     result = json.loads(run("evaluate", folder / "pupils.csv", *ROLES, *options).stdout)
     assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
-    assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == (
-        [0, 5],
-        3,
-        "first",
-    )
+    assert (calls[0]["supports"], calls[0]["random_state"]) == (("first", 0, 5), 3)
     assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
     done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5")
     assert "Tasks with at most 5 rows are not evaluated: 17 of 20." in done.stdout

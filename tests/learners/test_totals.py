@@ -12,7 +12,6 @@ from scipy.special import expit
 
 from folds import few_folds
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, IndependentLearner, TaskSet
-from tailored.gaussian.serial import SerialGaussian
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -229,10 +228,6 @@ def test_learners_without_a_joint_distribution():
         ValueError, match="sample: not supported for the RepresentationPrior of Independent"
     ):
         IndependentLearner().fit(tasks).sample(query)
-    with pytest.raises(
-        ValueError, match="predict_totals: not supported for noise that is correlated in time"
-    ):
-        with_prior(response=SerialGaussian()).predict_totals(QUERY, SUPPORT)
     with pytest.raises(ValueError, match=r"predict_totals: the model predicts the 0\.9 quantile"):
         with_prior(quantile=0.9).predict_totals(QUERY, SUPPORT)
     with pytest.raises(ValueError, match="query: it has no rows"):

@@ -184,7 +184,7 @@ def test_held_out_errors_are_those_of_repeated_rows():
     assert few.validation_error_ == pytest.approx(many.validation_error_, rel=0.01)
     errors = [np.sort(one.training_summary_.errors["task mean"]) for one in (few, many)]
     np.testing.assert_allclose(*errors, rtol=1e-9)
-    for options in ({}, {"n_support": 3}, {"order": "first", "n_support": 0.5}):
+    for options in ({}, {"n_support": 3}, {"n_support": ("first", 0.5)}):
         np.testing.assert_allclose(
             many.task_errors(tasks, **options), many.task_errors(repeated, **options)
         )

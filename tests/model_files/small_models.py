@@ -66,18 +66,12 @@ def counts():
 
 
 def panel(n_tasks=30, n_rows=12):
-    """Make tasks with noise that is correlated in time, the second column."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for _ in range(n_tasks):
-        noise = np.cumsum(rng.normal(size=n_rows))
-        X = np.column_stack([rng.normal(size=n_rows), np.arange(n_rows, dtype=float)])
-        rows.append((X, X[:, 0] + 3.0 * noise))
-    return TaskSet(
-        np.concatenate([X for X, _ in rows]),
-        np.concatenate([y for _, y in rows]),
-        np.repeat(np.arange(n_tasks), n_rows),
-    )
+    """Make tasks with noise that is correlated in time."""
+    rng, n = np.random.default_rng(0), n_tasks * n_rows
+    x, noise = rng.normal(size=n), rng.normal(size=(n_tasks, n_rows)).cumsum(axis=1)
+    columns = {"x": x, "t": np.tile(np.arange(n_rows, dtype=float), n_tasks)}
+    columns |= {"y": x + 3.0 * noise.ravel(), "g": np.repeat(np.arange(n_tasks), n_rows)}
+    return TaskSet.from_frame(pd.DataFrame(columns), task="g", target="y", time="t")
 
 
 def classes(n):
@@ -117,7 +111,7 @@ LEARNERS = {
     "factors": (EmpiricalBayesLearner(), lambda: of_many_columns(60)),
     "counts": (EmpiricalBayesLearner(loss="poisson"), counts),
     "dispersed-counts": (EmpiricalBayesLearner(loss="negative_binomial"), counts),
-    "serial": (EmpiricalBayesLearner(time=1), panel),
+    "serial": (EmpiricalBayesLearner(), panel),
     "two-classes": (EmpiricalBayesClassifier(), lambda: classes(2)),
     "three-classes": (EmpiricalBayesClassifier(), lambda: classes(3)),
 }

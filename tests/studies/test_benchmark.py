@@ -63,7 +63,7 @@ def test_a_trial_by_hand(tiny):
 
 def test_every_method_can_be_made():
     tasks = make_clusters(4, n_clusters=2, n_rows=6, n_features=3, random_state=0)
-    split = Split(tasks, tasks, tasks, arrival={"order": "first", "n_support": 2})
+    split = Split(tasks, tasks, tasks, arrival={"n_support": ("first", 2)})
     for name, method in METHODS.items():
         if name != "oracle" and method.missing() is None:
             assert hasattr(method.make(split), "fit")

@@ -175,7 +175,7 @@ def test_table_of_intervals():
 def test_rows_in_the_order_of_time():
     tasks = make_clusters(12, n_clusters=2, n_rows=10, n_features=5, rank=2, random_state=0)
     support, query = tasks.support_query(4, shuffle=False)
-    split = Split(tasks, support, query, new=tasks, arrival={"order": "first", "n_support": 4})
+    split = Split(tasks, support, query, new=tasks, arrival={"n_support": ("first", 4)})
     np.testing.assert_array_equal(split.given(2, 0)[0].y, tasks[0].y[:2])
     first, later = split.with_exactly(7, 0)
     np.testing.assert_array_equal(first[3].y, tasks[3].y[:7])

@@ -10,7 +10,8 @@ from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes.training_summary import ComparedStructure
 from tailored.feature_maps.maps import SideVector
 from tailored.feature_maps.side_features import SideFeatures
-from tailored.gaussian.serial import SerialGaussian
+from tailored.gaussian.responses import Gaussian
+from tailored.gaussian.serial import SerialNoise
 from tailored.summaries.model import FittedModel
 from tailored.summaries.sentences import (
     _describe_side,
@@ -249,7 +250,7 @@ def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_
     assert (
         "the same side information" not in errors_table(model, learner, SupportSampling()).caption
     )
-    model = replace(model, prior=replace(learner.prior_, response=SerialGaussian()))
+    model = replace(model, prior=replace(learner.prior_, response=Gaussian(SerialNoise())))
     caption = errors_table(model, learner, SupportSampling()).caption
     assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
     assert f"mixed model: full random-effect covariance{same}" in caption

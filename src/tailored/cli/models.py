@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import shlex
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -331,10 +330,10 @@ def _read_tasks(
         table, side = _read_tables(data, side_info, labels)
         options |= {"task": labels if len(labels) > 1 else labels[0], "target": target}
         tasks = TaskSet.from_frame(table, side_info=side, missing="impute", **options)
-    dropped: Iterable[tuple[str, int]] = tasks.encoding.dropped if tasks.encoding else ()
-    if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in dropped):
+    encoding: Any = tasks.encoding
+    if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in encoding.dropped):
         note(f"data: {table.num_rows:,} rows read, {len(tasks.y):,} used; left out: {reasons}")
-    imputed = [c.name for c in tasks.encoding.features if table[c.name].null_count]
+    imputed = [c.name for c in encoding.features if table[c.name].null_count]
     if formula is None and imputed:
         note(f"data: missing values are replaced by the mean of their column: {', '.join(imputed)}")
     return tasks

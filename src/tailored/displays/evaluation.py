@@ -62,7 +62,7 @@ class RowsDisplay(ModelDisplay):
             style: dict[str, Any] = {"color": PALETTE[0], "marker": "o", "capsize": 3}
             label = "empirical, ± 2 standard errors"
             coverage_ax.errorbar(x, 100.0 * evaluation.covered[0], bars, label=label, **style)
-            nominal = {"color": "0.35", "linestyle": "--", "label": "nominal"}
+            nominal: Any = {"color": "0.35", "linestyle": "--", "label": "nominal"}
             coverage_ax.axhline(100.0 * evaluation.coverage, **nominal)
             coverage_ax.set(ylim=(0.0, 102.0), ylabel="coverage of the intervals, %")
             coverage_ax.legend(loc="lower right")

@@ -106,8 +106,9 @@ class PriorPathDisplay(ModelDisplay):
             x = np.arange(len(self.grid))
             ax.errorbar(x, self.values, half, fmt="o", color=PALETTE[0], capsize=3)
             labels = [f"{v:g}" if isinstance(v, float) else shortened(v) for v in self.grid]
-            is_long = sum(map(len, labels)) > 50
-            style = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if is_long else {}
+            style: dict[str, Any] = {}
+            if sum(map(len, labels)) > 50:
+                style = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
             ax.set_xticks(x, labels, **style)
             ax.margins(x=0.1)
         else:

@@ -124,7 +124,7 @@ class EffectsDisplay(ModelDisplay):
             (~excludes, "white", "interval contains it"),
             (excludes, PALETTE[0], "interval excludes it"),
         ):
-            style = {"color": PALETTE[0], "markerfacecolor": face, "markersize": 4.5}
+            style: Any = {"color": PALETTE[0], "markerfacecolor": face, "markersize": 4.5}
             named = name if np.isfinite(lower).all() and chosen.any() else "_"
             ax.plot(effects[order][chosen], y[chosen], "o", label=named, zorder=3, **style)
         if np.isfinite(fixed):

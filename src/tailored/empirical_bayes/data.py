@@ -15,12 +15,12 @@ from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture
-from ..gaussian.responses import Response, response_of
+from ..gaussian.responses import Gaussian, Response, response_of
 from ..gaussian.rows import Tasks
-from ..gaussian.serial import SerialGaussian
+from ..gaussian.serial import SerialNoise
 from ..gaussian.side import Group
 from ..losses import Loss
-from ..priors.base import needs_covariances, predict
+from ..priors.base import QueryRows, needs_covariances, predict
 from ..priors.mixture import MixturePrior
 from ..priors.shared import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
@@ -86,7 +86,7 @@ class Settings:
     covariance: str | None = None  # "full" or "diagonal", if set by the user
     reml: bool = True
     time: int | None = None  # position of the column with the times of the rows
-    serial: SerialGaussian | None = None  # noise that is correlated in time, if it was accepted
+    serial: SerialNoise | None = None  # noise that is correlated in time, if it was accepted
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,9 @@ class TrainingData:
     @property
     def response(self) -> Response:
         """The distribution of the targets, with noise that is correlated in time if this was accepted."""
-        return self.settings.serial or response_of(self.settings.loss)
+        if self.settings.serial is not None:
+            return Gaussian(self.settings.serial)
+        return response_of(self.settings.loss)
 
     @cached_property
     def statistics(self) -> Tasks:
@@ -218,9 +220,8 @@ class TrainingData:
 
     def predict(self, support: Tasks, prior: MixturePrior, query: TaskSet) -> Array:
         """Return the posterior predictive means of the query rows, given the support rows."""
-        task = np.repeat(np.arange(len(query)), query.sizes)
         posterior = prior.posterior_of(support, needs_covariances(prior, None))
-        return predict(prior, posterior, query.X, task, exposure=query.exposure).prediction
+        return predict(prior, posterior, QueryRows.of(query)).prediction
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
         """Return the mean error of the query rows of each task over its episodes; NaN for a task without query rows."""

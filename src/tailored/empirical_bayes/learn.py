@@ -109,11 +109,17 @@ def learn(
         learned = _learn_mixture(rest, stage, rest_in, growth)
     prior = replace(learned.prior, shared=effects)
     summary = learned.training_summary
-    mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
+    more = mean_errors / rest.scaling.target**2
+    mean, *by_component = [
+        None if each is None else each.plus(more)
+        for each in (summary.mean, *summary.mean_by_component)
+    ]
     # Task means and ridge regressions of the residuals are not the baselines that a user expects.
     errors = {name: e for name, e in summary.errors.items() if name in (OWN, POOLED, MIXED_MODEL)}
     return replace(
-        learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean)
+        learned,
+        prior=prior,
+        training_summary=replace(summary, errors=errors, mean=mean, mean_by_component=by_component),
     )
 
 

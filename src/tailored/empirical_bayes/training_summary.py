@@ -70,6 +70,8 @@ class TrainingSummary(Record):
     log_likelihood: float | None = None  # in the user's units; restricted with REML
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
+    #: The same for the mean of each component of a mixture, given the covariance within it; empty for one component.
+    mean_by_component: list[MeanCovariance | None] = field(default_factory=list)
     side: SideSummary | None = None
     #: The best structure of each kind by name, the selected one first.
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
@@ -102,14 +104,24 @@ def training_summary(
         moment = moment * (data.statistics.n_rows / data.tasks.row_weights.sum())
     statistics = data.statistics if sample is None else data.statistics.take(sample)
     side_fit = fitter.side_fit if structure.has_mean else None
-    mean = mean_covariance(
-        model,
-        statistics,
-        learn_mean=structure.has_mean,
-        side=side_fit,
-        repeated=1.0 if sample is None else len(data) / len(sample),
-        times=n_tasks / len(data),
-    )
+    repeated = 1.0 if sample is None else len(data) / len(sample)
+
+    def mean_errors(model: Mixture, share: float = 1.0) -> MeanCovariance | None:
+        return mean_covariance(
+            model,
+            statistics,
+            learn_mean=structure.has_mean,
+            side=side_fit,
+            repeated=repeated,
+            times=share * n_tasks / len(data),
+        )
+
+    by_component: list[MeanCovariance | None] = []
+    if model.n_components > 1:
+        parts = zip(model.proportions, model.means, model.covariances, strict=True)
+        for share, b, W in parts:
+            one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
+            by_component.append(mean_errors(one, share))
     baselines = _baselines(selection)
     if len(selection.candidates) == 1:
         baselines.pop(MIXED_MODEL, None)  # it is this learner
@@ -128,7 +140,8 @@ def training_summary(
             **{name: baseline.errors for name, baseline in baselines.items()},
         },
         row_moment=moment,
-        mean=mean,
+        mean=mean_errors(model),
+        mean_by_component=by_component,
         side=side,
         compared=compared_structures(selection.best, _best_of_kinds(data, selection)),
     )

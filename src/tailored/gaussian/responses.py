@@ -20,6 +20,7 @@ from ..losses import Loss
 from ..tasks.rows import RESPONSE_LIMIT, Array, Scaling
 from ..tasks.task_set import TaskSet
 from .rows import Tasks, statistics_of
+from .serial import SerialNoise
 from .sites import BERNOULLI, DISPERSIONS, NEGATIVE_BINOMIAL, POISSON, ResponseRows
 
 #: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean information, and its tolerance.
@@ -54,6 +55,11 @@ class Response(Stored, ABC):
     has_exposure: ClassVar[bool] = False
     has_intervals: ClassVar[bool] = True
 
+    @property
+    def correlation(self) -> SerialNoise | None:
+        """The correlation of the noise in time; None for independent noise."""
+        return None
+
     @abstractmethod
     def scaling(self, scaling: Scaling) -> Scaling:
         """Return the scaling for this response; only Gaussian targets are scaled."""
@@ -80,17 +86,31 @@ class Response(Stored, ABC):
         """Replace draws f (m, n) of linear predictors by draws of the sum of ``units`` (n,) targets with this predictor."""
 
 
+@dataclass(frozen=True)
 class Gaussian(Response):
     """Numbers: the target is the linear predictor plus Gaussian noise."""
 
     name = "gaussian"
     is_gaussian = True
+    serial: SerialNoise | None = None  # None for independent noise
+
+    @property
+    def correlation(self) -> SerialNoise | None:
+        return self.serial
 
     def scaling(self, scaling: Scaling) -> Scaling:
         return scaling
 
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
+        if self.serial is not None:
+            return self.serial.statistics(tasks, scaling, side)
         return statistics_of(tasks, scaling, side)
+
+    def whiten(self, errors: Array, tasks: TaskSet) -> Array:
+        """Return errors (n,) of rows with independent noise of variance σ²."""
+        if self.serial is not None:
+            return self.serial.whiten(errors[:, None], tasks)[0][:, 0]
+        return errors if tasks.row_weights is None else errors * np.sqrt(tasks.row_weights)
 
     def without_part(
         self, tasks: TaskSet, part: Array, variances: Array, skewness: float

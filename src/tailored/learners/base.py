@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -33,6 +33,7 @@ from ..priors.base import (
     Posterior,
     Predicted,
     Prior,
+    QueryRows,
     adapt_tasks,
     calibrate,
     needs_covariances,
@@ -45,7 +46,7 @@ from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
-from ..tasks.episodes import ORDERS, SupportSampling
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
@@ -54,8 +55,6 @@ from .reading import Accepts
 from .task_regressor import AdaptedTasks, TaskRegressor
 from .totals import joint_rows, table_of_totals
 
-#: Number, fraction or range of support rows; None for the setting of the learner.
-SupportLike = float | Sequence[float] | NDArray[Any] | None
 #: Maximum number of entries in the posterior covariances of the training tasks, if they are stored for intervals only.
 MAX_COVARIANCES = 4_000_000
 #: Metadata that scikit-learn routes by default.
@@ -394,12 +393,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 warn(f"side_info: {missing}")
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            prediction[new] = predict(
-                self.prior_, posterior, X[new], task, exposure=new_exposure
-            ).prediction
+            rows = QueryRows(X[new], task, new_exposure)
+            prediction[new] = predict(self.prior_, posterior, rows).prediction
         if not new.all():
-            known = self.prior_, self.task_posterior_, X[~new], positions[~new]
-            prediction[~new] = predict(*known, exposure=known_exposure).prediction
+            rows = QueryRows(X[~new], positions[~new], known_exposure)
+            prediction[~new] = predict(self.prior_, self.task_posterior_, rows).prediction
         self.prior_.warn_far_rows(X, self._feature_names)
         return prediction
 
@@ -646,9 +644,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             reason = "their posterior covariances were not stored. Pass their rows as support."
             message = f"coverage: no intervals for {len(tasks)} training tasks: {reason}"
             warn(message)
-        task = np.repeat(positions, tasks.sizes)
-        rows = self.prior_, self.task_posterior_, tasks.X, task
-        return predict(*rows, coverage, exposure=tasks.exposure)
+        rows = QueryRows.of(tasks)._replace(task=np.repeat(positions, tasks.sizes))
+        return predict(self.prior_, self.task_posterior_, rows, coverage)
 
     @property
     def predict_proba(self) -> Any:
@@ -662,28 +659,16 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Return how many, and which, rows of new tasks the user expects to observe."""
         return SupportSampling()
 
-    def _sampling(self, n_support: SupportLike, order: str | None) -> SupportSampling:
-        """Return the sampling for these arguments; the default for None is `_support_sampling`."""
-        expected = self._support_sampling()
-        n_support = expected.support if n_support is None else n_support
-        return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
-
-    def _split(
-        self, tasks: TaskSet, n_support: SupportLike, order: str | None, rng: RandomState
-    ) -> tuple[TaskSet, TaskSet]:
-        """Split tasks into support and query rows."""
-        sampling = self._sampling(n_support, order)
-        return tasks.support_query(
-            sampling.typical, random_state=rng, shuffle=not sampling.in_order
-        )
+    def _sampling(self, n_support: SupportLike) -> SupportSampling:
+        """Return the sampling for this argument; the default for None is `_support_sampling`."""
+        return self._support_sampling() if n_support is None else SupportSampling.of(n_support)
 
     def task_errors(
         self,
         tasks: TaskSet,
         query: TaskSet | None = None,
         *,
-        n_support: float | int | None = None,
-        order: str | None = None,
+        n_support: SupportLike = None,
         loss: str | Loss | None = None,
     ) -> Array:
         """Return the error (T,) of each task on rows that were not used to adapt its model; NaN if there are none.
@@ -694,17 +679,15 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             The tasks.  Models are adapted to all their rows if ``query`` is given, otherwise to ``n_support`` rows.
         query : TaskSet, optional
             Further rows of the same tasks, with the tasks in the same order.
-        n_support : float or int, optional
-            Fraction or number of support rows of each task.  The default is the learner's ``n_support`` (the middle of
-            a range), or one half.
-        order : {"random", "first"}, optional
-            Whether the support rows are random or the first rows; by default the learner's ``order``.
+        n_support : optional
+            The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.
+            The default is the learner's ``n_support``, or one half of the rows.
         loss : str or Loss, optional
             Loss whose error is averaged over the query rows; by default the learner's loss.  "squared" is (y - p)².
         """
         check_is_fitted(self, "prior_")
         if query is None:
-            tasks, query = self._split(tasks, n_support, order, self.random_state)
+            tasks, query = self._sampling(n_support).split(tasks, self.random_state)
         elif len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
         query = reading.read(self, query)
@@ -721,8 +704,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
-        n_support: float | int | None = None,
-        order: str | None = None,
+        n_support: SupportLike = None,
         sample_weight: ValuesLike = None,
         exposure: ValuesLike = None,
     ) -> float:
@@ -737,13 +719,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         tasks = reading.read(self, X, y, groups, side_info, exposure=exposure)
         rng = check_rng(self.random_state)
         same_rng = deepcopy(rng)
-        support, query = self._split(tasks, n_support, order, rng)
+        sampling = self._sampling(n_support)
+        support, query = sampling.split(tasks, rng)
         weights = query.frequency_weight
         if sample_weight is not None:
             # Split the weights in the same way as the rows.
             labels = None if isinstance(X, TaskSet) else groups
             weighted = reading.weights_as_targets(tasks, sample_weight, labels)
-            more = self._split(weighted, n_support, order, same_rng)[1].y
+            more = sampling.split(weighted, same_rng)[1].y
             weights = more if weights is None else weights * more
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
@@ -764,7 +747,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         n_support: SupportLike = None,
-        order: str | None = None,
     ) -> Self:
         """Calibrate prediction intervals on held-out tasks.
 
@@ -776,11 +758,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             Tasks that the learner was not fitted to.
         y, groups, side_info
             See `TaskSet`.
-        n_support : int, float or pair of these, optional
-            Number, fraction or range (low, high) of support rows of a new task.  Intervals are calibrated for these and for a
-            few other numbers of support rows, including 0.  By default the learner's ``n_support``, if it has one.
-        order : {"random", "first"}, optional
-            Whether the support rows are random or the first rows; by default the learner's ``order``.
+        n_support : optional
+            The support rows of a new task, as in `EmpiricalBayesLearner`.  Intervals are calibrated
+            for these and for a few other numbers of support rows, including 0.  By default the
+            learner's ``n_support``, if it has one.
         """
         check_is_fitted(self, "prior_")
         if not self.prior_.response.is_gaussian:
@@ -789,7 +770,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             )
         # Rows are drawn by task position; in label order, the result does not depend on the order of the user's tasks.
         tasks = reading.read(self, X, y, groups, side_info).in_label_order()
-        sampling = self._sampling(n_support, order)
+        sampling = self._sampling(n_support)
         calibration = calibrate([(tasks, self.prior_)], [0], sampling, self.n_jobs)
         if calibration is None:
             raise ValueError("X: none of the tasks has a row; pass tasks with rows")

@@ -24,10 +24,10 @@ from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
 from ..summaries.summary import Summary
 from ..tasks.encoding import TaskColumns, class_positions
-from ..tasks.episodes import SupportSampling
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet, class_labels, target_positions
-from .base import ROUTED, SupportLike
+from .base import ROUTED
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import (
     WITHOUT_Y,
@@ -167,7 +167,7 @@ class EmpiricalBayesClassifier(_Classifier):
 
     Parameters
     ----------
-    varying, fit_intercept, n_support, order, n_jobs, progress, random_state
+    varying, fit_intercept, n_support, n_jobs, progress, random_state
         See `EmpiricalBayesLearner`.
 
     Attributes
@@ -182,7 +182,6 @@ class EmpiricalBayesClassifier(_Classifier):
     varying: Iterable[str | int] | None = None
     fit_intercept: bool = True
     n_support: SupportLike = None
-    order: str = "random"
     n_jobs: int | None = None
     progress: bool = False
     random_state: RandomState = 0
@@ -368,7 +367,6 @@ class EmpiricalBayesClassifier(_Classifier):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         n_support: SupportLike = None,
-        order: str | None = None,
     ) -> float:
         """Return the accuracy on the query rows after adapting to the support rows of each task.
 
@@ -377,11 +375,8 @@ class EmpiricalBayesClassifier(_Classifier):
         """
         check_is_fitted(self, "learners_")
         tasks = tasks_to_score(self, X, y, groups, side_info)
-        given = self.n_support if n_support is None else n_support
-        sampling = SupportSampling.of(given, self.order if order is None else order)
-        support, query = tasks.support_query(
-            sampling.typical, self.random_state, not sampling.in_order
-        )
+        sampling = SupportSampling.of(self.n_support if n_support is None else n_support)
+        support, query = sampling.split(tasks, self.random_state)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with rows")
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y

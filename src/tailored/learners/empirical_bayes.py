@@ -34,11 +34,11 @@ from ..sources.disk import DiskSource, digest_tasks
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
-from ..tasks.episodes import SupportSampling
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.formula import Formula
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
-from .base import MetaLearner, SupportLike
+from .base import MetaLearner
 from .reading import Accepts, read, read_tensors, refuse_other_arguments
 
 #: Names of the losses for counts.
@@ -81,21 +81,15 @@ class EmpiricalBayesLearner(MetaLearner):
         If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum likelihood, as lme4
         does.  False uses maximum likelihood, whose log likelihoods can be compared between models with different fixed
         effects.
-    time : None, str or int, default=None
-        Column of X with the times of the rows, by name or position; by default the one that `TaskSet.from_frame` was given as
-        ``time``.  It is also a feature of the model.  Noise that is correlated in time, ``σ² (I + ρ exp(−|t − t'| / ℓ))``, is then a
-        candidate: it is accepted if the density of held-out tasks rises by two standard errors and the error given support rows
-        is not higher.  ρ and ℓ are estimated together with the random effects, which are uncorrelated unless ``covariance`` or a
-        formula gives their structure.  Rows are predicted given the residuals of the task's other rows.
-        Only for numeric targets, rows in memory without weights, at most 12 columns and at most 5,000 tasks.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
-    n_support : int, float, pair of these or None, default=None
-        Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  The model and the intervals
-        are optimised for such tasks: models are compared by the density of the other rows given these.  `score` and
-        `task_errors` use it by default.  None means any number of rows; models are then compared by the density of all rows.
-    order : {"random", "first"}, default="random"
-        Whether the observed rows of a new task are random or the first rows.
+    n_support : int, float, pair of these, "first", ("first", ...) or None, default=None
+        Which rows of a new task are observed: a number of random rows, a fraction in (0, 1) of
+        the rows, or a range (low, high) of one of these.  ``"first"`` means the first rows, as in
+        forecasts, and ``("first", 3)``, ``("first", 0.5)`` and ``("first", 1, 5)`` so many first
+        rows.  The model and the intervals are optimised for such tasks: models are compared by the
+        density of the other rows given these.  `score` and `task_errors` use it by default.  None
+        means any number of random rows; models are then compared by the density of all rows.
     n_jobs : int, optional
         Number of parallel jobs (joblib); results do not depend on it.
     device : None or "cuda", default=None
@@ -135,10 +129,8 @@ class EmpiricalBayesLearner(MetaLearner):
     varying: Iterable[str | int] | None = None
     covariance: str | None = None
     reml: bool = True
-    time: str | int | None = None
     fit_intercept: bool = True
     n_support: SupportLike = None
-    order: str = "random"
     n_jobs: int | None = None
     device: str | None = None
     progress: bool = False
@@ -382,7 +374,7 @@ class EmpiricalBayesLearner(MetaLearner):
         )
 
     def _support_sampling(self) -> SupportSampling:
-        return SupportSampling.of(self.n_support, self.order)
+        return SupportSampling.of(self.n_support)
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
         """Return the positions of the coefficients that vary (the intercept is last); None if they are to be selected."""
@@ -413,9 +405,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _time_position(self, tasks: TaskSet) -> int | None:
         """Return the position of the column of times, if there is one."""
-        column = self.time
-        if column is None:
-            column = None if self.encoding_ is None else self.encoding_.time
+        column = None if self.encoding_ is None else self.encoding_.time
         if column is None:
             return None
         found = self._column_positions(column, "time")
@@ -423,7 +413,7 @@ class EmpiricalBayesLearner(MetaLearner):
             "a column of numbers or dates": len(found) != 1,
             "a loss for numbers": isinstance(self.loss_, Response),
             "device=None": self.device is not None,
-            "rows without weights": tasks.row_weights is not None,
+            "rows without frequencies": tasks.frequency_weight is not None,
             f"at most {MOST_COLUMNS} columns": tasks.n_features > MOST_COLUMNS,
         }
         for what, is_refused in refused.items():

@@ -35,6 +35,7 @@ from ..priors.base import (
     Posterior,
     Predicted,
     Prior,
+    QueryRows,
     adapt_tasks,
     needs_covariances,
     predict,
@@ -387,7 +388,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
                 self._posterior = self._prior.posterior(self._support, covariances=True)
         with single_threaded_products(*X.shape):
             task = np.zeros(X.shape[0], dtype=np.intp)
-            return predict(self._prior, self._posterior, X, task, coverage, exposure=exposure)
+            rows = QueryRows(X, task, exposure)
+            return predict(self._prior, self._posterior, rows, coverage)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
@@ -478,8 +480,9 @@ class AdaptedTasks:
             self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
         exposure = check_exposure(self._prior, query.exposure, len(query.y))
         self._prior.warn_far_rows(query.X, self._feature_names)
-        rows = query.X, np.repeat(positions, query.sizes)
-        return predict(self._prior, self._posterior, *rows, coverage, exposure=exposure)
+        task = np.repeat(positions, query.sizes)
+        rows = QueryRows(query.X, task, exposure, query.sample_weight)
+        return predict(self._prior, self._posterior, rows, coverage)
 
     def _support(self) -> TaskSet:
         if self._tasks is None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from .._utils.frames import RowsLike, ValuesLike, as_records, read_frame, require_columns
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import name_some, native
-from ..gaussian.serial import SerialGaussian
 from ..priors.draws import JointRows, adding
 from ..priors.mixture import MixturePrior
 from ..tasks.reading import check_row_values, group_rows, positions_of
@@ -28,16 +27,9 @@ def joint_rows(
 ) -> JointRows:
     """Return the joint distribution of the rows of tasks, given their support rows; errors name the ``method``."""
     prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
-    if not isinstance(prior, MixturePrior) or isinstance(prior.response, SerialGaussian):
+    if not isinstance(prior, MixturePrior):
         found = f"the {type(prior).__name__} of {type(learner).__name__}"
-        found = (
-            "noise that is correlated in time"
-            if isinstance(prior.response, SerialGaussian)
-            else found
-        )
-        advice = (
-            "EmpiricalBayesLearner, with fewer columns if there are hundreds, and without time="
-        )
+        advice = "EmpiricalBayesLearner, with fewer columns if there are hundreds"
         raise ValueError(f"{method}: not supported for {found}; use {advice}")
     if not len(tasks.y):
         raise ValueError("query: it has no rows; pass at least one")
@@ -51,7 +43,9 @@ def joint_rows(
         )
     require_side_info(learner, adapted, "pass it, or tables that have it")
     summary = getattr(learner, "training_summary_", None)
-    errors = None if summary is None else summary.mean
+    errors = [None] * prior.model.n_components
+    if summary is not None:
+        errors = summary.mean_by_component or [summary.mean] * prior.model.n_components
     with single_threaded_blas():
         return JointRows.of(prior, adapted, tasks, errors, calibrated=calibrated)
 

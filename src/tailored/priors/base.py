@@ -55,6 +55,20 @@ class Predicted(NamedTuple):
     std: Array
 
 
+class QueryRows(NamedTuple):
+    """Rows to predict: X (n, ..), and the position in a posterior of each row's task (n,)."""
+
+    X: Matrix
+    task: Index
+    exposure: Array | None = None  # (n,) multiplies the rates of counts; None for 1
+    weight: Array | None = None  # (n,) the noise variance is σ² / weight; None for 1
+
+    @classmethod
+    def of(cls, tasks: TaskSet) -> QueryRows:
+        """Return the rows of tasks, for a posterior of the same tasks."""
+        return cls(tasks.X, tasks.task_of_row, tasks.exposure, tasks.sample_weight)
+
+
 @dataclass(frozen=True)
 class Posterior(Record):
     """The posterior of T adapted tasks.  Their support rows are no longer needed.
@@ -63,14 +77,14 @@ class Posterior(Record):
     """
 
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
-    n_rows: NDArray[np.int64]  # (T,) numbers of support rows
+    n_rows: NDArray[np.int64]  # (T,) numbers of support rows, counted with their frequencies
     squares: Array  # (T,) sums of squared residuals of the support rows; always empty for classes and counts
     covariances: (
         Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
     )
     shared_inputs: Array  # (T, k) encoded side information for shared effects; k may be 0
-    #: (N, 2 + d) time, residual and scaled row of the support rows, if their noise is correlated in time.
-    history: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    #: `SerialNoise.rows` of the support rows, if their noise is correlated in time.
+    support: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -228,19 +242,15 @@ class Prior(Record, ABC):
         residual = self.residual_tasks(tasks)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
-        squares = np.zeros(0)
-        if covariances and self.response.is_gaussian:
-            task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-            errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
-            if (row_weights := residual.row_weights) is not None:
-                errors *= np.sqrt(row_weights)
+        squares, support = np.zeros(0), np.zeros((0, 0))
+        if covariances and isinstance(self.response, Gaussian):
+            fitted = products(residual.X, weights, tasks.task_of_row, self.fit_intercept)
+            errors = self.response.whiten(residual.y - fitted, residual)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
-        n_rows = (
-            tasks.sizes
-            if tasks.frequency_weight is None
-            else np.rint(tasks.n_observed).astype(np.intp)
-        )
-        return Posterior(weights, n_rows, squares, covariance, self.shared_inputs(tasks))
+        if (noise := self.response.correlation) is not None:
+            support = noise.rows(residual)
+        inputs = self.shared_inputs(tasks)
+        return Posterior(weights, count_rows(tasks), squares, covariance, inputs, support)
 
     def representation(
         self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
@@ -294,13 +304,14 @@ class Prior(Record, ABC):
         return out
 
     def linear_predictors(
-        self, posterior: Posterior, X: Matrix, task: Index, *, variances: bool
-    ) -> tuple[Array, Array, Array | float]:
-        """Return the linear predictors of rows (n,), and the variances of their two parts: <x, w> and the shared effects.
+        self, posterior: Posterior, query: QueryRows, *, variances: bool
+    ) -> tuple[Array, Array, Array | float, Array | float]:
+        """Return the linear predictors of rows (n,), and the variances of <x, w>, the noise, and the shared effects.
 
-        The first variance is that of `variances`, and zero unless ``variances`` is set.
+        Numeric targets have the variances of <x, w> and the noise in units of σ².  Those of <x, w> are zero unless
+        ``variances`` is set.
         """
-        part: Array | None = None
+        (X, task, _, weight), part = query, None
         of_shared: Array | float = 0.0
         if self.shared is not None:
             of_shared = self.shared.error_variances(X)
@@ -312,25 +323,21 @@ class Prior(Record, ABC):
             if variances
             else np.zeros(len(centre))
         )
-        return centre, own, of_shared
+        return centre, own, 1.0 if weight is None else 1.0 / weight, of_shared
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
         """Return the errors of the query rows after adapting to the support rows, for calibration."""
 
-        def work(start: int, stop: int) -> tuple[Array, Array, Array]:
+        def work(start: int, stop: int) -> Sequence[NDArray[Any]]:
             posterior = self.posterior(support[start:stop], n_jobs=n_jobs)
-            rows, task = _rows_of_block(query, start, stop)
-            centre, variances, _ = self.linear_predictors(
-                posterior, query.X[rows], task, variances=True
-            )
-            return (query.y[rows] - centre) / self.scaling.target, variances, posterior.squares
+            some = query[start:stop]
+            rows = QueryRows.of(some)
+            centre, variances, noise, _ = self.linear_predictors(posterior, rows, variances=True)
+            errors = (some.y - centre) / (self.scaling.target * np.sqrt(noise))
+            return errors, variances / noise, posterior.squares, posterior.n_rows
 
-        errors, variances, squares = _joined(each_block(self, len(query), work, n_jobs))
-        if query.sample_weight is not None:
-            errors *= np.sqrt(query.sample_weight)
-            variances *= query.sample_weight
-        task = np.repeat(np.arange(len(query)), query.sizes)
-        return Errors(errors, variances, task, squares, support.sizes)
+        errors, variances, squares, n_rows = _joined(each_block(self, len(query), work, n_jobs))
+        return Errors(errors, variances, query.task_of_row, squares, n_rows)
 
 
 def each_block(
@@ -346,6 +353,13 @@ def each_block(
             return [work(*block) for block in blocks]
         pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
         return list(pool(delayed(work)(*block) for block in blocks))
+
+
+def count_rows(tasks: TaskSet) -> NDArray[np.int64]:
+    """Return the numbers of rows of tasks, counted with their frequencies, (T,)."""
+    if tasks.frequency_weight is None:
+        return tasks.sizes
+    return np.rint(tasks.n_observed).astype(np.int64)
 
 
 def _joined(blocks: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
@@ -381,15 +395,12 @@ def predict_blocks(
     calibrated = covariances and prior.response.is_gaussian
     multiples, enough = np.zeros((len(support), 0)), True
     if calibrated:
-        multiples, enough = multiples_of(prior, support.sizes, coverage)
+        multiples, enough = multiples_of(prior, count_rows(support), coverage)
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
-        rows, task = _rows_of_block(query, start, stop)
-        exposure = None if query.exposure is None else query.exposure[rows]
-        return predict(
-            prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure
-        )
+        rows = QueryRows.of(query[start:stop])
+        return predict(prior, posterior, rows, coverage, multiples[start:stop])
 
     found = Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
     if not enough:
@@ -407,36 +418,39 @@ def needs_covariances(prior: Prior, coverage: float | None) -> bool:
 def predict(
     prior: Prior,
     posterior: Posterior,
-    X: Matrix,
-    task: Index,
+    query: QueryRows,
     coverage: float | None = None,
     multiples: Array | None = None,
-    exposure: Array | None = None,
 ) -> Predicted:
-    """Predict rows X (n, ..); ``task`` (n,) are the positions of their tasks in the posterior.
+    """Predict rows given the posterior of their tasks.
 
     Intervals are NaN without ``coverage``, without covariances, for classes, and for Gaussian targets without a calibration.
-    ``multiples`` is the result of `multiples_of`, if it was computed before.  ``exposure`` (n,) multiplies the rates of counts.
+    ``multiples`` is the result of `multiples_of`, if it was computed before.
     """
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
-    centre, variances, of_shared = prior.linear_predictors(posterior, X, task, variances=uncertain)
+    centre, variances, noise, of_shared = prior.linear_predictors(
+        posterior, query, variances=uncertain
+    )
     unknown = np.nan * centre
     if isinstance(prior.response, Likelihood):
         assert prior.mixture is not None
-        response, noise, variances = prior.response, prior.mixture.noise, variances + of_shared
+        response, exposure, variances = prior.response, query.exposure, variances + of_shared
+        dispersion = prior.mixture.noise
         prediction = response.prediction(centre, variances, exposure)
         if coverage is None or not response.has_intervals or not uncertain:
             return Predicted(prediction, unknown, unknown, unknown)
         centre = centre if exposure is None else centre + np.log(exposure)
-        bounds = response.interval(centre, variances, noise, coverage)
-        return Predicted(prediction, *bounds, np.sqrt(response.variance(centre, variances, noise)))
+        bounds = response.interval(centre, variances, dispersion, coverage)
+        variance = response.variance(centre, variances, dispersion)
+        return Predicted(prediction, *bounds, np.sqrt(variance))
     calibration = prior.calibration
     if calibration is None or not uncertain:
         return Predicted(centre + prior.offset, unknown, unknown, unknown)
     own = noise_variances(
         posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows
     )
-    std = np.sqrt(prior.scaling.target**2 * own[task] * (1.0 + variances) + of_shared)
+    task = query.task
+    std = np.sqrt(prior.scaling.target**2 * own[task] * (noise + variances) + of_shared)
     if multiples is None:
         multiples, enough = multiples_of(prior, posterior.n_rows, coverage)
         if not enough:
@@ -486,12 +500,6 @@ def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Arr
     else:
         found = np.einsum("ij,ij->i", X, weights.take(task, axis=0)[:, :n])
     return found + weights[task, n] if fit_intercept else found
-
-
-def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]:
-    """Return the rows of the tasks ``start`` to ``stop - 1``, and the position of each row's task among them."""
-    offsets = tasks.offsets[start : stop + 1]
-    return slice(offsets[0], offsets[-1]), np.repeat(np.arange(stop - start), np.diff(offsets))
 
 
 @njit(**ROWS)

@@ -6,12 +6,13 @@ correlated.  In the scaling of the prior, the coefficients of a task under one c
     w = m + R D δ + L u ,
 
 with the posterior mean m and covariance ``LLᵀ``, standard normal u, and the errors δ of the fixed effects (b, Γ).  D maps δ to
-the prior mean of the task, and R is the derivative of the posterior mean with respect to the prior mean.  The means of all
-components have the same error.
+the prior mean of the task, and R is the derivative of the posterior mean with respect to the prior mean.  Each component has
+errors of its own, because its mean was estimated from its share of the tasks, given the covariance within the component.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +24,10 @@ from ..gaussian.errors import MeanCovariance
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
+from ..gaussian.responses import Likelihood
 from ..tasks.rows import Array, dense, frozen
 from ..tasks.task_set import TaskSet
-from .base import Index, adapt_tasks, multiples_of, predict
+from .base import Index, QueryRows, adapt_tasks, multiples_of, predict
 from .intervals import noise_variances
 from .mixture import MixturePrior
 
@@ -66,12 +68,17 @@ class JointRows:
     """The joint distribution of N predicted rows of T tasks, under K components."""
 
     prior: MixturePrior
-    errors: MeanCovariance | None  # of (b, Γ); None if they are treated as known
-    X: Array  # (N, d) scaled rows
+    errors: Sequence[
+        MeanCovariance | None
+    ]  # of (b, Γ) by component; None if they are treated as known
+    X: Array  # (N, d) scaled rows, see `MixturePrior.given_support`
     task: Index  # (N,) positions of their tasks
     centre: Array  # (N,) linear predictors at the posterior means, in the user's units
-    mean: Array  # (N,) predictions of `predict`
-    noise: Array  # (N,) noise variances in the user's units; for counts, dispersions
+    predicted: Array  # (N,) predictions of `predict`
+    noise: Array  # (N,) variances of independent noise in the user's units; for counts, dispersions
+    serial: list[
+        tuple[Index, Array]
+    ]  # rows of a task and a root of the covariance of their serial noise
     #: For each category column with shared effects: the category of each row (N,), and error variances by category.
     levels: list[tuple[Index, Array]]
     shares: Array  # (T, K) responsibilities
@@ -86,7 +93,7 @@ class JointRows:
         prior: MixturePrior,
         support: TaskSet,
         query: TaskSet,
-        errors: MeanCovariance | None,
+        errors: Sequence[MeanCovariance | None],
         *,
         calibrated: bool,
     ) -> JointRows:
@@ -94,14 +101,13 @@ class JointRows:
 
         ``calibrated`` multiplies variances by the mean ratio of actual to implied variances of held-out rows.
         """
-        model, T, X, levels = prior.model, len(support), query.X, []
-        posterior, task = adapt_tasks(prior, support), np.repeat(np.arange(T), query.sizes)
-        mean = predict(prior, posterior, X, task, exposure=query.exposure).prediction
-        centre = prior.linear_predictors(posterior, X, task, variances=False)[0]
+        model, T, levels = prior.model, len(support), []
+        posterior, rows = adapt_tasks(prior, support), QueryRows.of(query)
+        centre = prior.linear_predictors(posterior, rows, variances=False)[0]
         centre = centre if query.exposure is None else centre + np.log(query.exposure)
         if prior.shared is not None:
-            levels = [one.errors_of(dense(X)) for one in prior.shared.levels]
-            X = prior.shared.own_columns(X)
+            levels = [one.errors_of(dense(query.X)) for one in prior.shared.levels]
+        X, _, covariances = prior.given_support(posterior, rows)
         statistics = prior.statistics(prior.residual_tasks(support))
         means, roots, R = [], [], []
         for b, W in zip(model.means, model.covariances, strict=True):
@@ -116,15 +122,23 @@ class JointRows:
         side = np.hstack(
             [np.ones((T, 1)), np.zeros((T, 0)) if statistics.side is None else statistics.side]
         )
-        noise = prior.scaling.target**2 * model.noise * scale[task]
-        rows = prior.scaling.dense(X), task, centre, mean, noise, levels
-        coefficients = (
-            shares,
-            means - centres,
-            np.sqrt(scale)[:, None, None] * np.stack(roots),
-            np.stack(R),
+        noise = prior.scaling.target**2 * model.noise * scale[rows.task]
+        return cls(
+            prior=prior,
+            errors=errors,
+            X=X,
+            task=rows.task,
+            centre=centre,
+            predicted=predict(prior, posterior, rows).prediction,
+            noise=noise if rows.weight is None else noise / rows.weight,
+            serial=[(at, roots_of(noise[at][:, None] * S)) for at, S in covariances],
+            levels=levels,
+            shares=shares,
+            means=means - centres,
+            roots=np.sqrt(scale)[:, None, None] * np.stack(roots),
+            influence=np.stack(R),
+            side=side,
         )
-        return cls(prior, errors, *rows, *coefficients, side)
 
     @property
     def is_gaussian(self) -> bool:
@@ -132,26 +146,44 @@ class JointRows:
         prior = self.prior
         return prior.response.is_gaussian and prior.model.n_components == 1
 
+    @property
+    def mean(self) -> Array:
+        """The means of the rows; for numeric targets, the predictions of `predict`."""
+        response, n = self.prior.response, len(self.X)
+        if not isinstance(response, Likelihood):
+            return self.predicted
+        out = np.zeros(n)
+        for k, means in enumerate(self.means):
+            f = self.centre + np.einsum("nd,nd->n", self.X, means[self.task])
+            variances = self._variances(np.arange(n), n, np.ones(n), k)
+            out += self.shares[self.task, k] * response.mean(f, variances)
+        return out
+
     def variances(self, group: Index, n_groups: int, units: Array) -> Array:
         """Return the variances (G,) of the sums of ``units`` (N,) targets of each row by group, if `is_gaussian`."""
+        total = self._variances(group, n_groups, units, 0)
+        total += np.bincount(group, units * self.noise, n_groups)
+        for at, root in self.serial:
+            total += ((adding(group[at], n_groups, units[at]) @ root) ** 2).sum(axis=1)
+        return total
+
+    def _variances(self, group: Index, n_groups: int, units: Array, k: int) -> Array:
+        """Return the variances (G,) of sums of linear predictors under component k."""
+        errors = self.errors[k]
         pair, at = np.unique(self.task * n_groups + group, return_inverse=True)
         task, of = pair // n_groups, pair % n_groups
         # Sums of the feature rows, for each task and group.
         A = adding(at, len(pair), units) @ self.X
         add = adding(of, n_groups, np.ones(len(of)))
-        total = add @ (np.einsum("pd,pdk->pk", A, self.roots[0][task]) ** 2).sum(axis=1)
-        if self.errors is not None:
-            moved = np.einsum("pd,pdk->pk", A, self.influence[0][task])
-            h = add @ (moved[:, self.errors.row] * self.side[task][:, self.errors.column])
-            total += np.einsum("gi,ij,gj->g", h, np.nan_to_num(self.errors.covariance), h)
-        total = total * self.prior.scaling.target**2 + np.bincount(
-            group, units * self.noise, n_groups
-        )
+        total = add @ (np.einsum("pd,pde->pe", A, self.roots[k][task]) ** 2).sum(axis=1)
+        if errors is not None:
+            moved = np.einsum("pd,pde->pe", A, self.influence[k][task])
+            h = add @ (moved[:, errors.row] * self.side[task][:, errors.column])
+            total += np.einsum("gi,ij,gj->g", h, np.nan_to_num(errors.covariance), h)
+        total = total * self.prior.scaling.target**2
         for category, variances in self.levels:
-            total += (
-                sparse.csr_array((units, (group, category)), (n_groups, len(variances))).power(2)
-                @ variances
-            )
+            sums = sparse.csr_array((units, (group, category)), (n_groups, len(variances)))
+            total += sums.power(2) @ variances
         return np.asarray(total)
 
     def draw(
@@ -182,25 +214,25 @@ class JointRows:
             out += (rng.standard_normal((len(out), len(variances))) * np.sqrt(variances))[
                 :, category
             ]
+        for at, root in self.serial:
+            out[:, at] += rng.standard_normal((len(out), len(root))) @ root.T
         prior.response.draw(rng, out, self.noise, units)
 
     def _draw_coefficients(self, rng: np.random.Generator, n: int) -> Array:
         """Draw the deviations of the coefficients from the posterior means, (n, T, d)."""
         K, T, d = self.means.shape
-        u, shift, errors = rng.standard_normal((T, n, d)), np.zeros((T, n, d)), self.errors
-        if errors is not None:
-            B, L = np.zeros((n, d, self.side.shape[1])), roots_of(np.nan_to_num(errors.covariance))
-            B[:, errors.row, errors.column] = rng.standard_normal((n, len(L))) @ L.T
-            shift = np.tensordot(self.side, B, (1, 2))
-        steps = np.cumsum(self.shares, axis=1)[:, None, :-1]
-        component = (
-            (rng.random((T, n, 1)) > steps).sum(axis=2) if K > 1 else np.zeros((T, n), np.intp)
-        )
+        u, component = rng.standard_normal((T, n, d)), np.zeros((T, n), np.intp)
+        if K > 1:
+            steps = np.cumsum(self.shares, axis=1)[:, None, :-1]
+            component = (rng.random((T, n, 1)) > steps).sum(axis=2)
         out = np.empty((n, T, d))
-        for k in range(K):
-            found = u @ self.roots[k].mT
-            found += shift @ self.influence[k].mT
-            found += self.means[k][:, None]
+        for k, errors in enumerate(self.errors):
+            found = u @ self.roots[k].mT + self.means[k][:, None]
+            if errors is not None:
+                L = roots_of(np.nan_to_num(errors.covariance))
+                B = np.zeros((n, d, self.side.shape[1]))
+                B[:, errors.row, errors.column] = rng.standard_normal((n, len(L))) @ L.T
+                found += np.tensordot(self.side, B, (1, 2)) @ self.influence[k].mT
             np.copyto(out, found.transpose(1, 0, 2), where=component.T[:, :, None] == k)
         return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,10 +10,9 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import times
 from ..gaussian.rows import Tasks
-from ..gaussian.serial import SerialGaussian, SerialMoments
-from ..tasks.rows import Index, Matrix
+from ..gaussian.serial import WhitenedMoments
 from ..tasks.task_set import TaskSet
-from .base import Array, Posterior, Prior
+from .base import Array, Index, Posterior, Prior, QueryRows, products
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -39,7 +38,7 @@ class MixturePrior(Prior):
     @property
     def needs_rows(self) -> bool:
         """Whether second moments are not sufficient: for classes, counts, and correlated noise."""
-        return not self.response.is_gaussian or isinstance(self.response, SerialGaussian)
+        return not self.response.is_gaussian or self.response.correlation is not None
 
     @property
     def unit(self) -> float:
@@ -58,39 +57,50 @@ class MixturePrior(Prior):
     def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:
         """Return the posterior of residual tasks from their statistics, without the sums of squared residuals."""
         _, weights, covariance = self._solve_statistics(statistics, covariances)
-        T, sizes = len(weights), np.asarray(statistics.sizes, dtype=np.int64)
-        found = Posterior(
-            self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, np.zeros((T, 0))
-        )
-        if isinstance(statistics, SerialMoments):
-            return replace(found, history=statistics.history(weights))
-        return found
-
-    def posterior(
-        self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None
-    ) -> Posterior:
-        found = super().posterior(tasks, covariances, n_jobs)
-        if not isinstance(self.response, SerialGaussian):
-            return found
-        statistics = self.statistics(self.residual_tasks(tasks))
-        assert isinstance(statistics, SerialMoments)
-        weights = self._solve_statistics(statistics, False)[1]
-        squares = statistics.squared_residuals(weights) if covariances else found.squares
-        return replace(found, squares=squares, history=statistics.history(weights))
+        sizes, support = np.asarray(statistics.sizes, dtype=np.int64), np.zeros((0, 0))
+        if isinstance(statistics, WhitenedMoments) and self.response.correlation is not None:
+            support = self.response.correlation.rows(statistics.tasks)
+        weights, inputs = self.scaling.raw_weights(weights), np.zeros((len(weights), 0))
+        return Posterior(weights, sizes, np.zeros(0), covariance, inputs, support)
 
     def linear_predictors(
-        self, posterior: Posterior, X: Matrix, task: Index, *, variances: bool
-    ) -> tuple[Array, Array, Array | float]:
-        centre, own, of_shared = super().linear_predictors(posterior, X, task, variances=variances)
-        if not isinstance(self.response, SerialGaussian):
-            return centre, own, of_shared
-        rows = self.scaling.dense(X if self.shared is None else self.shared.own_columns(X))
-        past = posterior.history, posterior.n_rows
-        x, noise, variance = self.response.given_support(rows, self.response.times(X), task, *past)
+        self, posterior: Posterior, query: QueryRows, *, variances: bool
+    ) -> tuple[Array, Array, Array | float, Array | float]:
+        found = super().linear_predictors(posterior, query, variances=variances)
+        if self.response.correlation is None:
+            return found
+        centre, own, noise, of_shared = found
+        x, expected, covariances = self.given_support(posterior, query)
+        noise = noise + np.zeros(len(x))
+        for at, S in covariances:
+            noise[at] += S.diagonal()
         if variances:
-            own = np.einsum("nd,nde,ne->n", x, posterior.covariances[task], x) + variance - 1.0
-        centre = centre + self.scaling.target * noise
-        return centre, own, of_shared
+            own = np.einsum("nd,nde,ne->n", x, posterior.covariances[query.task], x)
+        return centre + expected, own, noise, of_shared
+
+    def given_support(
+        self, posterior: Posterior, query: QueryRows
+    ) -> tuple[Array, Array, list[tuple[Index, Array]]]:
+        """Return scaled query rows, and what the support rows of their tasks say about their noise.
+
+        If noise is correlated in time, these are ``X_q − A X_s``, the expected noise ``A (y_s − X_s w)`` in the user's
+        units, and the rows and S of each task (see `tailored.gaussian.serial`).  Otherwise, rows are unchanged, the
+        expected noise is zero, and the list is empty.
+        """
+        X = query.X if self.shared is None else self.shared.own_columns(query.X)
+        x, expected = self.scaling.dense(X), np.zeros(X.shape[0])
+        covariances: list[tuple[Index, Array]] = []
+        if (noise := self.response.correlation) is None:
+            return x, expected, covariances
+        past_X, past_y = posterior.support[:, :-2], posterior.support[:, -2]
+        past_task = np.repeat(np.arange(len(posterior)), posterior.n_rows)
+        errors = past_y - products(past_X, posterior.weights, past_task, self.fit_intercept)
+        past_x, rows = self.scaling.dense(past_X), (posterior.support, posterior.n_rows)
+        for at, past, A, S in noise.given_support(noise.times(X), query.task, *rows):
+            x[at] -= A @ past_x[past]
+            expected[at] = A @ errors[past]
+            covariances.append((at, S))
+        return x, expected, covariances
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]

@@ -278,7 +278,7 @@ def _task_fits(
 
     def panels() -> Iterator[tuple[str, str]]:
         for label in tasks.labels[np.sort(extreme)]:
-            options = {"column": j, "coverage": coverage}
+            options: Any = {"column": j, "coverage": coverage}
             display = TaskFitDisplay.from_estimator(learner, tasks, label, **options)
             alt = f"{display.target} against {display.column}, {display.task}"
             yield str(label), image(display.figure_, alt)

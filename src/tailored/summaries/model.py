@@ -20,7 +20,6 @@ from ..empirical_bayes.training_summary import TrainingSummary
 from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import used_columns
-from ..gaussian.serial import SerialGaussian
 from ..priors.base import Prior, adapt_tasks
 from ..priors.mixture import MixturePrior
 from ..tasks.rows import Array, batches
@@ -72,10 +71,9 @@ class FittedModel:
         )
 
     @property
-    def correlation(self) -> SerialGaussian | None:
-        """Noise that is correlated in time; None if it is independent."""
-        response = self.prior.response
-        return response if isinstance(response, SerialGaussian) else None
+    def correlation(self) -> Any:
+        """Correlation of the noise in time; None if it is independent."""
+        return self.prior.response.correlation
 
     @property
     def scale(self) -> Scale:

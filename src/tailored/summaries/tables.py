@@ -148,7 +148,8 @@ def correlations_table(model: FittedModel) -> Table:
             "; the intercept is the linear predictor where all features are zero, which may be far "
             "from the data"
         )
-    columns = {"column": names, **dict(zip(names, correlations.T.round(4).tolist(), strict=True))}
+    columns: dict[str, Any] = {"column": names}
+    columns |= dict(zip(names, correlations.T.round(4).tolist(), strict=True))
     n_printed = len(names) if len(names) <= MATRIX_COLUMNS else 0
     return Table(title, columns, f"{caption}.", n_printed=n_printed)
 
@@ -176,7 +177,7 @@ def noise_table(model: FittedModel) -> Table:
             "between tasks: difference of the tasks' models from the prior mean, root mean square "
             "over rows"
         )
-    columns = {"source": list(values), name: list(values.values())}
+    columns: dict[str, Any] = {"source": list(values), name: list(values.values())}
     return Table(title, columns, f"{'; '.join(captions)}.")
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.validation import check_choice, is_integer
+from .._utils.validation import RandomState, is_integer
 from .rows import segment_sums
 from .task_set import Share, TaskSet, check_share, row_counts
 
@@ -17,8 +17,8 @@ from .task_set import Share, TaskSet, check_share, row_counts
 ROTATIONS = 4
 #: Minimum number of query rows of a task in `SupportSampling.draw`, if it has enough rows.
 LEAST_QUERY = 5
-#: Which rows of a new task are observed: random rows, or the first rows.
-ORDERS = ("random", "first")
+#: Argument ``n_support`` of learners, see `SupportSampling.of`.
+SupportLike = float | str | Sequence[Any] | NDArray[Any] | None
 #: A number of rows for each task.
 Sizes = NDArray[np.int64]
 
@@ -49,24 +49,26 @@ class SupportSampling:
     in_order: bool = False  # whether the support rows are the first rows
 
     @classmethod
-    def of(cls, support: Any = None, order: str = "random") -> SupportSampling:
-        """Check the arguments `n_support` and `order` of a learner, and return their sampling."""
-        in_order = check_choice("order", order, ORDERS) == "first"
-        if support is None or (isinstance(support, str) and support == "auto"):
+    def of(cls, n_support: Any = None) -> SupportSampling:
+        """Check the argument ``n_support`` of a learner, and return its sampling."""
+        in_order, ends = split_first(n_support)
+        if not ends and (in_order or n_support is None):
             return cls(None, in_order)
-        if isinstance(support, str) or np.ndim(support) > 1:
+        pair = ends * 2 if len(ends) == 1 else ends
+        try:
+            low, high = (check_share("n_support", end) for end in pair)
+            if type(low) is type(high) and low > high:
+                raise ValueError
+        except (TypeError, ValueError):
             raise ValueError(
-                f"n_support: expected a number or fraction of rows, or a pair; got {support!r}"
-            )
-        ends = list(support) if np.ndim(support) else [support, support]
-        if len(ends) != 2:
-            raise ValueError(f"n_support: a range is a pair (low, high), got {support!r}")
-        low, high = (check_share("n_support", end) for end in ends)
-        if type(low) is type(high) and low > high:
-            raise ValueError(
-                f"n_support: the range {support!r} must be a pair (low, high) with low <= high"
-            )
+                "n_support: expected a number of rows, a fraction between 0 and 1, a pair (low, "
+                f"high), 'first', or ('first', ...) with one of these; got {n_support!r}"
+            ) from None
         return cls((low, high), in_order)
+
+    def split(self, tasks: TaskSet, random_state: RandomState) -> tuple[TaskSet, TaskSet]:
+        """Split the rows of each task into a typical number of support rows, and query rows."""
+        return tasks.support_query(self.typical, random_state, shuffle=not self.in_order)
 
     @property
     def typical(self) -> Share:
@@ -122,6 +124,19 @@ class SupportSampling:
             return _join(tasks, [_draw(tasks, counts, None)])
         n_query, rng = tasks.sizes if query_all else None, np.random.default_rng(seed)
         return _join(tasks, [_draw(tasks, counts, rng, n_query) for _ in range(n_repeats)])
+
+
+def split_first(n_support: Any) -> tuple[bool, list[Any]]:
+    """Return whether ``n_support`` names the first rows, and its numbers of rows.
+
+    ``"first"`` has no numbers; ``("first", 1, 5)`` is True and [1, 5].
+    """
+    if n_support is None:
+        return False, []
+    is_single = isinstance(n_support, str) or not np.iterable(n_support)
+    numbers = [n_support] if is_single else list(n_support)
+    in_order = bool(numbers) and isinstance(numbers[0], str) and numbers[0] == "first"
+    return in_order, numbers[in_order:]
 
 
 def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
