@@ -261,7 +261,7 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         )
     text = "all coefficients"
     if model.prior.mixture is not None:
-        effects = np.not_equal(model.prior.mixture.side, 0.0)
+        effects = np.asarray(model.prior.mixture.side) != 0
         shifted = [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
         if not effects[effects.any(axis=1)][:, effects.any(axis=0)].all():
             text = "some or all coefficients"
