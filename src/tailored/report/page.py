@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.files import check_target, write_atomically
 from .._utils.tables import Table, format_number
 from ..displays import EffectsDisplay, RowsDisplay, TaskFitDisplay
-from ..displays.base import RC, effects_of, most_varying, pyplot
+from ..displays.base import MAX_VALUES, RC, effects_of, most_varying, pyplot
 from ..evaluation import Evaluation, default_methods, evaluate
 from ..gaussian.responses import Bernoulli
 from ..learners.paper import PaperLearner
 from ..summaries.model import coefficient_names
+from ..summaries.summary import Summary
 from ..tasks.rows import Array, dense, standard_errors
 from ..tasks.task_set import TaskSet, target_positions
 from .html import choice, html_page, image, images
@@ -90,10 +92,10 @@ def write_report(
     defined = "".join(f"<p><small>{escape(text)}</small></p>" for text in evaluation.caption)
     content["Accuracy by number of support rows"] = tables + defined
     summaries = learner.summaries().values() if is_classifier(learner) else [learner.summary()]
-    content["Model"] = "".join(
-        summary.html_text + "".join(map(_scroll, summary.printed_tables)) for summary in summaries
-    )
-    content["Data"] = f"<pre>{escape(str(tasks.describe()))}</pre>"
+    content["Model"] = "".join(map(_model, summaries))
+    # Notes are for those who have not fitted a model yet, such as on targets that may be counts.
+    data = replace(tasks.describe(), notes=[])
+    content["Data"] = f"<pre>{escape(str(data))}</pre>"
     title = title or f"{len(tasks):,} tailored models of {target}"
     page = html_page(title, _opening(evaluation, target, note), content)
     write_atomically(out, page.encode())
@@ -120,6 +122,13 @@ def _evaluate(
     if len(evaluation.labels) < len(sample):
         note += f" Tasks with at most {evaluation.supports[-1]} rows were only used for fitting."
     return evaluation, note
+
+
+def _model(summary: Summary) -> str:
+    """Return a summary without its errors, which are those of other tasks and other numbers of support rows."""
+    errors = summary.tables.get("errors")
+    tables = (_scroll(table) for table in summary.printed_tables if table is not errors)
+    return summary.html_text + "".join(tables)
 
 
 def _scroll(table: Table) -> str:
@@ -270,10 +279,12 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
 def _task_fits(
     learner: Any, tasks: TaskSet, values: Array, deviations: Array, target: str, coverage: float
 ) -> str:
-    """Return figures of single tasks against the column with the largest effect."""
+    """Return figures of single tasks against the column with the largest effect, if possible one with many values."""
     with_rows = np.flatnonzero(tasks.sizes)
     extreme = with_rows[np.argsort(-deviations[with_rows], kind="stable")][:MAX_TASK_FIGURES]
-    scales = dense(tasks.X).std(axis=0)
+    X = dense(tasks.X)
+    scales = X.std(axis=0)
+    scales[[len(np.unique(x)) <= MAX_VALUES for x in X.T]] *= 1e-9
     j = int(np.argmax(np.sqrt((values[:, : tasks.n_features] ** 2).mean(axis=0)) * scales))
 
     def panels() -> Iterator[tuple[str, str]]:
