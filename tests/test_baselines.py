@@ -75,7 +75,7 @@ def test_offsets_are_best_linear_predictions_of_random_intercepts(name):
     if name == "pooled ridge":
         assert baseline.within_ == pytest.approx(1.0, rel=0.1)
         assert baseline.between_ == pytest.approx(4.0, rel=0.25)
-    none, support, query = predict(NUMBERS[name], tasks, 0)
+    none, _, query = predict(NUMBERS[name], tasks, 0)
     some = baseline.predict_rows(query, query)
     residuals = (query.y - none).reshape(200, -1)
     shrinkage = baseline.between_ / (8 * baseline.between_ + baseline.within_)

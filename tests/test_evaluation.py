@@ -127,7 +127,9 @@ def test_the_first_rows_are_observed():
     tasks = count_tasks()
     found = evaluate(tasks, MEAN, supports=("first", 0, 5), n_folds=2)
     assert found.supports == (0, 5)
-    positions = found.predictions["row"] - tasks.offsets[tasks.task_of_row[found.predictions["row"]]]
+    positions = (
+        found.predictions["row"] - tasks.offsets[tasks.task_of_row[found.predictions["row"]]]
+    )
     assert set(positions) == {5, 6}
     assert evaluate(tasks, MEAN, supports="first", n_folds=2).supports == (0, 1, 2, 5)
 

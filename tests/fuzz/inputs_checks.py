@@ -71,7 +71,7 @@ def check_summary(learner: Any, tasks: TaskSet) -> None:
     """What is said of the learner; NaN is what it does not know."""
     said = attempt(learner.summary, learner)
     if said is not None:
-        attempt(lambda: str(said) + repr(said.to_dict()))
+        attempt(lambda: str(said) + repr(said.frames))
         for name, table in said.tables.items():
             for column, values in table.columns.items():
                 # Ratios of large coefficients overflow.

@@ -1,4 +1,4 @@
-"""Fits: every learner and baseline is fitted to odd tasks, at once or in parts, and used."""
+"""Fits: every learner is fitted to odd tasks, at once or in parts, and used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from inputs_data import (
 from inputs_learners import LEARNERS, NAMES, SHARES, Rng, response_of
 from inputs_verdict import Failure, attempt, check_finite
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.baselines import Baseline
 from tailored.learners.base import MetaLearner
 from tailored.solvers import ProjectedSGD
 
@@ -44,12 +43,7 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
     if bayes and rng.random() < 0.7:
         drawn.parts, drawn.labels = drawn.parts[:4], drawn.labels[:4]
     seen.update(drawn.classes, call="fit", learner=name)
-    is_learner = not isinstance(learner, Baseline)
-    form = (
-        str(rng.choice(FORMS))
-        if is_learner
-        else str(rng.choice(["task set", "sparse task set", "pandas"]))
-    )
+    form = str(rng.choice(FORMS))
     seen["form"] = form
     arguments = attempt(lambda: as_arguments(rng, drawn, form))
     if arguments is None:
@@ -156,7 +150,7 @@ def use_classifier(rng: Rng, classifier: Any, positional: Any, named: Any) -> No
     if rng.random() < 0.3 and len(classifier.classes_) == 2:
         said = attempt(classifier.summary, classifier)
         if said is not None:
-            attempt(lambda: str(said) + repr(said.to_dict()))
+            attempt(lambda: str(said) + repr(said.frames))
 
 
 def _held_out(rng: Rng, drawn: Drawn, seen: dict[str, str]) -> TaskSet | None:

@@ -1,4 +1,4 @@
-"""The learners and baselines that are fitted to odd tasks, with odd options, and how often."""
+"""The learners that are fitted to odd tasks, with odd options, and how often."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tailored import (
     IndependentLearner,
     UnconditionalLearner,
 )
-from tailored.baselines import BASELINES, RESPONSE_BASELINES, PooledBoosting
 from tailored.feature_maps import FEATURE_MAPS
 from tailored.losses import Pinball
 from tailored.solvers import ProjectedSGD
@@ -65,8 +64,6 @@ LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
         2.0,
         lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"]))),
     ),
-    **{name: (1.0, lambda rng, kind=kind: kind()) for name, kind in BASELINES.items()},
-    "pooled boosting": (0.5, lambda rng: PooledBoosting(max_iter=3)),
     "classifier": (
         0.7,
         lambda rng: EmpiricalBayesClassifier(fit_intercept=bool(rng.random() < 0.8)),
@@ -76,14 +73,6 @@ LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
         lambda rng: EmpiricalBayesLearner(loss="poisson", fit_intercept=bool(rng.random() < 0.8)),
     ),
     "negative binomial": (0.4, lambda rng: EmpiricalBayesLearner(loss="negative_binomial")),
-    **{
-        f"{name}, classes": (0.3, lambda rng, kind=kind: kind())
-        for name, kind in RESPONSE_BASELINES.items()
-    },
-    **{
-        f"{name}, counts": (0.3, lambda rng, kind=kind: kind("poisson"))
-        for name, kind in RESPONSE_BASELINES.items()
-    },
 }
 
 

@@ -22,7 +22,6 @@ from tailored import (
     TaskRegressor,
     TaskSet,
 )
-from tailored.baselines import BASELINES
 from tailored.feature_maps import FEATURE_MAPS, get_feature_map
 from tailored.learners.base import MetaLearner
 from tailored.losses import Pinball
@@ -48,8 +47,6 @@ def fitted(name: str) -> tuple[Any, TaskSet, np.ndarray]:
         maker = IndependentLearner(loss="squared")
     elif "quantile" in name:
         maker = EmpiricalBayesLearner(loss=Pinball(0.7))
-    elif name in BASELINES:
-        maker = BASELINES[name]()
     elif response_of(name.split(", ")[0]):
         maker = LEARNERS[name.split(", ")[0]][1](rng).set_params(fit_intercept=True)
         codes = (
@@ -68,7 +65,7 @@ def fitted(name: str) -> tuple[Any, TaskSet, np.ndarray]:
 
 FITTED = (
     "empirical Bayes", "empirical Bayes, described", "empirical Bayes, mixed units", "empirical Bayes, mixed units, described",
-    "empirical Bayes, quantile", "the paper's", "the paper's, described", "independent", *BASELINES,
+    "empirical Bayes, quantile", "the paper's", "the paper's, described", "independent",
     "classifier", "classifier, described", "poisson", "poisson, described", "negative binomial",
 )  # fmt: skip
 
