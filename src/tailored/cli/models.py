@@ -119,10 +119,11 @@ def fit(
 ) -> None:
     """Fit a model to a table with many tasks, and write it to a file.
 
-    Example: tailored fit pupils.csv --task school --target score --side-info schools.csv -o model.tailored
+    Example: tailored fit pupils.csv --task school --target score -o model.tailored
 
-    Rows without a task or a target are left out, and missing features are replaced by their means; with --formula, rows
-    with missing values are left out. Both are reported.
+    Rows without a task or a target are left out, and missing features are replaced by their means.
+
+    With --formula, rows with missing values are left out. Both are reported.
     """
     with report_user_errors():
         check_files(out, data=data, side_info=side_info)
@@ -161,13 +162,14 @@ def predict(
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
-    Predictions are means of the target by default; the option --loss of fit selects another quantity. For classes, the
-    new columns are probabilities.
+    Predictions are means of the target, unless fit had another --loss; for classes, probabilities.
 
-    Training tasks are predicted with the coefficients from fit. New tasks are predicted from their support rows and side
-    information; without both, from the prior alone.
+    Training tasks are predicted with the coefficients from fit.
 
-    With --total-by, the output has one row for each value of a column: the total, or the mean, of the predicted rows.
+    New tasks are predicted from their support rows and side information, or else from the prior.
+
+    With --total-by, the output has one row for each value of a column, with the total of its rows.
+
     Training tasks then need their rows as --support.
     """
     with report_user_errors():
@@ -211,7 +213,7 @@ def evaluate(
 ) -> None:
     """Estimate the errors of the model and of baselines on new tasks, by cross-validation.
 
-    Support rows are the observed rows of a new task. There is one error for each number of support rows.
+    There is one error for each number of support rows, which are the observed rows of a new task.
 
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """
@@ -333,10 +335,16 @@ def _read_tasks(
     encoding: Any = tasks.encoding
     if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in encoding.dropped):
         note(f"data: {table.num_rows:,} rows read, {len(tasks.y):,} used; left out: {reasons}")
-    imputed = [c.name for c in encoding.features if table[c.name].null_count]
-    if formula is None and imputed:
-        note(f"data: missing values are replaced by the mean of their column: {', '.join(imputed)}")
+    if formula is None:
+        _note_imputed(table, encoding)
     return tasks
+
+
+def _note_imputed(table: pa.Table, encoding: Any) -> None:
+    """Name the features with missing values, which are imputed."""
+    names = [column.name for column in encoding.features]
+    if imputed := [name for name in names if table[name].null_count]:
+        note(f"data: missing values are replaced by their training means: {', '.join(imputed)}")
 
 
 def _read_tables(
@@ -363,6 +371,7 @@ def _append_predictions(
 ) -> pa.Table:
     """Return the table with columns of predictions."""
     predicted = learner.predict_tasks(table, support, **options)
+    _note_imputed(table, learner.encoding_)
     names = [name for name in predicted.column_names if name not in learner.encoding_.task_columns]
     replaced = [name for name in names if name in table.column_names]
     if replaced:
