@@ -329,7 +329,7 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
     if training is None or not np.isfinite(own := training.errors.get(OWN, np.zeros(0))).any():
         return Table(title, {})
     order = "first" if sampling.in_order else "random"
-    share = "all but a quarter of its rows, or but one row,"
+    share = "75 % of its rows (of fewer than four, all but one)"
     if sampling.support is not None:
         ends = (
             f"{end:,}" if isinstance(end, int) else f"{100.0 * end:g} %" for end in sampling.support
