@@ -44,8 +44,9 @@ class RowsDisplay(ModelDisplay):
         x = np.log2(1.0 + np.array(evaluation.supports))
         (own, *others), error = evaluation.mean, evaluation.standard_error[0]
         lines = zip(evaluation.methods, (own, *others), PALETTE, "o^sDvPX", strict=False)
-        for name, mean, color, marker in lines:
-            ax.plot(x, mean, label=shortened(name), color=color, marker=marker, markersize=5)
+        for zorder, (name, mean, color, marker) in zip(range(9, 0, -1), lines, strict=False):
+            style: dict[str, Any] = {"color": color, "marker": marker, "zorder": zorder}
+            ax.plot(x, mean, label=shortened(name), markersize=5, **style)
         ax.fill_between(x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0)
         # Limit the axis, so that baselines with very large errors at few rows do not flatten the other lines.
         top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])
@@ -59,7 +60,7 @@ class RowsDisplay(ModelDisplay):
         if coverage_ax is not None and evaluation.has_intervals:
             axes.append(coverage_ax)
             bars = 200.0 * standard_errors(evaluation.scores["covered"][0])
-            style: dict[str, Any] = {"color": PALETTE[0], "marker": "o", "capsize": 3}
+            style = {"color": PALETTE[0], "marker": "o", "capsize": 3}
             label = "empirical, ± 2 standard errors"
             coverage_ax.errorbar(x, 100.0 * evaluation.covered[0], bars, label=label, **style)
             nominal: Any = {"color": "0.35", "linestyle": "--", "label": "nominal"}

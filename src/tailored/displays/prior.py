@@ -110,7 +110,7 @@ class PriorPathDisplay(ModelDisplay):
             if sum(map(len, labels)) > 50:
                 style = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
             ax.set_xticks(x, labels, **style)
-            ax.margins(x=0.1)
+            ax.set_xlim(-0.5, len(x) - 0.5)
         else:
             ax.plot(self.grid, self.values, color=PALETTE[0])
             limits = self.values - half, self.values + half

@@ -202,7 +202,8 @@ def _predictions(evaluation: Evaluation) -> str:
     ):
         options = {"subsample": 1_000, "random_state": 0, "scatter_kwargs": {"s": 7, "alpha": 0.5}}
         PredictionErrorDisplay.from_predictions(targets, predicted, kind=kind, ax=ax, **options)
-        ax.locator_params()  # scikit-learn fixes the ticks to those of the first limits
+        for axis in (ax.xaxis, ax.yaxis):  # scikit-learn fixes the ticks
+            axis.set_major_locator(pyplot().AutoLocator())
         parts.append(image(ax.figure, kind.replace("_", " ")))
     text = f"Targets of held-out tasks and their residuals, with {last} of each task."
     return f"<p>{text}</p>{images(*parts)}"
