@@ -1,6 +1,7 @@
 """Baselines: scikit-learn's estimators that one would try first, in a table of names.
 
-`BASELINES` has those for numbers, classes and counts.  `tailored.evaluation.evaluate` compares a learner with them.
+`BASELINES` has those for numbers, classes and counts.  `tailored.evaluation.evaluate` compares a
+learner with them.
 """
 
 from __future__ import annotations
@@ -27,19 +28,23 @@ __all__ = ["BASELINES"]
 class Baseline(BaseEstimator):
     """Predict rows of new tasks by a scikit-learn estimator.
 
-    The estimator is fitted to the standardised rows of all tasks or, with ``per_task``, to the support rows of each task
-    alone.  In both cases it gets one further row: the mean of all rows, with the mean target.  For classes, this row has
-    every class as its target, with the frequency of the class as its weight.  So there is a prediction without rows.
+    The estimator is fitted to the standardised rows of all tasks or, with ``per_task``, to the
+    support rows of each task alone.  In both cases it gets one further row: the mean of all rows,
+    with the mean target.  For classes, this row has every class as its target, with the frequency
+    of the class as its weight.  So there is a prediction without rows.
 
     Parameters
     ----------
     estimator : scikit-learn regressor or classifier
-        Classes are 0, 1, ..., and predictions are their probabilities, (n, K).  With exposures, targets are rates.
+        Classes are 0, 1, ..., and predictions are their probabilities, (n, K).  With exposures,
+        targets are rates.
     per_task : bool, default=False
-        Fit to the support rows of each task alone.  Otherwise side information is added as further columns.
+        Fit to the support rows of each task alone.  Otherwise side information is added as further
+        columns.
     offset : bool, default=False
-        Add the best linear prediction of a random intercept from the residuals of the support rows.  Its variances are
-        those between and within tasks of residuals in a cross-validation over tasks.
+        Add the best linear prediction of a random intercept from the residuals of the support rows.
+        Its variances are those between and within tasks of residuals in a cross-validation over
+        tasks.
     alphas : sequence of float
         Penalties to choose from, by the squared errors on half of the rows of 100 training tasks.
     """
@@ -59,7 +64,8 @@ class Baseline(BaseEstimator):
 
     def fit(self, tasks: TaskSet) -> Self:
         """Fit to training tasks."""
-        # Sums and folds depend on the order of the tasks, so use an order that depends on the labels alone.
+        # Sums and folds depend on the order of the tasks, so use an order that depends on the
+        # labels alone.
         tasks = tasks.with_indicators().in_label_order()
         self.encoder_ = None
         if tasks.side_info is not None and not self.per_task:
@@ -90,7 +96,9 @@ class Baseline(BaseEstimator):
         return self
 
     def _estimate_variances(self, tasks: TaskSet) -> None:
-        """Estimate the variances of residuals between and within tasks, by the moments of one-way analysis of variance."""
+        """Estimate the variances of residuals between and within tasks, by the moments of one-way
+        analysis of variance.
+        """
         self.within_, self.between_ = 1.0, 0.0
         if len(tasks) < 2 or tasks.sizes.max() < 2:
             return
@@ -114,7 +122,9 @@ class Baseline(BaseEstimator):
         self.between_ = max(float(means[known].var() - noise_of_means), 0.0)
 
     def predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
-        """Predict the rows of ``query`` given the rows of ``support``, which has the same tasks in the same order."""
+        """Predict the rows of ``query`` given the rows of ``support``, which has the same tasks in
+        the same order.
+        """
         support, query = support.with_indicators(), query.with_indicators()
         y, weights = _targets(support)
         if self.per_task:
@@ -196,11 +206,11 @@ BASELINES: dict[str, dict[str, Any]] = {
 DESCRIPTIONS = {
     "task mean": "mean of the support rows and of one row with the overall mean.",
     "ridge per task": "ridge regression on the support rows of each task alone.",
-    "pooled ridge": "one ridge regression for all tasks, with side information and an offset per task.",
+    "pooled ridge": "one ridge regression for all tasks, with side information and task offsets.",
     "pooled boosting": (
-        "gradient boosting on the rows of all tasks, with side information and an offset per task."
+        "gradient boosting on the rows of all tasks, with side information and task offsets."
     ),
-    "mixed model": "linear mixed model with correlated random slopes, and fixed effects of side information.",
+    "mixed model": "linear mixed model with correlated random slopes, and side information.",
     "constant": "class frequencies, or the rate, of the training tasks.",
     "pooled regression": "one logistic or Poisson regression for all tasks, with side information.",
     "regression per task": "logistic or Poisson regression on the support rows of each task alone.",

@@ -51,7 +51,10 @@ def default_methods(loss: str | Loss = "squared") -> dict[str, Any]:
 
 
 def find_loss(loss: str | Loss) -> Loss:
-    """Return the loss with this name, which may be one for classes or counts; a loss is returned unchanged."""
+    """Return the loss with this name, which may be one for classes or counts.
+
+    A loss is returned unchanged.
+    """
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 
@@ -67,13 +70,14 @@ class Evaluation:
     labels : array (n_tasks,)
         The evaluated tasks.
     scores : dict of str to array (n_methods, n_supports, n_tasks)
-        Means over the rows of each task.  First is the error, such as "squared error"; for classes "log loss", for counts
-        "half Poisson deviance".  Then "Brier score" and "accuracy" for classes, and "absolute error" for counts.
-        "covered" is whether the target is in the prediction interval, and "width" the width of the interval; they are
-        NaN for methods without intervals.
+        Means over the rows of each task.  First is the error, such as "squared error"; for classes
+        "log loss", for counts "half Poisson deviance".  Then "Brier score" and "accuracy" for
+        classes, and "absolute error" for counts. "covered" is whether the target is in the
+        prediction interval, and "width" the width of the interval; they are NaN for methods without
+        intervals.
     predictions : frame
-        Predictions of the first method: "task", "row" (position in ``tasks.y``), "target", "support", and
-        "prediction" or, for each class, "probability_<class>".
+        Predictions of the first method: "task", "row" (position in ``tasks.y``), "target",
+        "support", and "prediction" or, for each class, "probability_<class>".
     coverage : float
         Nominal coverage of the intervals.
     classes : tuple
@@ -110,7 +114,7 @@ class Evaluation:
 
     @property
     def covered(self) -> Array:
-        """Fractions of targets inside the intervals, averaged over tasks, (n_methods, n_supports)."""
+        """Fractions of targets inside the intervals, (n_methods, n_supports)."""
         return self.scores["covered"].mean(axis=2)
 
     @property
@@ -120,7 +124,9 @@ class Evaluation:
 
     @property
     def tables(self) -> list[Table]:
-        """Tables of the scores, the error first: means over tasks with standard errors, by number of support rows.
+        """Tables of the scores, the error first.
+
+        Means over tasks with standard errors, by number of support rows.
 
         The table of errors also has the coverage of the first method's intervals.
         """
@@ -156,7 +162,9 @@ class Evaluation:
     __repr__ = __str__
 
     def to_frame(self) -> Any:
-        """Return a line for every method and number of support rows: errors, standard errors, further scores."""
+        """Return a line for every method and number of support rows: errors, standard errors,
+        further scores.
+        """
         columns: dict[str, Any] = {
             "method": np.repeat(self.methods, len(self.supports)),
             "rows": np.tile(self.supports, len(self.methods)),
@@ -189,25 +197,29 @@ def evaluate(
     ----------
     tasks : TaskSet
     methods : mapping of str to estimators, optional
-        Learners or baselines; clones of them are fitted.  By default the learner with its defaults and the
-        `tailored.baselines.BASELINES` for this kind of target.  If one of them is a classifier, or the target of a table
-        has classes, all methods must predict probabilities and are scored by them.
+        Learners or baselines; clones of them are fitted.  By default the learner with its defaults
+        and the `tailored.baselines.BASELINES` for this kind of target.  If one of them is a
+        classifier, or the target of a table has classes, all methods must predict probabilities and
+        are scored by them.
     supports : sequence of int, "first" or ("first", ...), optional
-        Numbers of support rows.  Only tasks with more rows than the largest number are evaluated; the
-        other tasks are used for fitting only.  By default those of 0, 1, 2, 5, 10, 20 and 50 that at least half of the
-        tasks exceed.  Support rows are random rows; with ``"first"`` or ``("first", 0, 5)`` they are the first rows of a
-        task, as in forecasts of rows in time order.
+        Numbers of support rows.  Only tasks with more rows than the largest number are evaluated;
+        the other tasks are used for fitting only.  By default those of 0, 1, 2, 5, 10, 20 and 50
+        that at least half of the tasks exceed.  Support rows are random rows; with ``"first"`` or
+        ``("first", 0, 5)`` they are the first rows of a task, as in forecasts of rows in time
+        order.
     n_folds : int, default=5
         Number of folds of tasks; with fewer tasks, each task is a fold.
     loss : str or Loss, optional
-        Loss whose error is averaged over the rows of a task: "squared" is the mean squared error, "absolute" the mean
-        absolute error, "poisson" and "negative_binomial" half the Poisson deviance.  The log loss is used for classes.
-        By default, the loss of the first `EmpiricalBayesLearner` among the methods, or "squared".  The default learner is
-        fitted with this loss.
+        Loss whose error is averaged over the rows of a task: "squared" is the mean squared error,
+        "absolute" the mean absolute error, "poisson" and "negative_binomial" half the Poisson
+        deviance.  The log loss is used for classes. By default, the loss of the first
+        `EmpiricalBayesLearner` among the methods, or "squared".  The default learner is fitted with
+        this loss.
     coverage : float, default=0.9
         Nominal coverage of the prediction intervals.
     random_state : int, default=0
-        Seed of the folds and of the support rows, which depend on the task labels but not on the order of the tasks.
+        Seed of the folds and of the support rows, which depend on the task labels but not on the
+        order of the tasks.
     progress : bool, default=False
         Show a progress bar.
     """
@@ -217,7 +229,8 @@ def evaluate(
         hasattr(m, "fit") for m in (methods or {}).values()
     ):
         raise TypeError(
-            "methods: expected a dict of names and learners, such as {'mine': EmpiricalBayesLearner()}"
+            "methods: expected a dict of names and learners, such as {'mine': "
+            "EmpiricalBayesLearner()}"
         )
     n_folds = check_int("n_folds", n_folds, minimum=2)
     random_state = check_int("random_state", random_state, 0)
@@ -233,26 +246,55 @@ def evaluate(
     in_order, numbers = split_first(supports)
     draws: dict[str, Any] = {"random_state": random_state, "shuffle": not in_order}
     folds = _folds(tasks, _supports(tasks, supports, numbers), min(n_folds, len(tasks)), draws)
-    parts = []
+    shape = len(methods), len(folds[0].supports), len(tasks)
+    scores: dict[str, Array] = {}
+    predictions = []
     with progress_bar("evaluate", len(folds) * len(methods), enabled=progress) as advance:
         for k, fold in enumerate(folds):
-            by_method = []
-            for name, method in methods.items():
+            for i, (name, method) in enumerate(methods.items()):
                 LOG.info("evaluate: part %d of %d, %s", k + 1, len(folds), name)
                 fitted = clone(method).fit(tasks[fold.train])
-                by_method.append(
-                    [
-                        _score(fitted, support, fold.query, find_loss(loss), coverage)
-                        for support in fold.supports.values()
-                    ]
-                )
+                for j, (n, support) in enumerate(fold.supports.items()):
+                    predicted, found = _score(
+                        fitted, support, fold.query, find_loss(loss), coverage
+                    )
+                    for score, values in found.items():
+                        scores.setdefault(score, np.full(shape, np.nan))[i, j, fold.tasks] = values
+                    if i == 0:
+                        predictions.append(_columns(tasks, fold, n, predicted, classes))
                 advance(1)
-            parts.append(by_method)
-    return _joined(tasks, folds, parts, methods=tuple(methods), coverage=coverage, classes=classes)
+    evaluated = np.sort(np.concatenate([fold.tasks for fold in folds]))
+    joined = {name: np.concatenate([each[name] for each in predictions]) for name in predictions[0]}
+    return Evaluation(
+        methods=tuple(methods),
+        supports=tuple(folds[0].supports),
+        labels=tasks.labels[evaluated],
+        scores={name: values[:, :, evaluated] for name, values in scores.items()},
+        predictions=as_frame(joined),
+        coverage=coverage,
+        classes=classes,
+    )
+
+
+def _columns(
+    tasks: TaskSet, fold: _Fold, n_support: int, predicted: Array, classes: tuple[Any, ...]
+) -> dict[str, Any]:
+    """Return columns of the predictions of a fold, given this number of support rows."""
+    targets: Any = fold.query.y
+    names = [f"probability_{label}" for label in classes] or ["prediction"]
+    return {
+        "task": tasks.labels[np.repeat(fold.tasks, fold.query.sizes)],
+        "row": fold.rows,
+        "target": np.array(classes)[targets.astype(np.intp)] if classes else targets,
+        "support": np.full(len(targets), n_support),
+        **dict(zip(names, predicted.reshape(len(targets), -1).T, strict=True)),
+    }
 
 
 class _Fold(NamedTuple):
-    """A partition into training tasks and held-out tasks, which have the same query rows for every number of support rows."""
+    """A partition into training tasks and held-out tasks, which have the same query rows for every
+    number of support rows.
+    """
 
     train: NDArray[np.intp]  # positions of the training tasks
     tasks: NDArray[np.intp]  # positions of the held-out tasks
@@ -276,8 +318,11 @@ def _supports(tasks: TaskSet, supports: Any, numbers: list[Any]) -> tuple[int, .
 def _folds(
     tasks: TaskSet, supports: tuple[int, ...], n_folds: int, draws: dict[str, Any]
 ) -> list[_Fold]:
-    """Divide tasks into folds; a fold without a task of more than ``supports[-1]`` rows is left out."""
-    # Folds and support rows are drawn by position, so sort the tasks: their order must not affect the result.
+    """Divide tasks into folds; a fold without a task of more than ``supports[-1]`` rows is left
+    out.
+    """
+    # Folds and support rows are drawn by position, so sort the tasks: their order must not affect
+    # the result.
     order = np.argsort(label_keys(tasks.labels, draws["random_state"]), kind="stable")
     single = tasks[order].single_rows()
     is_evaluated = single.sizes > supports[-1]
@@ -285,7 +330,8 @@ def _folds(
         found = f"found {n_evaluated} of {len(tasks)}"
         advice = "more tasks" + ", or smaller numbers in `supports`" * (len(tasks) > 1)
         raise ValueError(
-            f"tasks: at least two tasks with more than {supports[-1]} rows are needed, {found}. Use {advice}."
+            f"tasks: at least two tasks with more than {supports[-1]} rows are needed, {found}. "
+            f"Use {advice}."
         )
     rng = np.random.default_rng([draws["random_state"], len(tasks)])
     number = rng.permutation(len(tasks)) % n_folds
@@ -333,13 +379,18 @@ def _score(
 
 
 def class_probabilities(table: NDArray[np.void]) -> Array:
-    """Return the probability of each class, (n, K), from the structured array of a classifier's ``predict_tasks``."""
+    """Return the probability of each class, (n, K), from the structured array of a classifier's
+    ``predict_tasks``.
+    """
     columns = [table[name] for name in (table.dtype.names or ())[1:]]
     return np.column_stack(columns if len(columns) > 1 else [1.0 - columns[0], columns[0]])
 
 
 def _scores_of_rows(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]:
-    """Return the scores of each row by name, the error first; for classes, predictions are probabilities (n, K)."""
+    """Return the scores of each row by name, the error first.
+
+    For classes, predictions are probabilities (n, K).
+    """
     if prediction.ndim == 1:
         scores = {error_name(loss.name): loss.error(prediction, y)}
         if isinstance(loss, Response):
@@ -355,44 +406,6 @@ def _scores_of_rows(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]
         "Brier score": 0.5 * squares if n_classes == 2 else squares,
         "accuracy": 1.0 * (prediction.argmax(axis=1) == y),
     }
-
-
-def _joined(
-    tasks: TaskSet,
-    folds: list[_Fold],
-    parts: list[list[list[tuple[Array, dict[str, Array]]]]],
-    *,
-    classes: tuple[Any, ...],
-    **fields: Any,
-) -> Evaluation:
-    """Join the predictions and scores of the folds, which are lists over methods and numbers of support rows."""
-    supports = tuple(folds[0].supports)
-    positions = np.concatenate([fold.tasks for fold in folds])
-    order = np.argsort(positions)
-    scores = {}
-    for name in parts[0][0][0][1]:
-        by_fold = [[[score[name] for _, score in row] for row in part] for part in parts]
-        scores[name] = np.concatenate(by_fold, axis=2)[:, :, order]
-    targets: Any = np.concatenate([fold.query.y for fold in folds])
-    columns: dict[str, Any] = {
-        "task": tasks.labels[np.repeat(positions, np.concatenate([f.query.sizes for f in folds]))],
-        "row": np.concatenate([fold.rows for fold in folds]),
-        "target": np.array(classes)[targets.astype(np.intp)] if classes else targets,
-    }
-    columns = {name: np.tile(column, len(supports)) for name, column in columns.items()}
-    columns["support"] = np.repeat(supports, len(targets))
-    predicted = np.concatenate([[each for each, _ in part[0]] for part in parts], axis=1)
-    predicted = predicted.reshape(len(columns["support"]), -1)
-    names = [f"probability_{label}" for label in classes] or ["prediction"]
-    predictions = as_frame(columns | dict(zip(names, predicted.T, strict=True)))
-    return Evaluation(
-        supports=supports,
-        labels=tasks.labels[positions[order]],
-        scores=scores,
-        predictions=predictions,
-        classes=classes,
-        **fields,
-    )
 
 
 class _Predicted(RegressorMixin, BaseEstimator):
@@ -435,11 +448,13 @@ class TaskScorer:
         if not hasattr(estimator, "predict_tasks"):
             kind = type(estimator).__name__
             raise TypeError(
-                f"estimator: task_scorer needs a learner with predict_tasks, such as EmpiricalBayesLearner, got {kind}"
+                "estimator: task_scorer needs a learner with predict_tasks, such as "
+                f"EmpiricalBayesLearner, got {kind}"
             )
         if not isinstance(X, TaskSet) and groups is None:
             raise ValueError(
-                "groups: task_scorer needs the task of each row; pass params={'groups': ...} with metadata routing "
+                "groups: task_scorer needs the task of each row; pass params={'groups': ...} "
+                "with metadata routing "
                 "enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
         tasks = tasks_to_score(estimator, X, y, groups, side_info)
@@ -476,8 +491,8 @@ def task_scorer(
     scoring : str
         Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
     n_support : default=0.5
-        The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.  Small tasks have fewer,
-        because one row is always scored.
+        The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.  Small
+        tasks have fewer, because one row is always scored.
     random_state : int, RandomState or None, default=0
         Seed of the support rows.
     """

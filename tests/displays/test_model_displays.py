@@ -128,15 +128,17 @@ def test_own_fits_are_least_squares(schools):
 
 
 def test_own_fits_are_nan_for_unidentified_coefficients():
-    """A constant column does not affect the other slope; one row does not identify three coefficients."""
+    """A constant column is collinear with the intercept; one row does not identify two coefficients."""
     x = np.array([0.0, 1.0, 2.0, 4.0])
-    X = np.column_stack([1e6 * x, np.ones(4)])
     y = 3.0 * x + 1.0
-    tasks = TaskSet(np.vstack([X, X[:1]]), np.append(y, 1.0), [0, 0, 0, 0, 1])
+    tasks = TaskSet(
+        np.append(1e-6 * x, [1.0, 1.0, 5.0])[:, None],
+        np.append(y, [1.0, 2.0, 3.0]),
+        [0] * 4 + [1, 1, 2],
+    )
     found = own_fits(tasks, True)
-    assert found[0, 0] == pytest.approx(3e-6)
-    assert np.isnan(found[0, 1:]).all()
-    assert np.isnan(found[1]).all()
+    np.testing.assert_allclose(found[0], [3e6, 1.0])
+    assert np.isnan(found[1:]).all()
 
 
 def test_shrinkage_from_own_to_tailored_fits(schools):

@@ -125,7 +125,7 @@ def test_headline_says_how_good_on_what_and_compared_with_what(evaluation, page)
     assert measured in opening
     assert f"the best of {len(last) - 1} baselines" in opening
     assert f"has {best:.4g}: tailored is {100 * abs(1 - last[0] / best):.1f} % " in opening
-    assert opening.count("<img ") == 1
+    assert opening.count("<img ") == 2
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])

@@ -64,17 +64,21 @@ _VARYING = (
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _LOSS = (
     "Predicted quantity: squared (the mean of the target) or absolute (its median); poisson or "
-    "negative_binomial for the mean of counts; bernoulli for probabilities of classes, which is the "
+    "negative_binomial for the mean of counts; bernoulli for probabilities of classes, which is "
+    "the "
     "default for a target of booleans or strings."
 )
 LossName = Annotated[
     Literal["squared", "absolute", "poisson", "negative_binomial", "bernoulli"],
     typer.Option("--loss", metavar="LOSS", help=_LOSS),
 ]
-_EXPOSURE = "Column with the exposure of counts, e.g. a time or an area. Predictions are exposure times rate."
+_EXPOSURE = (
+    "Column with the exposure of counts, such as a time. Predictions are exposure times rate."
+)
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _TIME = (
-    "Feature with the times of the rows (numbers or dates): noise that is correlated in time is then "
+    "Feature with the times of the rows (numbers or dates): noise that is correlated in time is "
+    "then "
     "a candidate."
 )
 Time = Annotated[str | None, typer.Option(metavar="COLUMN", help=_TIME)]
@@ -82,7 +86,8 @@ Coverage = Annotated[
     float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")
 ]
 _ROWS = (
-    "Comma-separated numbers of support rows, such as 0,5,20, or first,0,5,20 for the first rows of "
+    "Comma-separated numbers of support rows, such as 0,5,20, or first,0,5,20 for the first rows "
+    "of "
     "a task instead of random ones. By default those of 0,1,2,5,10,20,50 that at least half of the "
     "tasks exceed."
 )
@@ -92,9 +97,11 @@ _SUPPORT = (
     "support rows is adapted to these rows only. If it is a training task, give all of its rows."
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
-_TOTAL_BY = "Write a row for each value of this column of DATA, with the total of the target and its interval."
+_TOTAL_BY = (
+    "Write a row for each value of this column, with the total of the target and its interval."
+)
 TotalBy = Annotated[str | None, typer.Option(metavar="COLUMN", help=_TOTAL_BY)]
-_WEIGHTS = "Column of DATA with the number of units that each row stands for, e.g. people; with --total-by."
+_WEIGHTS = "Column with the number of units that each row stands for, e.g. people; with --total-by."
 Weights = Annotated[str | None, typer.Option(metavar="COLUMN", help=_WEIGHTS)]
 _MEAN = "Write means instead of totals; with --total-by."
 _FITTED_TO = "Table that the model was fitted to, or another table with the same columns."
@@ -158,7 +165,7 @@ def predict(
     weights: Weights = None,
     mean: Annotated[bool, typer.Option("--mean", metavar="", help=_MEAN)] = False,
 ) -> None:
-    """Append predictions, bounds of prediction intervals (lower, upper) and predictive std to a table.
+    """Append predictions, bounds of prediction intervals and predictive std to a table.
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
@@ -183,7 +190,8 @@ def predict(
         options: dict[str, Any] = {"side_info": side}
         if total_by is None and (mean or weights is not None):
             raise UsageError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
-        # Predictions of classes are probabilities without intervals, but totals of classes have intervals.
+        # Predictions of classes are probabilities without intervals, but totals of classes have
+        # intervals.
         if total_by is not None or not hasattr(learner, "classes_"):
             options["coverage"] = coverage
         if total_by is not None:
@@ -350,7 +358,9 @@ def _note_imputed(table: pa.Table, encoding: Any) -> None:
 def _read_tables(
     data: str, side_info: str | None, task: list[str], known: np.ndarray | None = None
 ) -> tuple[pa.Table, pa.Table | None]:
-    """Read a table and its side information, whose task labels have the type of the ``known`` labels or of the table."""
+    """Read a table and its side information, whose task labels have the type of the ``known``
+    labels or of the table.
+    """
     table = _read_by_task(data, task, "data", known)
     if known is None:
         known = table[task[0]].unique().to_numpy(zero_copy_only=False)
@@ -360,7 +370,9 @@ def _read_tables(
 
 
 def _read_by_task(path: str, names: list[str], option: str, known: np.ndarray | None) -> pa.Table:
-    """Read a table; task labels in a single column are converted to the type of the ``known`` labels."""
+    """Read a table; task labels in a single column are converted to the type of the ``known``
+    labels.
+    """
     table = read_table(path, option, names)
     check_columns(table, names, option, path)
     return table if len(names) > 1 else convert_labels(table, names[0], option, known)

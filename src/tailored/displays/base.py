@@ -84,7 +84,8 @@ def pyplot() -> Any:
 
 
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, ...]:
-    """Return the coefficients of tasks, the bounds of their intervals, and their prior means, (T, d) each.
+    """Return the coefficients of tasks, the bounds of their intervals, and their prior means, (T,
+    d) each.
 
     All four are zero for categorical columns without a coefficient.
     """
@@ -98,7 +99,9 @@ def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Arr
 
 
 def most_varying(learner: Any, coefficients: Array) -> list[int]:
-    """Return column positions by decreasing standard deviation of the coefficients between tasks, times the column's scale."""
+    """Return column positions by decreasing standard deviation of the coefficients between tasks,
+    times the column's scale.
+    """
     spread = coefficients.std(axis=0) * learner.prior_.scaling.columns
     return [int(j) for j in np.argsort(-spread, kind="stable")]
 
@@ -116,7 +119,9 @@ def find_column(column: ColumnLike, names: list[str], argument: str = "column") 
 
 
 def shortened(name: object, longest: int = 22) -> str:
-    """Return a name that fits on an axis, without control characters and with "$" escaped (matplotlib's math mode)."""
+    """Return a name that fits on an axis, without control characters and with "$" escaped
+    (matplotlib's math mode).
+    """
     return one_line(shorten(str(name), longest)).replace("$", r"\$")
 
 

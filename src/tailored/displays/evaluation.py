@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class RowsDisplay(ModelDisplay):
-    """Error and coverage of a learner on new tasks by number of support rows, compared with baselines.
+    """Error and coverage of a learner on new tasks by number of support rows, compared with
+    baselines.
 
     Attributes
     ----------
@@ -28,7 +29,10 @@ class RowsDisplay(ModelDisplay):
 
     @classmethod
     def from_evaluation(cls, evaluation: Any, *, ax: AxesLike = None) -> Self:
-        """Draw the result of `tailored.evaluation.evaluate`; the coverage is drawn for its first method."""
+        """Draw the result of `tailored.evaluation.evaluate`.
+
+        The coverage is drawn for its first method.
+        """
         return cls(evaluation).plot(ax)
 
     @property
@@ -48,7 +52,8 @@ class RowsDisplay(ModelDisplay):
             style: dict[str, Any] = {"color": color, "marker": marker, "zorder": zorder}
             ax.plot(x, mean, label=shortened(name), markersize=5, **style)
         ax.fill_between(x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0)
-        # Limit the axis, so that baselines with very large errors at few rows do not flatten the other lines.
+        # Limit the axis, so that baselines with very large errors at few rows do not flatten the
+        # other lines.
         top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])
         if others:
             top = min(top, 2.5 * np.median([own, *others]))

@@ -33,11 +33,12 @@ MAX_CATEGORIES = 20
 
 @dataclass
 class PriorPathDisplay(ModelDisplay):
-    """Expected value of a coefficient as a function of one column of the side information, with 95 % confidence limits.
+    """Expected value of a coefficient as a function of one column of the side information, with 95
+    % confidence limits.
 
     The limits are 1.96 standard errors below and above the expected value.  They are limits of the
-    estimated mean at each value of the column, not of the coefficients of single tasks, which differ
-    from this mean; see `EmpiricalBayesLearner.coefficients`.
+    estimated mean at each value of the column, not of the coefficients of single tasks, which
+    differ from this mean; see `EmpiricalBayesLearner.coefficients`.
 
     Attributes
     ----------
@@ -47,8 +48,8 @@ class PriorPathDisplay(ModelDisplay):
         Values of the column: numbers, or categories.
     coefficient : str
     values : array (m,)
-        Expected coefficient of a task without rows, in the user's units.  The intercept is that where
-        all features are zero.
+        Expected coefficient of a task without rows, in the user's units.  The intercept is that
+        where all features are zero.
     errors : array (m,)
         Standard errors of ``values``.
     """
@@ -69,7 +70,8 @@ class PriorPathDisplay(ModelDisplay):
         coefficient: ColumnLike | None = None,
         ax: AxesLike = None,
     ) -> Self:
-        """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
+        """Vary one ``column`` (name or position) of the side information over its range among
+        ``tasks``.
 
         The other columns are fixed at their medians, or at their most frequent categories.  A
         ``coefficient`` is given by name or position.  By default it is the one that changes most,
@@ -121,7 +123,10 @@ class PriorPathDisplay(ModelDisplay):
 
 
 def _grid(values: list[Any]) -> NDArray[Any]:
-    """Return an even grid of numbers, or their values if there are few; of categories, the most frequent ones."""
+    """Return an even grid of numbers, or their values if there are few.
+
+    Of categories, the most frequent ones.
+    """
     if isinstance(values[0], str):
         frequent = [value for value, _ in Counter(values).most_common(MAX_CATEGORIES)]
         return np.array(sorted(frequent), dtype=object)

@@ -1,4 +1,4 @@
-"""Displays of tasks: coefficients with intervals, shrinkage of own fits, and the fit of one task."""
+"""Displays of tasks: coefficients with intervals, shrinkage of own fits, the fit of one task."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ LEGEND: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "non
 
 @dataclass
 class EffectsDisplay(ModelDisplay):
-    """Caterpillar plot: the coefficient of one column in every task, in increasing order, with its interval.
+    """Caterpillar plot.
+
+    The coefficient of one column in every task, in increasing order, with its interval.
 
     Markers are filled for tasks whose interval excludes the fixed effect.  If the side information
-    changes the prior mean of the coefficient, differences from the prior mean of each task are drawn
-    instead, and zero replaces the fixed effect.  With more than 45 tasks, 45 of them are drawn, evenly
-    spaced in this order.
+    changes the prior mean of the coefficient, differences from the prior mean of each task are
+    drawn instead, and zero replaces the fixed effect.  With more than 45 tasks, 45 of them are
+    drawn, evenly spaced in this order.
 
     Attributes
     ----------
@@ -53,7 +55,8 @@ class EffectsDisplay(ModelDisplay):
         Coefficients and interval bounds in the order of ``labels``; see the method `effects` of the
         learners.
     fixed_effect : float
-        Prior mean of the coefficient, at the mean of the side information; NaN if it is not defined.
+        Prior mean of the coefficient, at the mean of the side information; NaN if it is not
+        defined.
     coverage : float
     prior : array (T,) or None
         Prior mean of the coefficient of each task, if side information changes it.
@@ -78,7 +81,8 @@ class EffectsDisplay(ModelDisplay):
         coverage: float = 0.9,
         ax: AxesLike = None,
     ) -> Self:
-        """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or position).
+        """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or
+        position).
 
         By default it is the column whose scaled coefficient varies most between tasks, given their
         side information.
@@ -140,9 +144,11 @@ class EffectsDisplay(ModelDisplay):
 
 @dataclass
 class ShrinkageDisplay(ModelDisplay):
-    """Shrinkage plot: arrows from the least-squares fit of each task's own rows to its tailored fit.
+    """Shrinkage plot.
 
-    The axes are the coefficients of two columns.  Tasks whose own rows do not identify these
+    Arrows from the least-squares fit of each task's own rows to its tailored fit.
+
+    The axes are the coefficients of two columns.  Tasks whose own rows do not identify all
     coefficients are left out (NaN in ``own``).
 
     Attributes
@@ -169,7 +175,8 @@ class ShrinkageDisplay(ModelDisplay):
         *,
         ax: AxesLike = None,
     ) -> Self:
-        """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or positions).
+        """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or
+        positions).
 
         By default they are the columns whose scaled coefficients vary most between tasks.
         """
@@ -189,7 +196,8 @@ class ShrinkageDisplay(ModelDisplay):
     def _draw(self, ax: Axes) -> None:
         kept = ~np.isnan(self.own).any(axis=1)
         own, tailored = self.own[kept], self.tailored[kept]
-        # Widths are relative to the axes, because arrow heads of a fixed size would hide short arrows.
+        # Widths are relative to the axes, because arrow heads of a fixed size would hide short
+        # arrows.
         arrows: dict[str, Any] = {
             "angles": "xy",
             "scale_units": "xy",
@@ -222,7 +230,8 @@ class ShrinkageDisplay(ModelDisplay):
 
 @dataclass
 class TaskFitDisplay(ModelDisplay):
-    """Rows of one task against one column, with the tailored fit, the prediction interval and the prior prediction.
+    """Rows of one task against one column, with the tailored fit, the prediction interval and the
+    prior prediction.
 
     Other columns are fixed at the task's means, and their fitted contribution is subtracted from
     numeric targets.  Classes (0 and 1) and counts (per unit of exposure) are drawn without this
@@ -265,7 +274,9 @@ class TaskFitDisplay(ModelDisplay):
         coverage: float = 0.9,
         ax: AxesLike = None,
     ) -> Self:
-        """Adapt ``learner`` to the task with the label ``task``; draw its rows and predictions against ``column``.
+        """Adapt ``learner`` to the task with the label ``task``.
+
+        Draw its rows and predictions against ``column``.
 
         By default, the first task is drawn against the column with the largest effect on its
         predictions.
@@ -297,7 +308,8 @@ class TaskFitDisplay(ModelDisplay):
 
         lower, upper = np.full((2, len(grid)), np.nan)
         if learner.prior_.has_intervals:
-            # The interval of a rate depends on the exposure: that of a row with exposure 1 may contain no counts but 0.
+            # The interval of a rate depends on the exposure: that of a row with exposure 1 may
+            # contain no counts but 0.
             exposure = 1.0 if one.exposure is None else one.exposure.mean()
             exposures = None if one.exposure is None else np.full(len(grid), exposure)
             lower, upper = model.predict_interval(at(grid), coverage, exposures).T / exposure
@@ -330,20 +342,18 @@ class TaskFitDisplay(ModelDisplay):
 
 
 def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
-    """Return the least-squares fit of each task's own rows, (T, d); NaN for coefficients that the rows do not identify.
+    """Return the least-squares fit of each task's own rows, (T, d).
 
-    If there is an intercept and a column is constant within a task, the coefficient of this column and
-    the intercept are not identified; other coefficients may be.
+    NaN if they do not identify all coefficients.
     """
     fits = np.full((len(tasks), tasks.n_features + fit_intercept), np.nan)
     for t, task in enumerate(tasks):
         rows = dense_rows(task.X, fit_intercept)
-        if not len(rows):
+        if len(rows) < rows.shape[1]:
             continue
         # Without scaling, columns with small values would look unidentified.
-        size = np.sqrt(np.mean(rows**2, axis=0))
-        size = np.where(size > 0, size, 1.0)
-        inverse = np.linalg.pinv(rows / size, rcond=1e-9)
-        identified = np.diagonal(inverse @ (rows / size)) > 1.0 - 1e-8
-        fits[t, identified] = (inverse @ task.y / size)[identified]
+        size = np.maximum(np.sqrt(np.mean(rows**2, axis=0)), 1e-300)
+        coefficients, _, rank, _ = np.linalg.lstsq(rows / size, task.y, rcond=1e-9)
+        if rank == rows.shape[1]:
+            fits[t] = coefficients / size
     return fits

@@ -17,7 +17,8 @@ from ..displays.base import RC, pyplot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: JavaScript that shows the figure selected in a list.  Without JavaScript the first figure is shown.
+#: JavaScript that shows the figure selected in a list.  Without JavaScript the first figure is
+#: shown.
 _SCRIPT = """
 document.documentElement.classList.add("js");
 for (const list of document.querySelectorAll("select")) list.addEventListener("change", () => {
@@ -44,7 +45,10 @@ def images(*parts: str) -> str:
 
 
 def choice(name: str, panels: Iterable[tuple[str, str]]) -> str:
-    """Return a selection list and a figure for each pair of text and content; the first figure is shown initially."""
+    """Return a selection list and a figure for each pair of text and content.
+
+    The first figure is shown initially.
+    """
     options, contents = "", ""
     for i, (text, content) in enumerate(panels):
         options += f'<option value="{i}">{escape(text)}</option>'

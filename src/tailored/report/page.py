@@ -27,7 +27,8 @@ from ..tasks.rows import Array, dense, standard_errors
 from ..tasks.task_set import TaskSet, target_positions
 from .html import choice, html_page, image, images
 
-#: Maximum number of tasks in a caterpillar plot, of caterpillar plots, and of tasks with their own figure.
+#: Maximum number of tasks in a caterpillar plot, of caterpillar plots, and of tasks with their own
+#: figure.
 MAX_TASKS, MAX_EFFECTS, MAX_TASK_FIGURES = 150, 12, 40
 #: Maximum numbers of tasks and rows in the evaluation; larger data are sampled.
 MAX_EVALUATED_TASKS, MAX_EVALUATED_ROWS = 1_000, 20_000
@@ -45,9 +46,9 @@ def write_report(
 ) -> Path:
     """Write an HTML page about a fitted learner and its tasks.
 
-    The page starts with the accuracy on new tasks compared with baselines.  Predictions and residuals,
-    the coverage of the intervals, coefficients and fits of single tasks, the model and the data follow.
-    The page does not use the network.
+    The page starts with the accuracy on new tasks compared with baselines, and the coverage of the
+    intervals.  Predictions and residuals, coefficients and fits of single tasks, the model and the
+    data follow.  The page does not use the network.
 
     Parameters
     ----------
@@ -59,9 +60,9 @@ def write_report(
         The HTML file.
     title : str, optional
     evaluation : Evaluation, optional
-        Evaluation whose first method is the learner.  By default, clones of the learner and baselines
-        are cross-validated in five folds of tasks.  Data with more than 1,000 tasks or 20,000 rows are
-        sampled, which the page mentions.
+        Evaluation whose first method is the learner.  By default, clones of the learner and
+        baselines are cross-validated in five folds of tasks.  Data with more than 1,000 tasks or
+        20,000 rows are sampled, which the page mentions.
     coverage : float, default=0.9
         Nominal coverage of the intervals.
     progress : bool, default=False
@@ -80,8 +81,6 @@ def write_report(
     if evaluation is None:
         evaluation, note = _evaluate(learner, tasks, coverage, progress)
     content = {"Predictions": _predictions(evaluation)}
-    if evaluation.has_intervals:
-        content["Coverage of the intervals"] = _coverage(evaluation)
     if not is_classifier(learner):
         content |= _coefficients(learner, tasks, target, coverage)
     elif len(learner.learners_) == 1:
@@ -125,7 +124,9 @@ def _evaluate(
 
 
 def _model(summary: Summary) -> str:
-    """Return a summary without its errors, which are those of other tasks and other numbers of support rows."""
+    """Return a summary without its errors, which are those of other tasks and other numbers of
+    support rows.
+    """
     errors = summary.tables.get("errors")
     tables = (_scroll(table) for table in summary.printed_tables if table is not errors)
     return summary.html_text + "".join(tables)
@@ -146,7 +147,9 @@ def _rows(n: int) -> str:
 
 
 def _opening(evaluation: Evaluation, target: str, note: str) -> str:
-    """Return the error on new tasks, the data it was measured on, the comparison with baselines, and a figure."""
+    """Return the error on new tasks, the data it was measured on, the comparison with baselines,
+    and a figure.
+    """
     mean, errors = evaluation.mean, evaluation.errors
     first, last = _rows(evaluation.supports[0]), _rows(evaluation.supports[-1])
     n_query = len(evaluation.predictions) // len(evaluation.supports)
@@ -154,30 +157,45 @@ def _opening(evaluation: Evaluation, target: str, note: str) -> str:
         f"<p><strong>The mean {evaluation.error_name} of {escape(target)} is "
         f"{format_number(mean[0, -1])} with {last} of a new task, and {format_number(mean[0, 0])} "
         f"with {first}.</strong> It was measured on {len(evaluation.labels):,} held-out tasks with "
-        f"{n_query:,} query rows, by models that were fitted to the other tasks of this table.{note}"
+        f"{n_query:,} query rows, by models that were fitted to the other tasks of this "
+        f"table.{note}"
     )
     if len(mean) > 1:
         best = 1 + int(np.argmin(mean[1:, -1]))
         gains = 100.0 * (errors[best, -1] - errors[0, -1]) / (mean[best, -1] or 1.0)
         gain = gains.mean()
+        is_close = abs(gain) <= 2.0 * standard_errors(gains)
         text += (
             f" With {last}, the best of {len(mean) - 1} baselines "
             f"({escape(evaluation.methods[best])}) has {format_number(mean[best, -1])}: "
             f"{escape(evaluation.methods[0])} is {abs(gain):.1f} % "
             f"{'better' if gain >= 0 else 'worse'}"
-            f"{', which is within two standard errors' * bool(abs(gain) <= 2 * standard_errors(gains))}."
+            ""
+            f"{', which is within two standard errors' * bool(is_close)}."
         )
         if evaluation.methods[best] == "pooled boosting" and gain < 0:
             text += " Fit boosting first, and tailored to what it leaves (how-to “Boosting first”)."
-    axes = _new_axes(1)
+    if evaluation.has_intervals:
+        covered, widths = 100.0 * evaluation.covered[0], evaluation.scores["width"][0].mean(axis=1)
+        shares = dict.fromkeys(f"{share:.1f}" for share in (covered.min(), covered.max()))
+        text += (
+            f" The {100.0 * evaluation.coverage:g} % prediction intervals contain "
+            f"{' to '.join(shares)} % of the targets; their mean width is "
+            f"{format_number(widths[0])} "
+            f"with {first} and {format_number(widths[-1])} with {last}."
+        )
+    axes = _new_axes(1 + evaluation.has_intervals)
     RowsDisplay.from_evaluation(evaluation, ax=axes)
+    alts = ("Error by number of support rows", "Coverage by number of support rows")
+    figure = images(*(image(ax.figure, alt) for ax, alt in zip(axes, alts, strict=False)))
     band = "The band is one standard error. Errors far above the others are only in the table."
-    figure = images(image(axes[0].figure, "Error by number of support rows"))
     return f"{text}</p>{figure}<p><small>{band}</small></p>"
 
 
 def _predictions(evaluation: Evaluation) -> str:
-    """Return figures of observed against predicted targets, or of the calibration of class probabilities."""
+    """Return figures of observed against predicted targets, or of the calibration of class
+    probabilities.
+    """
     table, last = evaluation.predictions, _rows(evaluation.supports[-1])
     rows = np.asarray(table["support"]) == evaluation.supports[-1]
     targets = np.asarray(table["target"])[rows]
@@ -209,24 +227,10 @@ def _predictions(evaluation: Evaluation) -> str:
     return f"<p>{text}</p>{images(*parts)}"
 
 
-def _coverage(evaluation: Evaluation) -> str:
-    """Return the coverage and the mean width of the intervals."""
-    covered = 100.0 * evaluation.covered[0]
-    widths = evaluation.scores["width"][0].mean(axis=1)
-    shares = dict.fromkeys(f"{share:.1f}" for share in (covered.min(), covered.max()))
-    axes = _new_axes(2)
-    RowsDisplay.from_evaluation(evaluation, ax=axes)
-    pyplot().close(axes[0].figure)  # the errors, which are in the opening
-    first, last = _rows(evaluation.supports[0]), _rows(evaluation.supports[-1])
-    return (
-        f"<p>The {100.0 * evaluation.coverage:g} % prediction intervals contain "
-        f"{' to '.join(shares)} % of the targets; their mean width is {format_number(widths[0])} "
-        f"with {first} and {format_number(widths[-1])} with {last}.</p>"
-    ) + images(image(axes[1].figure, "Coverage by number of support rows"))
-
-
 def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) -> dict[str, str]:
-    """Return sections about the coefficients and the fits of the tasks, or of a random sample of them."""
+    """Return sections about the coefficients and the fits of the tasks, or of a random sample of
+    them.
+    """
     order, sampled = np.random.default_rng(0).permutation(len(tasks)), ""
     if len(tasks) > MAX_TASKS:
         sampled = f"<p>A random sample of {MAX_TASKS} of the {len(tasks):,} tasks is drawn.</p>"
@@ -265,7 +269,8 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
         "(intercept) is the level where all features are 0."
     )
     text = (
-        "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from the "
+        "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from "
+        "the "
         "lowest to the highest. If side information changes the prior mean of a coefficient, the "
         "figure shows differences from the prior mean of each task. Bars are "
         f"{100 * coverage:g} % intervals.{level_note * bool(n_shown > 1)}</p>"
@@ -280,7 +285,9 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
 def _task_fits(
     learner: Any, tasks: TaskSet, values: Array, deviations: Array, target: str, coverage: float
 ) -> str:
-    """Return figures of single tasks against the column with the largest effect, if possible one with many values."""
+    """Return figures of single tasks against the column with the largest effect, if possible one
+    with many values.
+    """
     with_rows = np.flatnonzero(tasks.sizes)
     extreme = with_rows[np.argsort(-deviations[with_rows], kind="stable")][:MAX_TASK_FIGURES]
     X = dense(tasks.X)
@@ -301,10 +308,14 @@ def _task_fits(
     band = f"The band is the {100 * coverage:g} % prediction interval of a new row{unit}."
     if not getattr(learner.loss_, "has_intervals", True):
         band = "Rows are at 0 and 1."
-    listed = f"The list has the {MAX_TASK_FIGURES} tasks whose level differs most from their prior mean. "
+    listed = (
+        f"The list has the {MAX_TASK_FIGURES} tasks whose level differs most from their prior "
+        "mean. "
+    )
     return (
         f"<p>The figures show {escape(target)}{rate} against "
-        f"{escape(coefficient_names(learner)[j])}. The other columns are at the task's means. {band} "
+        f"{escape(coefficient_names(learner)[j])}. The other columns are at the task's means. "
+        f"{band} "
         f"{listed * (len(with_rows) > MAX_TASK_FIGURES)}The dashed line is the prediction without "
         "any rows of the task.</p>"
     ) + choice("task", panels())

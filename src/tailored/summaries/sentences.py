@@ -1,4 +1,6 @@
-"""Sentences about a fitted `EmpiricalBayesLearner`: the selected structure, its formula, the selection, the predictions."""
+"""Sentences about a fitted `EmpiricalBayesLearner`: the selected structure, its formula, the
+selection, the predictions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from .._utils.tables import format_number, plural
 from ..empirical_bayes.training_summary import ComparedStructure
 from ..gaussian.scoring import LARGEST_SCALE
 from ..losses import Loss, Pinball, error_name
-from ..tasks.encoding import list_some
+from ..tasks.encoding import as_columns, list_some
 from ..tasks.episodes import SupportSampling
 from .model import INTERCEPT, FittedModel
 
@@ -22,7 +24,10 @@ EQUAL_DENSITIES = 1e-4
 
 
 def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
-    """Yield sentences about the selected model; ``event`` is what a binary target of 1 stands for."""
+    """Yield sentences about the selected model.
+
+    ``event`` is what a binary target of 1 stands for.
+    """
     prior, training, structure = model.prior, model.training, getattr(learner, "structure_", None)
     if structure is None:
         yield f"The documentation of {type(learner).__name__} describes its prior."
@@ -42,8 +47,8 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if training is not None and is_gaussian:
         if not structure.get("pseudo_tasks") and structure.get("structure") != "none":
             yield _describe_estimation(model, learner)
-        # With one row per task, noise and random intercept are confounded.  If the user set the effects, count all, as
-        # lme4 does.
+        # With one row per task, noise and random intercept are confounded.  If the user set the
+        # effects, count all, as lme4 does.
         is_selected = len(training.compared) > 1
         n_effects = training.n_tasks * (min(len(model.varying), 1 if is_selected else np.inf))
         if training.n_rows <= n_effects:
@@ -62,9 +67,15 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
     if (noise := model.correlation) is not None:
         share = 100.0 * noise.share / (1.0 + noise.share)
         kernel = f"exp(-|t - t'| / {format_number(noise.length)})"
-        yield f"Noise is correlated in time: {share:.0f} % of its variance has the correlation {kernel}."
+        yield (
+            f"Noise is correlated in time: {share:.0f} % of its variance has the correlation "
+            f"{kernel}."
+        )
     elif getattr(learner.encoding_, "time", None) is not None:
-        yield "Noise that is correlated in time was a candidate. It was not accepted on held-out tasks."
+        yield (
+            "Noise that is correlated in time was a candidate. It was not accepted on held-out "
+            "tasks."
+        )
     if training is not None and len(training.compared) > 1:
         yield describe_selection(training.compared)
     if prior.shared is not None:
@@ -87,9 +98,9 @@ def describe_structure(
 ) -> str:
     """Describe ``structure_`` of `EmpiricalBayesLearner` in one sentence.
 
-    ``names`` are the names of the coefficients, and ``regression`` is that of the response.  ``centre``
-    names the values of the features at which effects are uncorrelated, or have shrunk correlations; it
-    is empty if these are zero.
+    ``names`` are the names of the coefficients, and ``regression`` is that of the response.
+    ``centre`` names the values of the features at which effects are uncorrelated, or have shrunk
+    correlations; it is empty if these are zero.
     """
     kind, n = structure["kind"], structure.get("n_components", 1)
     covariance = structure.get("structure", "full")
@@ -137,7 +148,9 @@ def describe_structure(
 
 
 def _describe_estimation(model: FittedModel, learner: Any) -> str:
-    """Describe the method of estimation and, if it is known, the log likelihood of a Gaussian mixed model."""
+    """Describe the method of estimation and, if it is known, the log likelihood of a Gaussian mixed
+    model.
+    """
     how, what = "maximum likelihood", "log likelihood"
     if learner.reml:
         how, what = "REML", "restricted log likelihood"
@@ -157,61 +170,39 @@ def _describe_estimation(model: FittedModel, learner: Any) -> str:
 
 
 def lme4_formula(model: FittedModel, learner: Any) -> str | None:
-    """Return a sentence with the lme4 formula closest to the selected model, and the differences; None without such a formula."""
-    structure, prior, encoding = learner.structure_, model.prior, learner.encoding_
+    """Return a sentence with the formula, or the random effects in the notation of lme4.
+
+    None without a formula for them.
+    """
+    structure, encoding = learner.structure_, learner.encoding_
     covariance, names = structure.get("structure", "full"), model.columns
     if structure["kind"] != "mixed model" or covariance == "none":
         return None
-    if model.has_curves or model.correlation is not None:
-        return None
-    has_intercept = names[-1:] == [INTERCEPT]
-    left_out = (*model.categories, *model.constant)
-    fixed = [j for j in range(learner.n_features_in_) if j not in left_out]
-    varying = [] if covariance == "intercept" else structure.get("varying", fixed)
-    slopes = [j for j in varying if j in fixed]
-    n_effects = len(slopes) + has_intercept
-    is_diagonal = covariance == "diagonal" and n_effects > 1
-    offset, notes = "", ", with centred columns" * bool(is_diagonal and prior.scaling.shift.any())
-    if learner.side_structure_ is not None:
-        notes += ", with shrunk effects of the side information"
-    if model.categories:
-        notes += ", with variances that are estimated in turn, not jointly"
-    if prior.has_exposure:
-        exposure = encoding.exposure if encoding is not None and encoding.exposure else "exposure"
-        offset = f" + offset(log({_quoted(exposure)}))"
     if encoding is not None and encoding.formula is not None:
-        text = f"{encoding.formula.text}{offset}{notes}"
-        return f"Formula: {text}." if learner.varying is None else None
-    sources = names
-    if encoding is not None and not is_diagonal:
-        sources = [
-            c.name if c.kind == "categorical" else name
-            for c in encoding.features
-            for name in c.names
-        ]
-    task, target = learner.columns_in_["task"], learner.columns_in_["target"]
-    group = ":".join(map(_quoted, [task] if isinstance(task, str) else task or "g"))
-    operator = "||" if is_diagonal else "|"
-    effects = f"({_terms(slopes, names, sources, has_intercept)} {operator} {group})"
-    if structure.get("pseudo_tasks") and n_effects > 1:
-        return f"As {effects} of lme4, with the correlations shrunk."
-    effects = " + ".join([effects, *(f"(1 | {_quoted(names[j])})" for j in model.categories)])
-    terms = _terms(fixed, names, sources, has_intercept)
-    return f"Formula of lme4: {_quoted(target or 'y')} ~ {terms}{offset} + {effects}{notes}."
-
-
-def _terms(
-    positions: Sequence[int], names: Sequence[str], sources: Sequence[str], has_intercept: bool
-) -> str:
-    """Return the terms of a formula, joined by "+"; a categorical column is one term if ``positions`` has all its indicators."""
-    incomplete = {source for j, source in enumerate(sources) if j not in positions}
-    terms = [names[j] if sources[j] in incomplete else sources[j] for j in positions]
-    terms = [_quoted(term) for term in dict.fromkeys(terms)]
+        return None if learner.varying is not None else f"Formula: {encoding.formula.text}."
+    varying = structure.get("varying", range(len(names)))
+    if covariance == "intercept":
+        varying = [len(names) - 1]
+    left_out = (*model.categories, *model.constant)
+    effects = [names[j] for j in varying if j not in left_out]
+    bar = "||" if covariance == "diagonal" and len(effects) > 1 else "|"
+    sources: dict[str, str] = {}
+    if encoding is not None and bar == "|":  # || does not separate the indicators of a category
+        for column in encoding.features:
+            if set(column.names) <= set(effects):
+                sources |= dict.fromkeys(column.names, column.name)
+    terms = [_quoted(sources.get(name, name)) for name in effects if name != INTERCEPT]
+    terms = list(dict.fromkeys(terms))
     if len(terms) > MAX_TERMS:
         terms = [*terms[: MAX_TERMS - 1], "…"]
-    if not has_intercept:
+    if INTERCEPT not in effects:
         terms.insert(0, "0")
-    return " + ".join(terms) or "1"
+    task = learner.columns_in_["task"] or "g"
+    group = ":".join(map(_quoted, as_columns(task)))
+    parts = [f"({' + '.join(terms) or '1'} {bar} {group})"]
+    parts += [f"(1 | {_quoted(names[j])})" for j in model.categories]
+    shrunk = ", with the correlations shrunk" * bool(structure.get("pseudo_tasks"))
+    return f"Random effects in the notation of lme4: {' + '.join(parts)}{shrunk}."
 
 
 def _quoted(name: object) -> str:
@@ -222,7 +213,9 @@ def _quoted(name: object) -> str:
 
 
 def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
-    """Describe the difference between the selected structure, which is the first, and the runner-up."""
+    """Describe the difference between the selected structure, which is the first, and the
+    runner-up.
+    """
     others = {
         name: row
         for name, row in list(compared.items())[1:]
@@ -236,7 +229,10 @@ def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
     gain = f"{abs(runner_up.difference):.2g} ± {runner_up.std_error:.1g} nats per task"
     if runner_up.difference <= 0.0:
         return f"{text}: the log predictive density exceeds that of {other} by {gain}."
-    rule = "a covariance may not have a higher total error (with plus without support rows) than the simplest"
+    rule = (
+        "a covariance may not have a higher total error (with plus without support rows) than the "
+        "simplest"
+    )
     if name.startswith("mixture"):
         rule = "a mixture has to raise the density by two standard errors without a higher error"
     elif name.startswith("rank"):
@@ -256,7 +252,8 @@ def _describe_side(model: FittedModel, learner: Any) -> str:
         if learner.structure_.get("gate_penalty"):
             return "Side information affects the mixing weights only."
         return (
-            "Side information is not used: no effect was both supported by the evidence and accepted "
+            "Side information is not used: no effect was both supported by the evidence and "
+            "accepted "
             "on held-out tasks."
         )
     text = "all coefficients"

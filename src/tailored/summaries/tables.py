@@ -57,7 +57,9 @@ def _shown(model: FittedModel) -> NDArray[np.intp]:
 
 
 def _order(model: FittedModel) -> list[int] | None:
-    """Return the rows by decreasing size of the coefficients of scaled columns, which are comparable; None for few rows."""
+    """Return the rows by decreasing size of the coefficients of scaled columns, which are
+    comparable; None for few rows.
+    """
     sizes = model.mixture.moments()[0] ** 2 + np.diagonal(model.covariance)
     order = np.argsort(-sizes[_shown(model)], kind="stable").tolist()
     return order if len(model.columns) > MAX_ROWS else None
@@ -109,7 +111,10 @@ def effects_table(model: FittedModel) -> Table:
 
 
 def _source_of_errors(model: FittedModel) -> str:
-    """Return how the standard errors of the fixed effects are computed; see `tailored.gaussian.errors`."""
+    """Return how the standard errors of the fixed effects are computed.
+
+    See `tailored.gaussian.errors`.
+    """
     least_squares = "generalised least squares under the estimated covariances"
     n_directions = np.linalg.matrix_rank(model.covariance)
     if model.prior.response.is_gaussian or n_directions > MOST_DIRECTIONS:
@@ -120,7 +125,10 @@ def _source_of_errors(model: FittedModel) -> str:
 
 
 def ratios_table(model: FittedModel) -> Table:
-    """Tabulate exponentials of the fixed effects on log odds or log rates; empty for Gaussian targets."""
+    """Tabulate exponentials of the fixed effects on log odds or log rates.
+
+    Empty for Gaussian targets.
+    """
     ratio = model.scale.ratio
     if not ratio:
         return Table("Ratios", {})
@@ -137,7 +145,10 @@ def ratios_table(model: FittedModel) -> Table:
 
 
 def correlations_table(model: FittedModel) -> Table:
-    """Tabulate the correlations of the random effects; empty without any.  Large matrices are not printed."""
+    """Tabulate the correlations of the random effects; empty without any.
+
+    Large matrices are not printed.
+    """
     names, correlations = [model.columns[j] for j in model.varying], model.correlations
     title = "Correlations of the random effects"
     if not (np.abs(correlations - np.eye(len(names))) > 1e-9).any():
@@ -246,13 +257,15 @@ def side_table(model: FittedModel) -> Table:
     if side.evidence is not None:
         columns["evidence"] = side.evidence.tolist()
         captions.append(
-            "evidence: log Bayes factor of the column's effects on the coefficients against none, in "
+            "evidence: log Bayes factor of the column's effects on the coefficients against "
+            "none, in "
             "nats, given the other columns and the estimated covariances; above 3 it is strong."
         )
     if model.mixture.gates is not None:
         columns["entropy reduction"] = side.entropy_reduction.tolist()
         captions.append(
-            "entropy reduction: fraction of the uncertainty about a task's component that is removed "
+            "entropy reduction: fraction of the uncertainty about a task's component that is "
+            "removed "
             "before any row is observed."
         )
     relevance = np.maximum(r2, side.entropy_reduction)
@@ -262,7 +275,10 @@ def side_table(model: FittedModel) -> Table:
 
 
 def _side_names(model: FittedModel) -> list[str]:
-    """Return the names of the columns of the side information; s0, s1, ... if a feature map computes them."""
+    """Return the names of the columns of the side information; s0, s1, ...
+
+    If a feature map computes them.
+    """
     assert model.training is not None
     assert model.training.side is not None
     n = len(model.training.side.row_variance) - 1
@@ -270,7 +286,9 @@ def _side_names(model: FittedModel) -> list[str]:
 
 
 def side_effects_table(model: FittedModel) -> Table:
-    """Tabulate the effects of side information on the coefficients, except columns with splines; empty if there are none."""
+    """Tabulate the effects of side information on the coefficients, except columns with splines;
+    empty if there are none.
+    """
     title, training, units = "Effects of the side information", model.training, model.prior.scaling
     features, effects = model.prior.side, model.mixture.side
     if training is None or training.mean is None or training.side is None:
@@ -303,7 +321,10 @@ def side_effects_table(model: FittedModel) -> Table:
 
 
 def selection_table(model: FittedModel) -> Table:
-    """Tabulate the best structure of each kind, the selected one first; empty if only one was a candidate."""
+    """Tabulate the best structure of each kind, the selected one first.
+
+    Empty if only one was a candidate.
+    """
     title, training = "Selection on held-out tasks", model.training
     if training is None or len(training.compared) < 2:
         return Table(title, {})
@@ -315,7 +336,8 @@ def selection_table(model: FittedModel) -> Table:
         "held-out error": [row.error for row in rows],
     }
     caption = (
-        "density difference: held-out log predictive density minus that of the selected structure, in "
+        "density difference: held-out log predictive density minus that of the selected "
+        "structure, in "
         f"nats per task, with its paired standard error. held-out error: mean "
         f"{error_name(training.loss)} given support rows. The page Concepts has the rule of the "
         "selection."
@@ -338,24 +360,28 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
     elif sampling.in_order:
         share = "25 to 75 % of its rows"
     caption = (
-        f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in "
+        f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out "
+        "in "
         f"fit, each with {share} as support ({order})."
     )
     if prior.shared is not None:
         caption += (
-            " The effects that all tasks share were fitted to these tasks, too, and all methods have "
+            " The effects that all tasks share were fitted to these tasks, too, and all methods "
+            "have "
             "them."
         )
     if len(training.compared) > 1 or model.has_curves or prior.reads_side_info:
         caption += (
             " The model was selected on the same tasks, so its error is slightly optimistic. The "
-            "criterion is the log predictive density, not the error, so a baseline may have a lower "
+            "criterion is the log predictive density, not the error, so a baseline may have a "
+            "lower "
             "error."
         )
     rows = compare_errors(training.errors)
     if len(rows) > 1:
         caption += (
-            " difference: mean over tasks of the method's error minus that of this learner, with its "
+            " difference: mean over tasks of the method's error minus that of this learner, with "
+            "its "
             f"standard error. {_describe_methods(model, learner, training.errors)}."
         )
     return Table.of_rows(title, ("method", "error", "difference", "std. error"), rows, caption)
@@ -381,7 +407,9 @@ def _describe_methods(model: FittedModel, learner: Any, errors: Mapping[str, Arr
 
 
 def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
-    """Return name, mean error, and mean and standard error of the difference from this learner, which is first."""
+    """Return name, mean error, and mean and standard error of the difference from this learner,
+    which is first.
+    """
     rows = [(OWN, float(np.nanmean(errors[OWN])), np.nan, np.nan)]
     for name, values in errors.items():
         difference = values - errors[OWN]
