@@ -139,14 +139,15 @@ def fit(
         learner = _learner(tasks, loss, varying)
         from ..tasks.describing import hint_about_target
 
-        if loss in ("squared", "absolute") and (hint := hint_about_target(tasks.y)):
+        is_number = loss in ("squared", "absolute") and not hasattr(learner, "predict_proba")
+        if is_number and (hint := hint_about_target(tasks.y)):
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(out)
         summaries = learner.summaries() if hasattr(learner, "classes_") else {"": learner.summary()}
         for summary in summaries.values():
             say("\n".join([summary.title, *(f"  {sentence}" for sentence in summary.text)]))
-        say(str(tasks.describe().table))
+        say(f"\n{tasks.describe().table}")
         option = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
         following = f"tailored predict {shlex.quote(str(out))} NEW.csv{option} -o predictions.csv"
         say(f"\nmodel: {out}\nnext: {following}")
