@@ -89,11 +89,12 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     """
     import numpy as np
 
-    from tailored.baselines import MixedModel
     from tailored.learners.empirical_bayes import EmpiricalBayesLearner
     from tailored.learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
     from tailored.tasks.task_set import TaskSet
     from tailored.theory import oracle_representation
+
+    from .rivals.base import MixedModel
 
     rng, d, n_known = np.random.default_rng(seed), len(COEFFICIENTS), n_train + N_VALIDATION
     clusters = np.eye(d)[rng.integers(d, size=n_known + N_TEST)]  # one-hot encoded
@@ -144,7 +145,7 @@ def draw_demo(result: DemoResult) -> Any:
     """Draw a new task of each cluster, τ(s) as learned and of the oracle, and the errors; return the figure."""
     import numpy as np
 
-    from tailored.displays.base import PALETTE, RC, draw_points, pyplot
+    from tailored.displays.base import PALETTE, RC, pyplot
 
     with pyplot().rc_context(RC):
         from matplotlib.colors import LinearSegmentedColormap
@@ -158,8 +159,9 @@ def draw_demo(result: DemoResult) -> Any:
         x = np.linspace(-1.0, 1.0, 101)
         for i, (ax, (observed, predicted)) in enumerate(zip(axes, result.tasks, strict=True)):
             points, new = ((each.X[:, 0] / 3**0.5, each.y) for each in (observed, predicted))
-            draw_points(ax, points, "o", "black", markersize=3.5, label="observed", zorder=4)
-            draw_points(ax, new, "o", "0.6", filled=False, markersize=3.5, label="not yet observed")
+            ax.plot(*points, "o", color="black", markersize=3.5, label="observed", zorder=4)
+            unknown = {"color": "0.6", "mfc": "white", "markersize": 3.5}
+            ax.plot(*new, "o", label="not yet observed", **unknown)
             for name, (color, dashes) in CURVES.items():
                 ax.plot(
                     x,

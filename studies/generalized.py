@@ -26,9 +26,9 @@ from scipy.special import expit, gammaln, logsumexp, xlogy
 from scipy.stats import t as student
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.baselines import RegressionPerTask
-from tailored.displays import CalibrationDisplay
 from tailored.gaussian.responses import RESPONSES
+
+from .rivals.responses import RegressionPerTask
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -402,12 +402,26 @@ def table(out: Path) -> None:
             )
             print(f"{name}: {100 * covered:.1f} % of the rows in 90 % intervals")
         else:
-            bins = CalibrationDisplay.from_predictions(y, mean, groups=group)
-            gaps = 100 * np.abs(bins.prob_true - bins.prob_pred)
-            excess = (gaps - 200 * bins.standard_errors).max()
+            gaps, errors = calibration(y, mean, group)
+            excess = (gaps - 2 * errors).max()
             print(
                 f"{name}: {len(y)} rows, largest gap {gaps.max():.1f} points, less two errors {excess:.1f}"
             )
+
+
+def calibration(y: Array, p: Array, group: Index, n_bins: int = 10) -> tuple[Array, Array]:
+    """Return gaps between frequencies and probabilities in bins of equal size, and their standard errors, in percentage points.
+
+    Rows of a group are not independent, so the residuals of each group are summed first.
+    """
+    edges = np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1])
+    bins = np.unique(np.searchsorted(edges, p), return_inverse=True)[1]
+    counts = np.bincount(bins)
+    observed, predicted = (np.bincount(bins, values) / counts for values in (y, p))
+    residuals = np.zeros((group.max() + 1, len(counts)))
+    np.add.at(residuals, (group, bins), y - observed[bins])
+    errors = np.sqrt((residuals**2).sum(axis=0)) / counts
+    return 100 * np.abs(observed - predicted), 100 * errors
 
 
 def main(

@@ -11,7 +11,8 @@ from scipy import stats
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle, make_clusters
-from tailored.displays import ComponentsDisplay, PriorPathDisplay, ShrinkageDisplay
+from tailored.displays import PriorPathDisplay, ShrinkageDisplay
+from tailored.gaussian.mixture import Want
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "0.45"
@@ -211,9 +212,27 @@ def draw_intervals():
 
 
 def draw_components():
+    """Draw the coefficients of two columns, coloured by the most likely component, with an ellipse for each."""
     tasks = make_clusters(90, n_clusters=3, n_features=5, rank=1, n_rows=12, random_state=0)
-    display = ComponentsDisplay.from_estimator(EmpiricalBayesLearner().fit(tasks), tasks)
-    save(display.figure_, "components")
+    prior = EmpiricalBayesLearner(fit_intercept=False).fit(tasks).prior_
+    statistics, scaling = prior.statistics(tasks), prior.scaling
+    posterior = statistics.posterior(prior.mixture, Want(means=True))
+    w = scaling.raw_weights(posterior.mean)
+    pair = np.argsort(-w.std(axis=0))[:2]
+    covariances = scaling.target**2 * scaling.raw_representation(prior.mixture.covariances)
+    means = scaling.raw_weights(prior.mixture.means)
+    figure, ax = plt.subplots(figsize=(5.2, 3.8), layout="constrained")
+    for k, marker in zip(range(len(means)), "o^sDvPX", strict=False):
+        (line,) = ax.plot(*w[posterior.shares.argmax(axis=1) == k][:, pair].T, marker, ms=4.5)
+        values, vectors = np.linalg.eigh(covariances[k][np.ix_(pair, pair)])
+        width, height = 4.0 * np.sqrt(np.maximum(values, 0.0))
+        angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
+        style = {"edgecolor": line.get_color(), "facecolor": "none", "linewidth": 1.6}
+        ax.add_patch(Ellipse(means[k][pair], width, height, angle=angle, **style))
+        line.set_label(f"{k + 1}: {100 * prior.mixture.proportions[k]:.0f} %")
+    ax.set(xlabel=f"coefficient of x{pair[0]}", ylabel=f"coefficient of x{pair[1]}")
+    ax.legend(title="component")
+    save(figure, "components")
 
 
 if __name__ == "__main__":

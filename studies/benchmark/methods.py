@@ -12,7 +12,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.baselines import MixedModel
 from tailored.learners.base import MetaLearner
 from tailored.learners.empirical_bayes import EmpiricalBayesLearner
 from tailored.learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
@@ -20,6 +19,7 @@ from tailored.tasks import rows
 from tailored.tasks.task_set import TaskSet
 
 from ..rivals import RIVALS, SIMPLE
+from ..rivals.base import MixedModel
 from ..rivals.simple import MixedModelPerCategory, SplineMixedModel
 from ..theory.bayes import BayesOracle
 from .splits import Split

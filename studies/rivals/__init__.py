@@ -3,7 +3,7 @@
 ``missing()`` of a baseline that another program fits returns what is not installed.
 """
 
-from tailored.baselines import (
+from .base import (
     Baseline,
     MixedModel,
     PooledBoosting,
@@ -11,7 +11,6 @@ from tailored.baselines import (
     RidgePerTask,
     TaskMean,
 )
-
 from .mixed_models import Lme4
 from .simple import GlobalMedian, ItemUserBias, TaskMedian
 from .trees import BoostedMixedModel, MixedEffectsForest

@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.baselines import LinearBaseline
 from tailored.tasks.rows import dense, dense_rows
 from tailored.tasks.task_set import TaskSet
+
+from .base import LinearBaseline
 
 Array = NDArray[np.float64]
 

@@ -7,9 +7,10 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.baselines import SHRINKAGES, Baseline, LinearBaseline, MixedModel
 from tailored.tasks.rows import dense
 from tailored.tasks.task_set import TaskSet
+
+from .base import SHRINKAGES, Baseline, LinearBaseline, MixedModel
 
 Array = NDArray[np.float64]
 

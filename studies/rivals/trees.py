@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.baselines import Baseline
 from tailored.tasks.rows import segment_sums
 from tailored.tasks.task_set import TaskSet
+
+from .base import Baseline
 
 Array = NDArray[np.float64]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import datetime
 import io
-import json
 import os
 import re
 import subprocess
@@ -18,10 +15,9 @@ from typer.testing import CliRunner
 
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.baselines import TaskMean
-from tailored.cli import app, tables
+from tailored.baselines import BASELINES
+from tailored.cli import app
 from tailored.cli.console import UsageError, with_options
-from tailored.cli.models import Columns, scan_tasks
 from tailored.cli.tables import read_table
 from tailored.evaluation import Evaluation
 
@@ -76,7 +72,7 @@ def folder(tmp_path_factory):
 def model(folder):
     out = folder / "model.tailored"
     side = ("--side-info", folder / "schools.csv")
-    run("fit", folder / "pupils.csv", *ROLES, *side, "-o", out, "--jobs", 1)
+    run("fit", folder / "pupils.csv", *ROLES, *side, "-o", out)
     return out
 
 
@@ -99,10 +95,11 @@ def numbered(folder, name, labels, **changes):
 
 @pytest.fixture(scope="module")
 def numeric_models(folder):
-    """A model of a table without side information, whose labels are 0, 1, .."""
-    models = {"whole": folder / "whole.tailored"}
-    data = numbered(folder, "whole.csv", str)
-    run("fit", data, *ROLES, "-o", models["whole"], "--jobs", 1)
+    """Models of tables without side information, whose labels are 0, 1, .. and 000, 001, .."""
+    models = {}
+    for name, labels in (("whole", str), ("padded", "{:03d}".format)):
+        models[name] = folder / f"{name}.tailored"
+        run("fit", numbered(folder, f"{name}.csv", labels), *ROLES, "-o", models[name])
     return models
 
 
@@ -161,7 +158,6 @@ def test_totals_are_those_of_python(folder, model, learner):
     for options, message in [
         (("--mean",), "--weights, --mean: they are for totals. Add --total-by COLUMN."),
         (("--total-by", "regio"), "--total-by: .* has no column 'regio'. Did you mean 'region'?"),
-        (("--total-by", "region", "--missing", "drop"), "--missing: a total needs all rows."),
     ]:
         assert re.search(
             message, run("predict", model, folder / "cells.csv", *given, *options, code=2).stderr
@@ -172,9 +168,9 @@ def test_totals_are_those_of_python(folder, model, learner):
 def test_formulas(folder, intercept):
     out, start = folder / "formula.tailored", "" if intercept else "0 + "
     formula = f"score ~ {start}hours + I(hours**2) + ({start}hours || school)"
-    text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out, "--jobs", 1).stdout
+    text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out).stdout
     assert f"Formula: {formula}." in text
-    assert "numbers: hours\n" in text
+    assert re.search("hours +feature +number", text)
     new, first, pupils = (
         pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv")
     )
@@ -194,11 +190,8 @@ def test_standard_input_and_output_of_a_process(folder, model):
     assert len(lines) == len(given.splitlines())
     assert lines[0].replace('"', "") == "school,hours,score,prediction,lower,upper,std"
     out = folder / "also.csv"
-    first = json.loads(
-        run("predict", model, folder / "new.csv", *side, "--json", "-o", out).stdout.splitlines()[0]
-    )
+    run("predict", model, folder / "new.csv", *side, "-o", out)
     assert out.read_text().splitlines() == lines
-    assert first["prediction"] == pytest.approx(float(lines[1].split(",")[3]), rel=1e-9)
 
 
 def test_a_full_disk_is_an_error(folder, model, tmp_path):
@@ -233,52 +226,26 @@ def test_labels_have_the_type_of_the_model(folder, numeric_models):
     assert found["school"][0] == "000"
 
 
-@pytest.mark.filterwarnings("always:support. ")
-def test_incomplete_rows(folder, numeric_models):
-    model = numeric_models["whole"]
-    data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
-    done = run("fit", data, *ROLES, "-o", folder / "x", code=2)
-    advice = "Drop those rows, for example with --missing drop. To impute them, fit with --missing impute."
-    assert done.stderr.endswith(
-        f" task 0, line 2, column 'hours' (35 such rows in all). {advice}\n"
-    )
-    out = folder / "holes-out.csv"
-    run("predict", model, data, "-o", out, code=2)
-    assert not out.exists()
-    part, link = folder / "holes-link.csv.part", folder / "holes-link.csv"
-    part.write_text("the user's")
-    link.symlink_to(out)
-    done = run("predict", model, data, "-o", link, "--missing", "drop", "--support", data)
-    n_rows, n_missing = 240, 35
-    rows = f"{n_rows} rows read, {n_rows - n_missing} used; "
-    assert f"--support: {rows}dropped: {n_missing} with no 'hours'\n" in done.stderr
-    assert f"data: {rows}without a prediction: {n_missing} with no 'hours'\n" in done.stderr
-    assert f"\n{n_rows - n_missing} predictions: {link}\n" in done.stderr
-    assert (link.is_symlink(), part.read_text()) == (True, "the user's")
-    run("predict", model, data, "-o", out, "--missing", "drop")
-    found = pd.read_csv(out)
-    assert (len(found), found["hours"].isna().sum()) == (n_rows, n_missing)
-    assert found["prediction"].isna().equals(found["hours"].isna())
-    complete = found["prediction"].notna().to_numpy()
-    assert not complete.all()
-    lines = run("predict", model, folder / "whole.csv", "--json").stdout.splitlines()
-    expected = np.array([json.loads(line)["prediction"] for line in lines])
-    np.testing.assert_allclose(found["prediction"][complete], expected[complete], rtol=1e-9)
-
-
-def test_missing_features_are_imputed(folder):
+def test_missing_values(folder, numeric_models):
+    """Rows without a task or target are left out, and missing features are imputed, as in Python; both are reported."""
     model, out = folder / "imputing.tailored", folder / "imputed.csv"
     data = numbered(folder, "imputing.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
-    run("fit", data, *ROLES, "-o", model, "--missing", "impute", "--jobs", 1)
-    done = run("predict", model, data, "-o", out, "--support", data)
-    assert done.stderr == f"240 predictions: {out}\n"
-    tasks = TaskSet.from_frame(pd.read_csv(data), task="school", target="score", missing="impute")
-    expected = (
-        EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(pd.read_csv(data))["prediction"]
-    )
+    frame = pd.read_csv(data)
+    frame.loc[[3, 5], "score"] = np.nan
+    frame.to_csv(data, index=False)
+    done = run("fit", data, *ROLES, "-o", model)
+    assert "data: 240 rows read, 238 used; left out: 2 with no 'score', the target\n" in done.stderr
+    assert "data: missing values are replaced by their training means: hours\n" in done.stderr
     run("predict", model, data, "-o", out)
+    tasks = TaskSet.from_frame(frame, task="school", target="score", missing="impute")
+    expected = EmpiricalBayesLearner().fit(tasks).predict_tasks(frame)["prediction"]
     np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, rtol=1e-9)
-    assert "205 predictions" in run("predict", model, data, "-o", out, "--missing", "drop").stderr
+    formula = ("--formula", "score ~ hours + (1 | school)", "-o", model)
+    done = run("fit", data, *formula)
+    n_used = frame[["hours", "score"]].notna().all(axis=1).sum()
+    assert f"data: 240 rows read, {n_used} used; left out: " in done.stderr
+    done = run("predict", numeric_models["whole"], data, "-o", out)
+    assert "data: missing values are replaced by their training means: hours\n" in done.stderr
 
 
 @pytest.mark.filterwarnings("always:constant within every task")
@@ -288,14 +255,14 @@ def test_columns_of_tasks_are_side_information(folder, model):
     for name, frame in (("pupils", pupils), ("first", first), ("new", new)):
         frame.merge(schools, on="school").to_csv(folder / f"{name}-joined.csv", index=False)
     joined = folder / "joined.tailored"
-    done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined, "--jobs", 1)
+    done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined)
     assert (
         "warning: constant within every task, so read as side information: 'kind'." in done.stderr
     )
     assert done.stdout.startswith(
         "EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n"
     )
-    assert "\nnumbers: hours\nside information: kind (categories)\n" in done.stdout
+    assert re.search("kind +side info +categorical", done.stdout)
     one = run(
         "predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv"
     ).stdout
@@ -323,15 +290,13 @@ def test_side_columns_of_new_tasks(folder):
         joined,
         "--varying",
         "",
-        "--jobs",
-        1,
     )
     frame["size"] = pd.factorize(frame["school"])[0]
     frame.to_csv(data, index=False)
     plain = run("predict", joined, data)
     frame.drop(columns="kind").to_csv(data, index=False)
     error = run("predict", joined, data, code=2).stderr
-    assert f"error: data: {data} has no column 'kind'." in error
+    assert "side information (columns 'kind', 'size'); pass it, or tables that have it" in error
     first = ~frame["school"].duplicated()
     frame.assign(kind=frame["kind"].where(~first)).to_csv(data, index=False)
     done = run("predict", joined, data)
@@ -340,17 +305,33 @@ def test_side_columns_of_new_tasks(folder):
     )
 
 
-def test_types_and_missing_values_of_csv_files(folder):
-    data = folder / "types.csv"
-    data.write_text('task,text,day,n,on\nb,"NA",2026-01-31,1.5,true\nc,NA,,,false\n')
-    table = read_table(str(data), "data").to_pydict()
-    assert table == {
-        "task": ["b", "c"],
-        "text": ["NA", None],
-        "day": [datetime.date(2026, 1, 31), None],
-        "n": [1.5, None],
-        "on": [True, False],
-    }
+def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
+    frame = pd.read_csv(folder / "whole.csv")
+    plain = run("predict", numeric_models["whole"], folder / "whole.csv").stdout
+    for mark, name in ((";", "semicolons.csv"), ("\t", "tabs.tsv")):
+        frame.to_csv(folder / name, sep=mark, index=False)
+        # The output has the format of the input.
+        assert run("predict", numeric_models["whole"], folder / name).stdout == plain.replace(
+            ",", mark
+        )
+    # A table of a European spreadsheet: decimal commas, and bytes that are not UTF-8.
+    frame.assign(hours=frame["hours"] + 0.25).to_csv(folder / "points.csv", index=False)
+    european = frame.assign(hours=frame["hours"] + 0.25, **{"é": "é"})
+    european.to_csv(folder / "commas.csv", sep=";", decimal=",", index=False, encoding="latin-1")
+    plain = run("predict", numeric_models["whole"], folder / "points.csv")
+    done = run("predict", numeric_models["whole"], folder / "commas.csv")
+    one = pd.read_csv(io.StringIO(plain.stdout))["prediction"]
+    two = pd.read_csv(io.StringIO(done.stdout), sep=";", decimal=",")["prediction"]
+    np.testing.assert_allclose(one, two)
+    assert (
+        done.stderr == f"data: {folder / 'commas.csv'} is not in UTF-8, so it is read as Latin-1\n"
+    )
+    (folder / "late.csv").write_bytes(b"task,text\n" + b"a,b\n" * 20_000 + b"a,\xe9\n")
+    with pytest.raises(UsageError, match=r"late.csv cannot be read .it is not in UTF-8"):
+        read_table(str(folder / "late.csv"), "data")
+    (folder / "strings.csv").write_text("task,text\nNA,a\nb,NA\nc,\n")
+    table = read_table(str(folder / "strings.csv"), "data", ["task"]).to_pydict()
+    assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
 
 
 @pytest.mark.parametrize(
@@ -394,23 +375,25 @@ def test_text_among_numbers_is_an_error(folder, numeric_models):
     frame.loc[30, "hours"] = "k.A."
     frame.to_csv(data, index=False)
     done = run("fit", data, *ROLES, code=2)
-    assert "column 'hours' holds numbers as strings, such as '" in done.stderr
-    assert "but also 'k.A.'. Convert it: pandas.to_numeric(frame['hours'])" in done.stderr
-    frame.assign(school=frame["school"].str[1:].astype(int)).to_csv(data, index=False)
-    for options, name in (
-        ((data,), ""),
-        ((folder / "whole.csv", "--support", data), "--support: "),
-    ):
-        done = run("predict", numeric_models["whole"], *options, code=2)
-        found = f"error: {name}Feature column 'hours' is not numeric (it has "
-        assert done.stderr.startswith(found)
-    frame.assign(hours="1", school=frame["school"].mask(frame.index == 30)).to_csv(
-        data, index=False
+    assert (
+        "column 'hours': most values look like numbers, but 'k.A.' in line 32 is not read as one."
+        in done.stderr
     )
-    done = run("fit", data, *ROLES, code=2)
-    assert done.stderr.startswith(
-        "error: The task column 'school' has a missing label (None) in line 32."
-    )
+    assert data.read_text().splitlines()[31].split(",")[1] == "k.A."
+    for cell in ("k.A.", "45%", "1,234"):
+        first = frame.assign(
+            hours=[*frame["hours"][:30].replace("1.0", "1e-05"), cell, *frame["hours"][31:]]
+        )
+        first.assign(school=first["school"].str[1:].astype(int)).to_csv(data, index=False)
+        for options, name in (
+            ((data,), ""),
+            ((folder / "whole.csv", "--support", data), "--support: "),
+        ):
+            done = run("predict", numeric_models["whole"], *options, code=2)
+            found = f"error: {name}Feature column 'hours' is not numeric (it has {cell!r} in line 32). It was numeric"
+            assert done.stderr.startswith(found)
+            advice = "If commas are decimal marks, read the file with --decimal ,."
+            assert done.stderr.endswith(f" {advice}\n") == (cell == "1,234")
 
 
 # ---------------------------------------------------------------- fit, evaluate, summary, report
@@ -418,77 +401,48 @@ def test_text_among_numbers_is_an_error(folder, numeric_models):
 
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
-    text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
+    text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out).stdout
     assert text.startswith(
         "EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n"
     )
     assert tailored.load(out).summary().text[0] in text
-    assert (
-        f"\nnumbers: hours\nmodel: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv"
-        in text
-    )
+    assert re.search("hours +feature +number", text)
+    assert f"\nmodel: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv\n" in text
 
 
-def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
-    whole = EmpiricalBayesLearner().fit(
-        TaskSet.from_frame(pd.read_csv(folder / "pupils.csv"), task="school", target="score")
+def test_parquet(folder):
+    frame = pd.read_csv(folder / "pupils.csv")
+    whole = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="school", target="score"))
+    run("fit", folder / "pupils.parquet", *ROLES, "-o", folder / "a")
+    found, expected = (
+        each.adapt().predict([[3.0]]) for each in (tailored.load(folder / "a"), whole)
     )
-    X = np.array([[3.0]])
-    expected = whole.adapt().predict(X)
-    run("fit", folder / "pupils.parquet", *ROLES, "-o", folder / "a", "--jobs", 1)
-    np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-9)
-    checkpoint = ("--checkpoint", folder / "kept")
-    assert (
-        "--checkpoint: only files"
-        in run("fit", folder / "pupils.csv", *ROLES, *checkpoint, code=2).stderr
-    )
-    monkeypatch.setattr(tables, "LARGE", 10)
-    for name, options in (
-        ("pupils.parquet", ()),
-        ("pupils.parquet", checkpoint),
-        ("pupils.parquet", checkpoint),
-    ):
-        run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1, *options)
-        np.testing.assert_allclose(
-            tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-3
-        )
-    for option in (
-        ("--side-info", folder / "schools.csv"),
-        ("--missing", "drop"),
-        ("--loss", "bernoulli"),
-    ):
-        done = run("fit", folder / "pupils.parquet", *ROLES, *option, code=2)
-        assert f"{option[0]}: a file of 1 GB or more is read in batches" in done.stderr
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_evaluate(folder, monkeypatch):
-    options = ("--rows", "0,5", "--folds", 2, "--jobs", 1, "--side-info", folder / "schools.csv")
-    done = run("evaluate", folder / "pupils.csv", *ROLES, *options, "-o", folder / "errors.csv")
+    few = {"tailored": None, "task mean": BASELINES["numbers"]["task mean"]}
+    monkeypatch.setattr("tailored.evaluation.default_methods", lambda loss: few)
+    side = ("--side-info", folder / "schools.csv")
+    done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5", *side)
     text = " ".join(done.stdout.split())
     assert "Mean squared error on 20 new tasks, by number of support rows" in text
     assert "inside 90 % intervals" in text
-    assert "pooled ridge: One ridge regression for all tasks, with side information" in text
+    assert "task mean: mean of the support rows" in text
     # Without a terminal, stages are log lines on standard error.
-    assert len([line for line in done.stderr.splitlines() if "1 of 2, ridge per task" in line]) == 1
-    frame = pd.read_csv(folder / "errors.csv").set_index(["method", "rows"])
-    assert frame["error"]["tailored", 5] < frame["error"]["tailored", 0]
-    assert frame["error"]["tailored", 5] < frame["error"]["task mean", 5]
-    errors, calls = np.ones((1, 2, 3)), []
+    assert len([line for line in done.stderr.splitlines() if "1 of 5, task mean" in line]) == 1
+    calls = []
 
     def evaluate(tasks, methods, **options):
         calls.append({**options, "fitted for": methods["tailored"].loss})
-        covered = np.full((1, 2), np.nan)
-        return Evaluation(
-            ("tailored",), (0, 5), errors, covered, covered, np.arange(3), 9, "absolute", 0.9
-        )
+        scores = {"absolute error": np.ones((1, 2, 3)), "covered": np.full((1, 2, 3), np.nan)}
+        return Evaluation(("tailored",), (0, 5), np.arange(3), scores, None, 0.9)
 
     monkeypatch.setattr("tailored.evaluation.evaluate", evaluate)
-    options = ("--rows", "0,5", "--seed", 3, "--first-rows", "--loss", "absolute", "--json")
-    result = json.loads(run("evaluate", folder / "pupils.csv", *ROLES, *options).stdout)
-    assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
-    assert (calls[0]["supports"], calls[0]["random_state"]) == (("first", 0, 5), 3)
+    options = ("--rows", "first,0,5", "--loss", "absolute")
+    done = run("evaluate", folder / "pupils.csv", *ROLES, *options)
+    assert calls[0]["supports"] == ["first", 0, 5]
     assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
-    done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5")
     assert "Tasks with at most 5 rows are not evaluated: 17 of 20." in done.stdout
 
 
@@ -497,8 +451,9 @@ def test_classes_and_counts(folder):
     pupils = pd.read_csv(folder / "pupils.csv")
     pupils["passed"] = np.where(pupils["score"] > 5, "yes", "no")
     pupils["points"] = pupils["score"].clip(0).round().astype(int)
-    pupils.drop(columns="score").to_csv(folder / "passed.csv", index=False)
-    roles = ("--task", "school", "--features", "hours", "--jobs", 1)
+    pupils[["school", "hours", "passed"]].to_csv(folder / "passed.csv", index=False)
+    pupils[["school", "hours", "points"]].to_csv(folder / "points.csv", index=False)
+    roles = ("--task", "school")
     done = run(
         "fit", folder / "passed.csv", "--target", "passed", *roles, "-o", folder / "passed.tailored"
     )
@@ -515,13 +470,13 @@ def test_classes_and_counts(folder):
         probability[pupils["passed"] == "yes"].mean()
         > probability[pupils["passed"] == "no"].mean() + 0.3
     )
-    options = (*roles, "--rows", "0,5", "--folds", 2)
+    options = (*roles, "--rows", "0,5")
     for target, loss, names in (
         ("passed", "squared", ("log loss", "Brier score", "accuracy")),
         ("points", "poisson", ("half Poisson deviance", "absolute error")),
     ):
         text = run(
-            "evaluate", folder / "passed.csv", "--target", target, *options, "--loss", loss
+            "evaluate", folder / f"{target}.csv", "--target", target, *options, "--loss", loss
         ).stdout
         found = [f"Mean {name} on 20 new tasks" in text for name in names]
         assert all(found)
@@ -531,7 +486,7 @@ def test_classes_and_counts(folder):
 def test_loss(folder):
     out = folder / "a"
     for loss, kind in ((), "means"), (("--loss", "absolute"), "medians"):
-        text = run("fit", folder / "pupils.csv", *ROLES, *loss, "-o", out, "--jobs", 1).stdout
+        text = run("fit", folder / "pupils.csv", *ROLES, *loss, "-o", out).stdout
         assert f"Predictions are {kind} of the target." in text
         assert tailored.load(out).loss == (loss or ("", "squared"))[1]
     done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
@@ -548,22 +503,19 @@ def test_summary(model):
     text = run("summary", model).stdout
     assert "fixed effect" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert json.loads(run("summary", model, "--json").stdout)["effects"]["column"][0] == "hours"
 
 
 def test_summary_of_three_classes(folder):
     pupils, out = pd.read_csv(folder / "pupils.csv"), folder / "grade.tailored"
     pupils["grade"] = pd.qcut(pupils.pop("score"), 3, labels=["low", "fair", "good"])
     pupils.to_csv(folder / "grade.csv", index=False)
-    roles = ("--task", "school", "--target", "grade", "--features", "hours", "--jobs", 1)
-    run("fit", folder / "grade.csv", *roles, "-o", out)
-    text, by_class = run("summary", out).stdout, json.loads(run("summary", out, "--json").stdout)
+    run("fit", folder / "grade.csv", "--task", "school", "--target", "grade", "-o", out)
+    text = run("summary", out).stdout
     assert re.findall(r"^Class (\S+) against", text, re.M) == ["'fair'", "'good'", "'low'"]
     learner = tailored.load(out)
     for name, one in zip(("fair", "good", "low"), learner.learners_, strict=True):
         assert f"Predictions are probabilities of '{name}'." in " ".join(text.split())
-        effects = one.summary().tables["effects"].columns["fixed effect"]
-        assert by_class[name]["effects"]["fixed effect"] == pytest.approx(list(effects))
+        assert str(one.summary().tables["effects"]) in text
     assert "second class" not in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
 
@@ -587,25 +539,18 @@ def test_report(folder, model, monkeypatch):
     "always:fit. differences between tasks", "always:coverage. too few tasks"
 )
 def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
-    """Each task is a fold."""
-    monkeypatch.setattr(
-        "tailored.report.page.usual_methods", lambda loss: {"tailored": 0, "task mean": TaskMean()}
-    )
+    """Each task is a fold; warnings are printed once."""
+    few = {"tailored": 0, "task mean": BASELINES["numbers"]["task mean"]}
+    monkeypatch.setattr("tailored.report.page.default_methods", lambda loss: few)
     frame = pd.read_csv(folder / "pupils.csv")
     data, model, page = tmp_path / "three.csv", tmp_path / "model", tmp_path / "page.html"
     frame[frame["school"] < "s03"].to_csv(data, index=False)
-    run("fit", data, *ROLES, "-o", model, "--jobs", 1)
-    run("report", model, "--data", data, "-o", page)
-    text = page.read_text()
-    assert "on 3 held-out tasks" in text
-    links = re.findall(r'href="data:text/csv;base64,([^"]*)"', text)
-    for link in links:
-        saved = pd.read_csv(io.BytesIO(base64.b64decode(link)))
-        assert saved.select_dtypes("number").shape[1]
+    run("fit", data, *ROLES, "-o", model)
+    done = run("report", model, "--data", data, "-o", page)
+    assert "on 3 held-out tasks" in page.read_text()
+    assert done.stderr.count("differences between tasks are estimated from two tasks only") == 1
     frame[frame["school"] < "s01"].to_csv(data, index=False)
-    found = (
-        "data: at least two tasks with more than 10 rows are needed, found 1 of 1. Use more tasks."
-    )
+    found = "data: at least two tasks with more than 10 rows are needed, found 1 of 1."
     assert f"error: {found}" in run("report", model, "--data", data, "-o", page, code=2).stderr
 
 
@@ -617,13 +562,11 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
             "data: bad. Use smaller numbers in --rows.",
         ),
         ("coverage must be below 1", "--coverage must be below 1"),
-        ("features names the column 'a'", "--features names the column 'a'"),
         ("For rates, pass counts and exposure=.", "For rates, pass counts and --exposure."),
         ("X: column 'a' is large", "data: column 'a' is large"),
         ("y: Input y contains NaN", "--target: Input y contains NaN"),
         ("task 's' is taken twice", "task 's' is taken twice"),
         ("fit: use side_columns=['size', 'my kind']", "fit: use --side-columns 'size,my kind'"),
-        ("Use TaskSet.from_frame(..., missing='drop'), or fit.", "Use --missing drop, or fit."),
         ("Learner(loss='poisson') (--loss poisson) models them", "--loss poisson models them"),
     ],
 )
@@ -632,38 +575,17 @@ def test_messages_name_options_of_the_shell(message, expected, monkeypatch):
     assert with_options(message) == expected
 
 
-@pytest.mark.filterwarnings("always:fit. constant within every task")
-def test_a_feature_that_is_constant_within_tasks(folder, tmp_path):
-    """The advice is in the words of the shell; columns without a random slope need no advice."""
-    frame = pd.read_csv(folder / "pupils.csv")
-    frame.assign(size=pd.factorize(frame["school"])[0] % 5).to_csv(
-        tmp_path / "data.csv", index=False
-    )
-    options = ("--features", "hours,size", "-o", tmp_path / "m", "--jobs", 1)
-    fit = ("fit", tmp_path / "data.csv", *ROLES, *options)
-    advice = "warning: fit: constant within every task: size. To make them side information, use --side-columns size"
-    assert advice in run(*fit).stderr
-    assert "warning" not in run(*fit, "--varying", "").stderr
-
-
 def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     """As in Python with a list of columns."""
     frame = pd.read_csv(folder / "pupils.csv").assign(term=lambda table: np.arange(len(table)) % 2)
     data, model = tmp_path / "data.csv", tmp_path / "model"
     frame.to_csv(data, index=False)
     roles = ("--task", "school, term", "--target", "score")
-    assert (
-        "240 rows of score, 1 feature\n"
-        in run("fit", data, *roles, "-o", model, "--jobs", 1).stdout
-    )
+    assert "240 rows of score, 1 feature\n" in run("fit", data, *roles, "-o", model).stdout
     found = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
     tasks = TaskSet.from_frame(frame, task=["school", "term"], target="score")
     expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(frame)
     np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
-    with pytest.raises(
-        UsageError, match="--task: a file of 1 GB or more is read in batches, and needs one column"
-    ):
-        scan_tasks(str(data), Columns(["school", "term"], "score"), None, "error")
 
 
 # ---------------------------------------------------------------- errors and help
@@ -677,18 +599,16 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["fit", "{}/pupils.csv", "--task", "school", "--target", "points"], "--target must be one of 'school', 'hours', 'score'; got 'points'"),
         (["fit", "{}/pupils.csv", *ROLES, "--varying", "hour"], "--varying: 'hour' is not a feature. The features are 'hours'"),
         (["fit", "{}/pupils.csv", *ROLES, "--varying", 'hours,"a, b"'], "--varying: 'a, b' is not a feature."),
-        (["fit", "{}/pupils.csv", *ROLES, "--missing", "skip"], "'--missing': 'skip' is not one of 'error', 'drop', 'impute'"),
         (["fit", "{}/pupils.csv", *ROLES, "--side-info", "{}/schools.csv", "--side-columns", "hours"], "--side-columns"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}/no/m"], "--out: the folder {}/no does not exist"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "/dev/full"], "--out: /dev/full is not a regular file"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "n" * 300], "cannot be written (File name too long)"),
         (["predict", "{model}", "{}/new.csv", "-o", ""], "--out: . is a folder"),
-        (["evaluate", "{}/pupils.csv", *ROLES, "-o", "n" * 5_000], "File name too long"),
         (["fit", "", *ROLES], "data: there is no file ''"),
         (["fit", "n" * 5_000, *ROLES], "File name too long"),
         (["predict", "n" * 5_000, "{}/new.csv"], "model: nnn"),
         (["fit", "{}/nothing", *ROLES], "data: {}/nothing is a folder without parquet files"),
-        (["predict", "{model}", "{}/repeated.csv", "--missing", "drop"], "several columns with the name 'hours'"),
+        (["predict", "{model}", "{}/repeated.csv"], "several columns with the name 'hours'"),
         (["fit", "{}/ragged.csv", *ROLES], "ragged.csv cannot be read (CSV parse error: Expected 3 columns, got 4). Give"),
         (["fit", "{}/escape.csv", "--task", "school", "--target", "score"], "Did you mean 'sch\\x1b[31mool'"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}"], "--out: {} is a folder"),
@@ -704,7 +624,6 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["predict", "{}/new.csv", "{model}"], "new.csv is a table. The model comes first, then the data."),
         (["predict", "{model}", "{}/new.csv"], "--side-info: the learner was fitted with side information"),
         (["evaluate", "{}/pupils.csv", *ROLES, "--rows", "a"], "--rows: expected comma-separated integers"),
-        (["evaluate", "{}/pupils.csv", *ROLES, "--folds", "1"], "--folds"),
         (["summary", "{}/none"], "none"),
         (["report", "{model}"], "--data"),
         (["report", "{}/none", "--data", "{}/pupils.csv"], "model: there is no file"),
@@ -730,7 +649,8 @@ def test_help_and_version():
         assert command in text
         shown = run(command, "--help").stdout
         assert f"Example: tailored {command}" in shown
-        assert not re.search("--(first-rows|json) *<bool>", shown)
+        options = re.findall(r"^.{0,6}(--[a-z-]+)", shown, re.M)
+        assert len(set(options) - {"--help"}) <= 10, options
         assert run(command, "-h").stdout == shown
 
 
@@ -818,7 +738,7 @@ def test_hints_for_binary_targets_and_counts(calls, hint, tmp_path):
     if calls == [0, 1]:
         assert "hint" not in run(*fit, "--loss", "bernoulli").stderr
         assert "probability" in run("predict", tmp_path / "model", tmp_path / "data.csv").stdout
-        roles = ("--task", "nest", "--target", "calls", "--rows", "2", "--folds", "2")
+        roles = ("--task", "nest", "--target", "calls", "--rows", "2")
         assert (
             "log loss"
             in run("evaluate", tmp_path / "data.csv", *roles, "--loss", "bernoulli").stdout

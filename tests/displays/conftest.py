@@ -1,4 +1,4 @@
-"""Two small fitted models: a mixed model with side information, and a mixture."""
+"""A small mixed model with side information."""
 
 import matplotlib
 import numpy as np
@@ -6,7 +6,6 @@ import pytest
 
 from folds import short_fits
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.datasets import make_clusters
 
 matplotlib.use("Agg")
 
@@ -27,16 +26,6 @@ def schools():
     tasks = TaskSet(np.vstack(rows), np.concatenate(y), labels, side)
     with short_fits():
         return EmpiricalBayesLearner().fit(tasks), tasks
-
-
-@pytest.fixture(scope="session")
-def clusters():
-    """A mixture without intercept, and its tasks."""
-    tasks = make_clusters(80, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
-    with short_fits():
-        learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
-    assert learner.n_components_ > 1
-    return learner, tasks
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from folds import few_folds
+from studies.rivals.base import MixedModel, RidgePerTask
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
-from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import learn, selection
 from tailored.empirical_bayes.data import Settings, TrainingData

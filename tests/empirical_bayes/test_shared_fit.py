@@ -11,8 +11,8 @@ from scipy.linalg import block_diag
 
 import tailored
 from folds import few_folds
+from studies.rivals.base import RidgePerTask
 from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
-from tailored.baselines import RidgePerTask
 from tailored.displays.base import effects_of
 from tailored.empirical_bayes import learn, shared_fit
 from tailored.empirical_bayes.data import Settings, TrainingData

@@ -12,7 +12,6 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
-from tailored.baselines import BASELINES, PooledBoosting
 from tailored.solvers import ProjectedSGD
 
 D, TASKS, ROWS = 2, 8, 12
@@ -44,6 +43,5 @@ PAPERS = {
 LEARNERS = {
     "empirical Bayes": EmpiricalBayesLearner,
     **PAPERS,
-    **{**BASELINES, "pooled boosting": lambda: PooledBoosting(max_iter=3)},
 }
 EVERYONE = pytest.mark.parametrize("name", LEARNERS)

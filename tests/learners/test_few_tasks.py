@@ -1,11 +1,10 @@
-"""Few tasks, tasks without rows, and the arguments of baselines."""
+"""Few tasks, and tasks without rows."""
 
 import numpy as np
 import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, make
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
-from tailored.baselines import BASELINES, RidgePerTask
 from tailored.solvers import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
@@ -68,34 +67,6 @@ def test_a_score_of_one_row():
             TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]),
             n_support=0.5,
         )
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_baselines_check_their_arguments(name):
-    tasks = make(side=False)
-    baseline = BASELINES[name]().fit(tasks)
-    X, y = tasks[0].X, tasks[0].y
-    narrow = TaskSet.from_tasks([(X[:, :1], y)])
-    with pytest.raises(ValueError, match="tasks: X has 1 features"):
-        baseline.predict_rows(narrow, tasks[:1])
-    with pytest.raises(ValueError, match="query: X has 1 features"):
-        baseline.predict_rows(tasks[:1], narrow)
-    with pytest.raises(ValueError, match="query: expected the same 8 tasks, got 3"):
-        baseline.task_errors(tasks, tasks[:3])
-    with pytest.raises(TypeError, match="tasks: expected a TaskSet"):
-        baseline.fit(X)
-    before = dict(vars(baseline))
-    with pytest.raises(ValueError, match="X: column 0"):
-        baseline.fit(make([1e200, 1.0, 1.0, 1.0], side=False))
-    assert vars(baseline) == before
-
-
-def test_ridge_beside_which_its_penalty_is_rounding():
-    tasks = make([1e14, 1e14, 1.0, 1.0], side=False)
-    twice = TaskSet.from_arrays(
-        np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels
-    )
-    assert np.isfinite(RidgePerTask().fit(twice).adapt_many(twice)).all()
 
 
 def test_a_model_without_rows_is_that_of_the_summary_unless_it_says_otherwise():

@@ -20,9 +20,9 @@ from studies.benchmark.run import Trial, TrialResult, applies, list_trials
 from studies.benchmark.splits import Split, subspaces, with_oracle
 from studies.benchmark.suites import seeds_of
 from studies.benchmark.tables import Change, intervals_table, lme4_table, oracle_table, summarise
+from studies.rivals.base import MixedModel
 from studies.rivals.simple import MixedModelPerCategory, SplineMixedModel
 from studies.theory.bayes import ClusterOracle
-from tailored.baselines import MixedModel
 from tailored.datasets import make_circle, make_clusters
 
 

@@ -9,6 +9,7 @@ import pytest
 from studies.benchmark.methods import predictions
 from studies.rivals import BoostedMixedModel, Lme4, MixedEffectsForest
 from studies.rivals import mixed_models as external
+from studies.rivals.base import MixedModel, PooledBoosting
 from studies.rivals.mixed_models import (
     FULL,
     INTERCEPT,
@@ -18,7 +19,6 @@ from studies.rivals.mixed_models import (
     random_effects,
 )
 from tailored import TaskSet
-from tailored.baselines import MixedModel, PooledBoosting
 
 COVARIANCE = np.array([[0.5, 0.3], [0.3, 1.0]])
 NOISE = 0.25

@@ -80,27 +80,41 @@ def test_summary_names_the_runner_up_and_its_error(learner):
 
 
 @pytest.mark.parametrize(
-    ("name", "std_error", "reason"),
+    ("name", "rule"),
     [
-        ("mixture of 2", 0.2, "the gain is below two standard errors"),
-        ("mixture of 2", np.nan, "the gain is below two standard errors"),  # one held-out task
-        ("mixture of 2", 0.1, "of its errors"),
-        # No gain is too small for a covariance of one Gaussian, and only its total error matters.
-        ("uncorrelated", 0.2, "of its total error (given support rows plus without)"),
+        ("mixture of 2", "a mixture has to raise the density by two standard errors without"),
+        ("rank 2", "with a low-rank covariance, no error may rise by two standard errors"),
+        ("uncorrelated", "a covariance may not have a higher total error"),
     ],
 )
-def test_a_rejected_structure_with_a_higher_density_is_explained(name, std_error, reason):
-    rows = {
-        "correlated": ComparedStructure(0.0, 0.0, 1.0),
-        name: ComparedStructure(0.3, std_error, 1.1),
-    }
+def test_a_rejected_structure_with_a_higher_density_is_explained(name, rule):
+    rows = {"correlated": ComparedStructure(0.0, 0.0, 1.0), name: ComparedStructure(0.3, 0.1, 1.1)}
     text = describe_selection(rows)
-    gain = f"The log predictive density of the runner-up ({name}; error 1.1) is higher by 0.3 ± {std_error:.1g}"
-    assert gain in text
-    assert text.endswith(f"It is not selected because {reason}.")
+    other = f"The log predictive density of the runner-up ({name}; error 1.1)"
+    assert f"{other} is higher by 0.3 ± 0.1" in text
+    assert f"It is not selected because {rule}" in text
 
 
-MODEL, COLUMNS = "Formula of lme4: score ~ ", "`hours spent` + `track=b` + `track=c`"
+def test_equal_structures_are_not_counted():
+    selected, equal = ComparedStructure(0.0, 0.0, 1.0), ComparedStructure(-3e-13, 2e-12, 1.0)
+    rows = {"random intercept": selected, "uncorrelated": equal}
+    assert "the other kinds of structures predict equally well" in describe_selection(rows)
+    text = describe_selection({**rows, "correlated": ComparedStructure(-0.5, 0.1, 1.2)})
+    assert "among 2 kinds of structures" in text
+    assert "the runner-up (correlated; error 1.2) by 0.5 ± 0.1" in text
+
+
+def test_weighted_fits_are_estimated_by_reml_too():
+    table = frame(slope=1.0).drop(columns="track").assign(w=2.0)
+    tasks = TaskSet.from_frame(table, task="school", target="score", sample_weight="w")
+    text = EmpiricalBayesLearner(covariance="full").fit(tasks).summary().text
+    assert "Estimated by REML." in text
+    assert EmpiricalBayesLearner(covariance="full", reml=False).fit(tasks).summary().text[2] == (
+        "Estimated by maximum likelihood."
+    )
+
+
+START, COLUMNS = "Random effects in the notation of lme4: ", "`hours spent` + `track=b` + `track=c`"
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +125,16 @@ def with_category():
 @pytest.mark.parametrize(
     ("structure", "formula"),
     [
-        ({"structure": "intercept"}, f"{MODEL}`hours spent` + track + (1 | school)."),
-        ({"varying": [3]}, f"{MODEL}`hours spent` + track + (1 | school)."),
-        ({}, f"{MODEL}`hours spent` + track + (`hours spent` + track | school)."),
-        ({"varying": [1, 2, 3]}, f"{MODEL}`hours spent` + track + (track | school)."),
+        ({"structure": "intercept"}, f"{START}(1 | school)."),
+        ({"varying": [3]}, f"{START}(1 | school)."),
+        ({"varying": [0]}, f"{START}(0 + `hours spent` | school)."),
+        ({}, f"{START}(`hours spent` + track | school)."),
+        ({"varying": [1, 2, 3]}, f"{START}(track | school)."),
         # In lme4, || does not separate the indicators of a category.
-        (
-            {"structure": "diagonal"},
-            f"{MODEL}{COLUMNS} + ({COLUMNS} || school), with centred columns.",
-        ),
+        ({"structure": "diagonal"}, f"{START}({COLUMNS} || school)."),
         (
             {"pseudo_tasks": 10.0},
-            "As (`hours spent` + track | school) of lme4, with the correlations shrunk.",
+            f"{START}(`hours spent` + track | school), with the correlations shrunk.",
         ),
         ({"structure": "none"}, None),
         ({"kind": "mixture", "n_components": 2}, None),
@@ -255,10 +267,7 @@ def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_
     assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
     assert f"mixed model: full random-effect covariance{same}" in caption
     # `rotate` leaves out one row at a time of a task with fewer than four
-    small = replace(model, training=replace(model.training, n_rows=model.training.n_tasks))
-    for shown, expected in ((model, False), (small, True)):
-        text = errors_table(shown, learner, SupportSampling()).caption
-        assert ("Of fewer than four rows, all but one are support rows." in text) == expected
+    assert "each with 75 % of its rows (of fewer than four, all but one) as support" in caption
 
 
 @pytest.mark.parametrize(

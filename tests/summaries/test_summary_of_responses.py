@@ -153,16 +153,6 @@ def test_standard_errors_with_side_information_are_those_with_a_column():
     np.testing.assert_allclose(found[1], found[0], rtol=0.05)
 
 
-def test_the_formula_names_the_exposure(frame, few_steps):
-    table = frame[["g", "x", "poisson"]].assign(days=2.0 + frame.index % 3)
-    tasks = TaskSet.from_frame(table, task="g", target="poisson", exposure="days")
-    summary = EmpiricalBayesLearner(varying=[], loss="poisson").fit(tasks).summary()
-    assert "Formula of lme4: poisson ~ x + offset(log(days)) + (1 | g)." in summary.text
-    tasks = TaskSet.from_formula("poisson ~ x + (1 | g)", table, exposure="days")
-    summary = EmpiricalBayesLearner(loss="poisson").fit(tasks).summary()
-    assert "Formula: poisson ~ x + (1 | g) + offset(log(days))." in summary.text
-
-
 def test_ratios_that_overflow_are_empty(frame):
     """With x - 870, the intercept is near 700, the logarithm of the largest number, and its std. error near 30."""
     learner = EmpiricalBayesLearner(varying=[], loss="poisson")

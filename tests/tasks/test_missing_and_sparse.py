@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from studies.rivals.base import RidgePerTask
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load
-from tailored.baselines import RidgePerTask
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 

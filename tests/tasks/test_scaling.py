@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from folds import few_folds
+from studies.rivals.base import MixedModel
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.baselines import MixedModel
 from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

@@ -9,9 +9,12 @@ Array = NDArray[np.float64]
 
 
 def solve(matrix: Array, right: Array) -> Array:
-    """Solve one linear system or a stack of them; return minimum-norm solutions if a matrix is singular.
+    """Solve one linear system or a stack of them.
 
-    In this package, matrices are ``λI + K``, and K has no negative eigenvalues.  They are singular only if λ is lost to rounding.
+    Return minimum-norm solutions if a matrix is singular.
+
+    In this package, matrices are ``λI + K``, and K has no negative eigenvalues.  They are singular
+    only if λ is lost to rounding.
     """
     try:
         return np.asarray(np.linalg.solve(matrix, right))
@@ -20,7 +23,10 @@ def solve(matrix: Array, right: Array) -> Array:
 
 
 def ridge(X: Array, y: Array, alpha: float) -> Array:
-    """Return the minimiser of ``‖Xw − y‖² + alpha ‖w‖²``; solve the smaller of the primal and dual systems."""
+    """Return the minimiser of ``‖Xw − y‖² + alpha ‖w‖²``.
+
+    Solve the smaller of the primal and dual systems.
+    """
     n, d = X.shape
     if n < d:
         return X.T @ solve(X @ X.T + alpha * np.eye(n), y)

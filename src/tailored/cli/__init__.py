@@ -34,7 +34,7 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """Fit a linear regression for each of many groups (tasks) with few rows, and predict new groups."""
+    """Fit a linear regression for each of many groups with few rows, and predict new groups."""
     # Figures are written to files, so matplotlib must not look for a window system.
     os.environ.setdefault("MPLBACKEND", "Agg")
 

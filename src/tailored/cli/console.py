@@ -19,36 +19,19 @@ from .._utils.progress import printable
 #: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
-_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data") | {
-    "y": "--target",
-    "supports": "--rows",
-}
-_OPTIONS |= {"n_jobs": "--jobs", "random_state": "--seed", "side_columns": "--side-columns"}
-for _name in (
-    "task",
-    "target",
-    "features",
-    "varying",
-    "coverage",
-    "exposure",
-    "loss",
-    "missing",
-    "time",
-):
-    _OPTIONS[_name] = f"--{_name}"
-_OPTIONS |= {"side_info": "--side-info", "support": "--support", "formula": "--formula"}
+_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data")
+_OPTIONS |= {"y": "--target", "supports": "--rows"}
+_NAMES = "task target side_info side_columns support formula varying loss exposure time coverage"
+_OPTIONS |= {name: f"--{name.replace('_', '-')}" for name in _NAMES.split()}
 #: Options whose tables are CSV files, in which rows have line numbers.
 READ: set[str] = set()
 
 
-def flag(name: str, help: str) -> typer.models.OptionInfo:
-    """Return an option without a value; typer would show "<bool>" next to its name."""
-    option: typer.models.OptionInfo = typer.Option(name, metavar="", help=help)
-    return option
-
-
 def write_out(text: str) -> None:
-    """Write all of a text to standard output; an unbuffered stream may write only a part of it without an error."""
+    """Write all of a text to standard output.
+
+    An unbuffered stream may write only a part of it without an error.
+    """
     sys.stdout.flush()
     stream: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     rest = memoryview(text.encode(sys.stdout.encoding, "backslashreplace"))
@@ -62,13 +45,18 @@ def say(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message to standard error, where it does not mix with results in a pipe; shorten long messages."""
+    """Print a message to standard error, where it does not mix with results in a pipe; shorten long
+    messages.
+    """
     message = message if len(message) < 1_000 else f"{message[:500]} … {message[-400:]}"
     typer.echo(printable(message), err=True)
 
 
 class UsageError(ValueError):
-    """Error for an argument or a file that cannot be used.  The message names it and, if possible, the remedy."""
+    """Error for an argument or a file that cannot be used.
+
+    The message names it and, if possible, the remedy.
+    """
 
 
 class OneLineErrors(TyperGroup):
@@ -80,7 +68,8 @@ class OneLineErrors(TyperGroup):
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
         except Exception as error:
-            # typer may have its own copy of click, so its exceptions are recognised by their attributes.
+            # typer may have its own copy of click, so its exceptions are recognised by their
+            # attributes.
             if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
                 raise
             if type(error).__name__ == "NoArgsIsHelpError":
@@ -109,7 +98,8 @@ def report_errors(hint: str = "") -> Iterator[None]:
         raise typer.Exit(1) from error
     except ImportError as error:
         note(
-            f"error: {error}\nInstall all optional packages with python -m pip install '.[all]' in a checkout."
+            f"error: {error}\nInstall all optional packages with python -m pip install '.[all]' "
+            "in a checkout."
         )
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
@@ -119,14 +109,17 @@ def report_errors(hint: str = "") -> Iterator[None]:
 
 @contextmanager
 def report_user_errors() -> Iterator[None]:
-    """Report warnings and errors of the library in one line each; errors are assumed to be about the user's data."""
-    hidden, shown = (
-        DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning,
-        set(),
-    )
+    """Report warnings and errors of the library in one line each.
+
+    Errors are assumed to be about the user's data.
+    """
+    shown = set()
 
     def show_once(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        if not issubclass(category, hidden) and (text := with_options(message)) not in shown:
+        # Those for developers, such as DeprecationWarning, are no subclasses of UserWarning or
+        # RuntimeWarning.
+        is_for_users = issubclass(category, UserWarning | RuntimeWarning)
+        if is_for_users and (text := with_options(message)) not in shown:
             shown.add(text)
             note(f"warning: {text}")
 
@@ -134,19 +127,15 @@ def report_user_errors() -> Iterator[None]:
         warnings.showwarning = show_once  # type: ignore[assignment]
         try:
             yield
-        except (
-            ValueError,
-            TypeError,
-            FileNotFoundError,
-            IsADirectoryError,
-            PermissionError,
-        ) as error:
+        except (ValueError, TypeError) as error:
             note(f"error: {with_options(error)}")
             raise typer.Exit(MISUSED) from error
 
 
 def with_options(message: object) -> str:
-    """Return a library message in one line, with names of options for arguments and line numbers for CSV rows."""
+    """Return a library message in one line, with names of options for arguments and line numbers
+    for CSV rows.
+    """
     text = re.sub(r"TaskSet\.from_frame\(\.\.\., (.*?)\)", r"\1", " ".join(str(message).split()))
     text = re.sub(r"\S+ \((--.*?)\)", r"\1", text)  # Python (--option)
     name = f"({'|'.join(_OPTIONS)})"
@@ -167,7 +156,9 @@ def _option(argument: re.Match[str]) -> str:
 
 @contextmanager
 def _log_to_stderr() -> Iterator[None]:
-    """Log the stages of a long computation with the time of day, unless a terminal shows a progress bar."""
+    """Log the stages of a long computation with the time of day, unless a terminal shows a progress
+    bar.
+    """
     if sys.stderr.isatty():
         yield
         return

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 STANDARD = "-"
 #: Accepted file extensions of output tables.
 TABLES = (".csv", ".parquet")
-#: Minimum size in bytes of a table that `fit` reads in batches.
-LARGE = 1 << 30
 
 
 def read_table(path: str, option: str, types: Mapping[str, Any] | None = None) -> pa.Table:
@@ -75,24 +73,6 @@ def label_types(names: Sequence[str], known: np.ndarray | None) -> dict[str, Any
     if known is None or len(names) != 1 or known.dtype.kind not in kinds:
         return {}
     return {names[0]: kinds[known.dtype.kind]}
-
-
-def is_large(path: str) -> bool:
-    """Return whether a file, or a folder of parquet files, is read in batches."""
-    files = [Path(path), *Path(path).rglob("*.parquet")]
-    return path != STANDARD and sum(file.stat().st_size for file in files) >= LARGE
-
-
-def open_large(path: str) -> Any:
-    """Return what `tailored.scan` accepts: a path of parquet files, or a CSV file in DuckDB."""
-    if Path(path).is_dir():
-        return path
-    with open(path, "rb") as file:
-        if file.read(4) == b"PAR1":
-            return path
-    import duckdb
-
-    return duckdb.read_csv(path, header=True)
 
 
 def check_columns(table: pa.Table, names: Iterable[str], option: str, path: str) -> None:

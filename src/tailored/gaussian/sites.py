@@ -200,7 +200,9 @@ class ResponseRows(RowStatistics):
         )
         precisions = np.maximum(curvatures, LEAST_PRECISION)
         targets = f + slopes / precisions - self.offset
-        scores = np.sum([r * of.dispersion_scores for r, of in zip(shares.T, found, strict=True)], 0)
+        scores = np.sum(
+            [r * of.dispersion_scores for r, of in zip(shares.T, found, strict=True)], 0
+        )
         step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -0.7, 0.7)
         noise = np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]])
         evidence = float(np.mean(log_evidence)) if len(self) else 0.0
@@ -246,9 +248,7 @@ class ResponseRows(RowStatistics):
             means += 0.0 if effects is None else effects[:, None]
         return Expected(log_evidence, shares, means, covariances, sums)
 
-    def directions(
-        self, b: Array, L: Array, noise: float, used: Mask | None = None
-    ) -> Directions:
+    def directions(self, b: Array, L: Array, noise: float, used: Mask | None = None) -> Directions:
         """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``, by default all."""
         T, N, p = len(self), len(self.y), L.shape[1]
         out = Directions(
@@ -361,7 +361,9 @@ class Placed:
         dispersion_scores = np.zeros(len(means))
         if self.tasks.response.has_dispersion:
             each = self._dispersion_derivatives()[0]
-            dispersion_scores = (self.weights * (self.tasks.sums_of_tasks(self.tasks.weights) @ each)).sum(axis=1)
+            dispersion_scores = (
+                self.weights * (self.tasks.sums_of_tasks(self.tasks.weights) @ each)
+            ).sum(axis=1)
         return self.log_evidence, means, covariances, dispersion_scores
 
     def _dispersion_derivatives(self) -> tuple[Array, Array, Array]:
@@ -395,7 +397,7 @@ class Placed:
         to_u[:, 0, 0], to_u[:, 1:, 0], to_u[:, 1:, 1:] = 1.0, self.mean, self.root
         to_u, z = to_u[self.task], np.hstack([np.ones((len(self.z), 1)), self.z])
         weights = v[:, None] * self.weights[self.task]
-        of_z = ((weights * self.curvature) @ (z[:, :, None] * z[:, None, :]).reshape(len(z), -1))
+        of_z = (weights * self.curvature) @ (z[:, :, None] * z[:, None, :]).reshape(len(z), -1)
         moments = to_u @ of_z.reshape(to_u.shape) @ to_u.transpose(0, 2, 1)
         products = columns[:, :, None] * columns[:, None, :] * moments[:, index][:, :, index]
         q, sums = len(index), tasks.sums_of_tasks(np.ones(len(v)))

@@ -471,7 +471,9 @@ class EmpiricalBayesLearner(MetaLearner):
         n_threads = joblib.effective_n_jobs(self.n_jobs)
         with (
             tempfile.TemporaryDirectory(prefix="tailored-") as temporary,
-            closing(DiskSource(scan, Path(checkpoint or temporary), seed, settings, n_threads)) as source,
+            closing(
+                DiskSource(scan, Path(checkpoint or temporary), seed, settings, n_threads)
+            ) as source,
         ):
             yield source
 

@@ -74,7 +74,9 @@ class RepresentationPrior(Prior):
 
     def means(self, phis: Array) -> Array | None:
         """Return the prior means b of tasks with features φ, (T, d); None for zeros."""
-        return None if self.bias is None else np.broadcast_to(self.bias, (len(phis), len(self.bias)))
+        return (
+            None if self.bias is None else np.broadcast_to(self.bias, (len(phis), len(self.bias)))
+        )
 
     def mean_at_centre(self) -> Array | None:
         return np.zeros(self.conditioning.n_features) if self.bias is None else self.bias.copy()

@@ -1,4 +1,6 @@
-"""`FittedModel`: the numbers of a fitted learner in the user's units, and the coefficients of single tasks.
+"""`FittedModel`.
+
+The numbers of a fitted learner in the user's units, and the coefficients of single tasks.
 
 Tables, sentences and figures read these numbers and do not compute them again.
 """
@@ -7,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
@@ -26,19 +29,22 @@ from ..tasks.task_set import TaskSet
 
 #: Name of the intercept in tables.
 INTERCEPT = "(intercept)"
-#: Variances of random effects below this fraction of the largest one, or of the noise, are rounding errors.
-ROUNDING = 1e-16
 
 
 def coefficient_names(learner: Any) -> list[str]:
-    """Return the names of a fitted learner's coefficients; an intercept is last, and unnamed features are x0, x1, ..."""
+    """Return the names of a fitted learner's coefficients.
+
+    An intercept is last, and unnamed features are x0, x1, ...
+    """
     names = getattr(learner, "feature_names_in_", None)
     names = [f"x{j}" for j in range(learner.n_features_in_)] if names is None else map(str, names)
     return [*names, INTERCEPT] if learner.prior_.fit_intercept else list(names)
 
 
 class Scale(NamedTuple):
-    """Names for a response: of the regression, of the scale of its coefficients, and of exp(coefficient)."""
+    """Names for a response: of the regression, of the scale of its coefficients, and of
+    exp(coefficient).
+    """
 
     regression: str
     coefficients: str = ""
@@ -55,7 +61,10 @@ SCALES = {
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A fitted prior with the names of its coefficients and side information.  Units are the user's, unless stated otherwise."""
+    """A fitted prior with the names of its coefficients and side information.
+
+    Units are the user's, unless stated otherwise.
+    """
 
     prior: Prior
     training: TrainingSummary | None
@@ -64,11 +73,17 @@ class FittedModel:
 
     @classmethod
     def of(cls, learner: Any) -> FittedModel:
+        check_is_fitted(learner, "prior_")
         side = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
         training = getattr(learner, "training_summary_", None)
         return cls(
             learner.prior_, training, coefficient_names(learner), [str(name) for name in side]
         )
+
+    @property
+    def correlation(self) -> Any:
+        """Correlation of the noise in time; None if it is independent."""
+        return self.prior.response.correlation
 
     @property
     def scale(self) -> Scale:
@@ -77,7 +92,9 @@ class FittedModel:
 
     @cached_property
     def categories(self) -> list[int]:
-        """Positions of categorical columns that have an effect for each value instead of a coefficient."""
+        """Positions of categorical columns that have an effect for each value instead of a
+        coefficient.
+        """
         return [] if self.prior.shared is None else self.prior.shared.coded_columns
 
     @property
@@ -94,7 +111,9 @@ class FittedModel:
 
     @cached_property
     def constant(self) -> list[int]:
-        """Positions of columns that are left out of the model, because they are constant in all rows, or tiny."""
+        """Positions of columns that are left out of the model, because they are constant in all
+        rows, or tiny.
+        """
         moment = None if self.training is None else self.training.row_moment
         unused = [] if moment is None else np.flatnonzero(~used_columns(moment)).tolist()
         return [j for j in unused if j not in self.categories]
@@ -107,9 +126,12 @@ class FittedModel:
 
     @property
     def covariance(self) -> Array:
-        """Covariance of the random effects, for scaled columns and targets.  Variances that are rounding errors are zero."""
+        """Covariance of the random effects, for scaled columns and targets.
+
+        Variances that are rounding errors are zero.
+        """
         W, noise = self.mixture.moments()[1], self.mixture.noise
-        varies = W.diagonal() > ROUNDING * max(float(W.diagonal().max()), noise)
+        varies = W.diagonal() > 1e-16 * max(float(W.diagonal().max()), noise)
         return W * np.outer(varies, varies)
 
     @cached_property
@@ -122,7 +144,10 @@ class FittedModel:
 
     @property
     def has_estimated_mean(self) -> bool:
-        """Whether the prior mean was estimated.  A mean that was fixed at zero (of scaled targets) has no standard error."""
+        """Whether the prior mean was estimated.
+
+        A mean that was fixed at zero (of scaled targets) has no standard error.
+        """
         mean = None if self.training is None else self.training.mean
         return mean is not None and bool((mean.column == 0).any())
 
@@ -136,14 +161,19 @@ class FittedModel:
 
     @cached_property
     def random_effect_std(self) -> Array:
-        """Standard deviations of the random effects; NaN with one task, which does not identify them."""
+        """Standard deviations of the random effects.
+
+        NaN with one task, which does not identify them.
+        """
         if self.training is not None and self.training.n_tasks == 1:
             return np.full(len(self.columns), np.nan)
         return self.prior.scaling.raw_deviations(self.covariance)
 
     @cached_property
     def r2_of_side_info(self) -> Array | None:
-        """Fraction of the variance of each coefficient that the side information explains; None if it affects none.
+        """Fraction of the variance of each coefficient that the side information explains.
+
+        None if it affects none.
 
         The fraction of the intercept is at the feature means.
         """
@@ -155,8 +185,12 @@ class FittedModel:
 
     @cached_property
     def varying(self) -> NDArray[np.intp]:
-        """Positions of the coefficients with random effects; none with one task, where their std is NaN."""
-        # Multiply by the scales of the columns: whether a coefficient varies must not depend on the unit of its column.
+        """Positions of the coefficients with random effects.
+
+        None with one task, where their std is NaN.
+        """
+        # Multiply by the scales of the columns: whether a coefficient varies must not depend on the
+        # unit of its column.
         relevance = self.random_effect_std * self.prior.scaling.columns
         return np.flatnonzero(relevance > 1e-9 * max(float(relevance.max(initial=0.0)), 1e-300))
 
@@ -172,7 +206,9 @@ class FittedModel:
 
     @cached_property
     def std_between_tasks(self) -> float | None:
-        """Standard deviation of the random effects at a row (root mean square over rows); None if it is unknown."""
+        """Standard deviation of the random effects at a row (root mean square over rows); None if
+        it is unknown.
+        """
         if self.training is None or self.training.row_moment is None:
             return None
         variance = max(float(np.sum(self.covariance * self.training.row_moment)), 0.0)
@@ -182,11 +218,13 @@ class FittedModel:
 def task_effects(
     prior: Prior, tasks: TaskSet, mean: MeanCovariance | None, n_jobs: int | None
 ) -> tuple[Array, ...]:
-    """Return coefficients (T, d) in the user's units, intercept last, their standard errors (NaN if unknown) and prior means.
+    """Return coefficients (T, d) in the user's units, intercept last, their standard errors (NaN if
+    unknown) and prior means.
 
-    The coefficients are posterior means under the prior's Gaussian model.  ``mean`` is the covariance of the estimation
-    error of the prior mean.  The part of b(s) that was learned on query rows is left out, because it improves predictions
-    but does not estimate a coefficient.  For priors without a mixture, return the coefficients of `adapt`.
+    The coefficients are posterior means under the prior's Gaussian model.  ``mean`` is the
+    covariance of the estimation error of the prior mean.  The part of b(s) that was learned on
+    query rows is left out, because it improves predictions but does not estimate a coefficient.
+    For priors without a mixture, return the coefficients of `adapt`.
     """
     if not isinstance(prior, MixturePrior):
         coefficients = adapt_tasks(prior, tasks, covariances=False, n_jobs=n_jobs).weights
@@ -207,7 +245,9 @@ def task_effects(
 
 
 def errors_of_means(learner: Any, tasks: TaskSet) -> Array | None:
-    """Return standard errors of the prior means of tasks (T, d), in the user's units; None if they are unknown."""
+    """Return standard errors of the prior means of tasks (T, d), in the user's units; None if they
+    are unknown.
+    """
     mean, prior = getattr(getattr(learner, "training_summary_", None), "mean", None), learner.prior_
     if mean is None or not isinstance(prior, MixturePrior):
         return None
@@ -219,12 +259,15 @@ def errors_of_means(learner: Any, tasks: TaskSet) -> Array | None:
 
 
 def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
-    """Return a table of the coefficients of each task after adapting to its rows; see `MetaLearner.effects`."""
+    """Return a table of the coefficients of each task after adapting to its rows.
+
+    See `MetaLearner.effects`.
+    """
     model = FittedModel.of(learner)
     mean = None if model.training is None else model.training.mean
     found, at = task_effects(learner.prior_, tasks, mean, learner.n_jobs), model.coefficients
     weights, std, prior = (values[:, at].ravel() for values in found)
-    half_width = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * std
+    half_width = norm.ppf(0.5 + 0.5 * coverage) * std
     columns = {
         "task": np.repeat(tasks.labels, len(at)),
         "column": np.tile(np.array(model.columns, dtype=object)[at], len(tasks)),

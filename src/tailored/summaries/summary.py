@@ -1,4 +1,6 @@
-"""`Summary`: the description of a fitted learner as sentences and tables, and its rendering as text, HTML and JSON."""
+"""`Summary`: the description of a fitted learner as sentences and tables, and its rendering as
+text, HTML and JSON.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ from .tables import model_tables
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a fitted learner.  ``print(summary)`` shows text, and a notebook shows HTML tables.
+    """Summary of a fitted learner.
 
-    ``tables`` contains, where available: "effects" (fixed effects with standard errors, random-effect standard deviations,
-    and the R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise",
-    "levels" (effects of the values of categorical columns with more than 20 values), "components", "component_effects",
-    "side_information", "side_effects", "selection" (the best structure of each kind) and "errors"; for learners of the
-    paper, "spectrum" and "errors".  The caption of a table defines its numbers.
+     ``print(summary)`` shows text, and a notebook shows HTML tables.
+
+    ``tables`` contains, where available: "effects" (fixed effects with standard errors,
+    random-effect standard deviations, and the R² of the side information), "ratios" (odds ratios or
+    rate ratios with intervals), "correlations", "noise", "levels" (effects of the values of
+    categorical columns with more than 20 values), "components", "component_effects",
+    "side_information", "side_effects", "selection" (the best structure of each kind) and "errors";
+    for learners of the paper, "spectrum" and "errors".  The caption of a table defines its numbers.
     """
 
     title: str  # the learner, and the number of tasks, rows and features it was fitted to
@@ -39,23 +44,19 @@ class Summary:
 
     @property
     def frames(self) -> dict[str, Any]:
-        """Return all tables with all rows, as data frames if pandas is installed, else as structured arrays."""
+        """Return all tables with all rows, as data frames if pandas is installed, else as
+        structured arrays.
+        """
         return {name: table.frame for name, table in self.tables.items()}
 
     def to_frame(self, table: str = "effects") -> Any:
         """Return one of the ``frames``."""
         return self.tables[check_choice("table", table, self.tables)].frame
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return text and numbers for JSON; unknown numbers are None."""
-        tables = {name: table.to_dict() for name, table in self.tables.items()}
-        captions = {name: table.caption for name, table in self.tables.items() if table.caption}
-        return {"title": self.title, "text": list(self.text), **tables, "captions": captions}
-
     @property
-    def printed_tables(self) -> dict[str, Table]:
-        """Return the tables that are part of the printed summary, by name."""
-        return {name: table for name, table in self.tables.items() if table.n_printed}
+    def printed_tables(self) -> list[Table]:
+        """Return the tables that are part of the printed summary."""
+        return [table for table in self.tables.values() if table.n_printed]
 
     @property
     def html_text(self) -> str:
@@ -64,21 +65,21 @@ class Summary:
 
     def __str__(self) -> str:
         text = "\n".join(line for sentence in self.text for line in wrap(sentence, "  "))
-        parts = ["\n".join(wrap(self.title)), text, *map(str, self.printed_tables.values())]
+        parts = ["\n".join(wrap(self.title)), text, *map(str, self.printed_tables)]
         return printable("\n\n".join(part for part in parts if part))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        tables = "".join(table.html for table in self.printed_tables.values())
+        tables = "".join(table.html for table in self.printed_tables)
         return printable(f"<div><h3>{escape(self.title)}</h3>{self.html_text}{tables}</div>")
 
 
 def summarise(learner: Any, name: str, event: str, sampling: SupportSampling) -> Summary:
     """Summarise a fitted learner with all available tables.
 
-    ``name`` is that of the learner, and ``event`` is what a binary target of 1 stands for.  The support rows of the tasks
-    held out in `fit` were drawn by ``sampling``.
+    ``name`` is that of the learner, and ``event`` is what a binary target of 1 stands for.  The
+    support rows of the tasks held out in `fit` were drawn by ``sampling``.
     """
     model = FittedModel.of(learner)
     title = one_line(f"{name}: {_data(learner, model.training)}")
@@ -100,45 +101,49 @@ def _data(learner: Any, training: TrainingSummary | None) -> str:
 
 
 def summarise_paper_learner(learner: Any) -> Summary:
-    """Summarise a learner of the paper: the selected step, rank and spectrum of τ, and errors on held-out tasks."""
-    conditioning, name = learner.prior_.conditioning, type(learner).__name__
-    sentences, tables = [], dict[str, Table]()
+    """Summarise a learner of the paper: the selected step, rank and spectrum of τ, and errors on
+    held-out tasks.
+    """
+    conditioning, tables = learner.prior_.conditioning, dict[str, Table]()
     if isinstance(conditioning, Given):
-        sentences.append("τ(s) is the function that the user passed.")
+        sentences = ["τ(s) is the function that the user passed."]
     else:
-        moment = getattr(learner, "feature_moment_", np.zeros((0, 0)))
-        mean = conditioning.mean(moment) if conditioning.n_side else np.array(conditioning.C)
+        sentences = [_describe_steps(learner)] if hasattr(learner, "step_size_") else []
+        mean = np.array(conditioning.C)
+        if conditioning.n_side:
+            mean = conditioning.mean(getattr(learner, "feature_moment_", np.zeros((0, 0))))
         values = np.linalg.eigvalsh(mean)[::-1]
-        rank = int(np.count_nonzero(values > len(values) * RANK_TOLERANCE * max(values[0], 0.0)))
-        if hasattr(learner, "step_size_"):
-            sentences.append(_describe_steps(learner))
-        total = float(np.trace(mean))
-        share = 1.0 - float(np.trace(conditioning.C)) / total if total > 0 else 0.0
-        if not conditioning.depends_on_task:
+        n, total = len(values), float(np.trace(mean)) or 1.0
+        rank = int(np.count_nonzero(values > n * RANK_TOLERANCE * max(values[0], 0.0)))
+        if conditioning.depends_on_task:
+            share = 100.0 * (1.0 - float(np.trace(conditioning.C)) / total)
             sentences.append(
-                f"τ is the same for every task, with rank {rank} in {len(values)} dimensions."
+                f"τ(s) depends on φ(s) with k = {conditioning.n_side}; {share:.0f} % of its mean "
+                "trace "
+                f"is due to H. The mean of τ over the training tasks has rank {rank} in {n} "
+                "dimensions."
             )
         else:
-            sentences.append(
-                f"τ(s) depends on φ(s) with k = {conditioning.n_side}; {100.0 * share:.0f} % of its mean trace is due "
-                f"to H. The mean of τ over the training tasks has rank {rank} in {len(values)} dimensions."
-            )
-        cumulative = np.cumsum(values) / total if total > 0 else np.zeros(len(values))
+            sentences.append(f"τ is the same for every task, with rank {rank} in {n} dimensions.")
         columns = {
-            "direction": [str(j + 1) for j in range(len(values))],
+            "direction": [str(j + 1) for j in range(n)],
             "eigenvalue": values.tolist(),
-            "share of trace": np.diff(cumulative, prepend=0.0).tolist(),
+            "share of trace": (values / total).tolist(),
         }
         caption = "eigenvalue: of the mean of τ over the training tasks, in decreasing order."
         tables["spectrum"] = Table("Spectrum of τ", columns, caption, ["share of trace"])
     if errors := getattr(learner, "held_out_errors_", {}):
         caption = (
-            f"error: mean {error_name(learner.loss_.name)} on query rows, over the tasks held out in fit, on which the step was "
-            "selected. independent: θ = C₀; unconditional: H = 0, with its best step."
+            f"error: mean {error_name(learner.loss_.name)} on query rows, over the tasks held "
+            "out in "
+            "fit, on which the step was selected. independent: θ = C₀; unconditional: H = 0, "
+            "with its "
+            "best step."
         )
         table = {"method": list(errors), "error": list(errors.values())}
         tables["errors"] = Table("Error on held-out tasks", table, caption)
-    return Summary(f"{name}: {plural(learner.n_features_in_, 'feature')}", tuple(sentences), tables)
+    title = f"{type(learner).__name__}: {plural(learner.n_features_in_, 'feature')}"
+    return Summary(title, tuple(sentences), tables)
 
 
 def _describe_steps(learner: Any) -> str:
@@ -152,4 +157,4 @@ def _describe_steps(learner: Any) -> str:
         text += f", selected among {n_tried} on held-out tasks"
     if learner.scale_ != 1.0:
         text += f"; τ is multiplied by {learner.scale_:g}, selected with the step"
-    return text + "."
+    return f"{text}."

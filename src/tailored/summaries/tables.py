@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from .._utils.tables import MAX_ROWS, Table
 from ..empirical_bayes.training_summary import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN
@@ -17,18 +17,10 @@ from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Array, standard_errors
 from .model import INTERCEPT, FittedModel
+from .sentences import MAX_NAMED
 
-#: Maximum number of columns of a printed correlation matrix; with more, the N_CORRELATIONS largest are printed.
-MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
-#: Maximum number of columns that a sentence lists, and of printed rows of the selection.
-MAX_NAMED, MAX_STRUCTURES = 10, 6
-#: Definitions of the methods in the table of errors.
-METHODS = {
-    TASK_MEAN: "mean of the support rows",
-    RIDGE: "each task alone, with the best of 15 penalties",
-    POOLED: "one regression for the rows of all tasks",
-    MIXED_MODEL: "full random-effect covariance",
-}
+#: Maximum number of columns of a printed correlation matrix.
+MATRIX_COLUMNS = 6
 
 
 def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) -> dict[str, Table]:
@@ -38,11 +30,8 @@ def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) ->
     """
     if model.prior.mixture is None:
         columns = {"column": model.columns, "fixed effect": model.fixed_effects.tolist()}
-        tables = {
-            "effects": Table(
-                "Fixed effects", columns, "fixed effect: prior mean of the coefficient."
-            )
-        }
+        caption = "fixed effect: prior mean of the coefficient."
+        tables = {"effects": Table("Fixed effects", columns, caption)}
     else:
         tables = {
             "effects": effects_table(model),
@@ -55,9 +44,10 @@ def model_tables(model: FittedModel, learner: Any, sampling: SupportSampling) ->
             "side_information": side_table(model),
             "side_effects": side_effects_table(model),
         }
-    if getattr(learner, "structure_", None) is not None:
-        tables["selection"] = selection_table(model, learner)
-    tables["errors"] = errors_table(model, learner, sampling)
+    tables |= {
+        "selection": selection_table(model),
+        "errors": errors_table(model, learner, sampling),
+    }
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -67,7 +57,9 @@ def _shown(model: FittedModel) -> NDArray[np.intp]:
 
 
 def _order(model: FittedModel) -> list[int] | None:
-    """Return the rows by decreasing size of the coefficients of scaled columns, which are comparable; None for few rows."""
+    """Return the rows by decreasing size of the coefficients of scaled columns, which are
+    comparable; None for few rows.
+    """
     sizes = model.mixture.moments()[0] ** 2 + np.diagonal(model.covariance)
     order = np.argsort(-sizes[_shown(model)], kind="stable").tolist()
     return order if len(model.columns) > MAX_ROWS else None
@@ -75,55 +67,57 @@ def _order(model: FittedModel) -> list[int] | None:
 
 def effects_table(model: FittedModel) -> Table:
     """Tabulate fixed effects and random-effect standard deviations."""
-    shown, has_shift = _shown(model), bool(model.prior.scaling.shift.any())
+    shown, errors = _shown(model), model.standard_errors
     columns: dict[str, Any] = {
         "column": [model.columns[j] for j in shown],
         "fixed effect": model.fixed_effects[shown].tolist(),
-        "std. error": model.standard_errors[shown].tolist(),
+        "std. error": errors[shown].tolist(),
         "random-effect std": model.random_effect_std[shown].tolist(),
     }
-    scale = f"All coefficients are {model.scale.coefficients}. " if model.scale.coefficients else ""
-    at_mean = ", at the mean of the side information" if model.mixture.side is not None else ""
+    scale, at_mean = model.scale.coefficients, ""
+    if model.mixture.side is not None:
+        at_mean = ", at the mean of the side information"
     caption = (
-        f"{scale}fixed effect: mean coefficient of the tasks{at_mean}. std. error: {_source_of_errors(model)}. "
-        "random-effect std: standard deviation of the tasks' coefficients around that mean"
+        f"{f'All coefficients are {scale}. ' * bool(scale)}fixed effect: mean coefficient of the "
+        f"tasks{at_mean}. std. error: {_source_of_errors(model)}. random-effect std: standard "
+        "deviation of the tasks' coefficients around that mean"
     )
     if (r2 := model.r2_of_side_info) is not None:
         columns["R² of side info"] = r2[shown].tolist()
         caption += (
-            ", given the side information. R² of side info: fraction of the coefficient's variance between tasks that the "
-            "side information explains"
+            ", given the side information. R² of side info: fraction of the coefficient's variance "
+            "between tasks that the side information explains"
         )
-        caption += " (of the intercept: at the feature means)" * has_shift
+        if model.prior.scaling.shift.any():
+            caption += " (of the intercept: at the feature means)"
         if (r2 == 1.0).any():
             caption += (
                 "; it is 100 % where tasks with equal side information have the same coefficient"
             )
-    shared = model.prior.shared
-    curved = (
-        set()
-        if shared is None
-        else {j for one in shared.effects for j in one.columns} & {*shown.tolist()}
-    )
-    if curved:
+    effects = () if model.prior.shared is None else model.prior.shared.effects
+    if curved := {j for one in effects for j in one.columns} & {*shown.tolist()}:
         names = list_some((model.columns[j] for j in sorted(curved)), MAX_NAMED)
         caption += f". Shared curves or products, named above, add to the effects of {names}"
     if not model.has_estimated_mean:
         mean = "the overall mean of the targets" if model.prior.response.is_gaussian else "zero"
         caption += f". There are no standard errors because the selected prior mean is {mean}"
-    elif np.isnan(columns["std. error"]).any():
-        caption += ". No std. error: the rows identify the fixed effect, or one on which it depends, only jointly with others"
-    title = "Fixed effects and random-effect std"
-    return Table(title, columns, f"{caption}.", ["R² of side info"], order=_order(model))
+    elif np.isnan(errors[shown]).any():
+        caption += (
+            ". No std. error: the rows identify the fixed effect, or one on which it depends, only "
+            "jointly with others"
+        )
+    title, percent = "Fixed effects and random-effect std", ["R² of side info"]
+    return Table(title, columns, f"{caption}.", percent, order=_order(model))
 
 
 def _source_of_errors(model: FittedModel) -> str:
-    """Return how the standard errors of the fixed effects are computed; see `tailored.gaussian.errors`."""
+    """Return how the standard errors of the fixed effects are computed.
+
+    See `tailored.gaussian.errors`.
+    """
     least_squares = "generalised least squares under the estimated covariances"
-    if (
-        model.prior.response.is_gaussian
-        or np.linalg.matrix_rank(model.covariance) > MOST_DIRECTIONS
-    ):
+    n_directions = np.linalg.matrix_rank(model.covariance)
+    if model.prior.response.is_gaussian or n_directions > MOST_DIRECTIONS:
         return least_squares
     return (
         f"observed information of all parameters ({least_squares} if it is not positive definite)"
@@ -131,14 +125,19 @@ def _source_of_errors(model: FittedModel) -> str:
 
 
 def ratios_table(model: FittedModel) -> Table:
-    """Tabulate exponentials of the fixed effects on log odds or log rates; empty for Gaussian targets."""
-    ratio, shown = model.scale.ratio, _shown(model)[: None if model.scale.ratio else 0]
-    margin = NormalDist().inv_cdf(0.975) * model.standard_errors
+    """Tabulate exponentials of the fixed effects on log odds or log rates.
+
+    Empty for Gaussian targets.
+    """
+    ratio = model.scale.ratio
+    if not ratio:
+        return Table("Ratios", {})
+    shown = _shown(model)
+    margin = norm.ppf(0.975) * model.standard_errors
     columns: dict[str, Any] = {"column": [model.columns[j] for j in shown]}
-    with np.errstate(over="ignore"):
-        for name, sign in ((ratio, 0.0), ("lower", -1.0), ("upper", 1.0)):
-            values = np.exp(model.fixed_effects + sign * margin)[shown]
-            columns[name] = np.where(np.isinf(values), np.nan, values).tolist()
+    for name, sign in ((ratio, 0.0), ("lower", -1.0), ("upper", 1.0)):
+        logs = (model.fixed_effects + sign * margin)[shown]
+        columns[name] = np.exp(np.where(logs < 700.0, logs, np.nan)).tolist()
     caption = f"{ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval."
     if np.isnan([columns[ratio], columns["upper"]]).any():
         caption += " Empty: too large for a number, or without a standard error."
@@ -146,67 +145,64 @@ def ratios_table(model: FittedModel) -> Table:
 
 
 def correlations_table(model: FittedModel) -> Table:
-    """Tabulate the correlations of the random effects, as a matrix or as a list of the largest ones; empty without any."""
-    title, names = "Correlations of the random effects", [model.columns[j] for j in model.varying]
-    correlations = model.correlations
+    """Tabulate the correlations of the random effects; empty without any.
+
+    Large matrices are not printed.
+    """
+    names, correlations = [model.columns[j] for j in model.varying], model.correlations
+    title = "Correlations of the random effects"
     if not (np.abs(correlations - np.eye(len(names))) > 1e-9).any():
         return Table(title, {})
-    is_matrix, far = len(names) <= MATRIX_COLUMNS, ""
+    caption = "Correlations of the tasks' coefficients around their mean"
     if INTERCEPT in names and model.prior.scaling.shift.any():
-        far = "; the intercept is the linear predictor where all features are zero, which may be far from the data"
-    first = "" if is_matrix else ", largest first"
-    caption = f"Correlations of the tasks' coefficients around their mean{first}{far}."
-    if is_matrix:
-        matrix = dict(zip(names, correlations.T.round(4).tolist(), strict=True))
-        return Table(title, {"column": names, **matrix}, caption)
-    rows, others = np.tril_indices(len(names), -1)
-    values = correlations[rows, others]
-    order = np.argsort(-np.abs(values), kind="stable")
-    pairs = {
-        "column": [names[j] for j in others[order]],
-        "and": [names[j] for j in rows[order]],
-        "correlation": values[order].tolist(),
-    }
-    return Table(title, pairs, caption, n_printed=N_CORRELATIONS)
+        caption += (
+            "; the intercept is the linear predictor where all features are zero, which may be far "
+            "from the data"
+        )
+    columns: dict[str, Any] = {"column": names}
+    columns |= dict(zip(names, correlations.T.round(4).tolist(), strict=True))
+    n_printed = len(names) if len(names) <= MATRIX_COLUMNS else 0
+    return Table(title, columns, f"{caption}.", n_printed=n_printed)
 
 
 def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
-    response, values, captions = model.prior.response, {}, []
+    response, name = model.prior.response, "standard deviation"
+    title = "Noise and differences between tasks"
+    values, captions = dict[str, float](), []
     if response.is_gaussian:
-        share = 0.0 if response.correlation is None else response.correlation.share
+        share = 0.0 if model.correlation is None else model.correlation.share
         noise = np.sqrt(model.mixture.noise * (1.0 + share))
         values["noise"] = model.prior.scaling.target * float(noise)
-        captions.append("noise: residuals of the rows around the model of their task")
-    elif response.has_dispersion:
-        values["dispersion"] = model.mixture.noise
+        captions.append(
+            "noise: residuals of the rows around the model of their task (of a row with weight 1)"
+        )
+    else:
+        title = "Differences between tasks"
+    if response.has_dispersion:
+        name, values["dispersion"] = "value", model.mixture.noise
         captions.append("dispersion: a count with mean m has the variance m + dispersion m²")
     if model.std_between_tasks is not None:
         values["between tasks"] = model.std_between_tasks
         captions.append(
-            "between tasks: difference of the tasks' models from the prior mean, root mean square over rows"
+            "between tasks: difference of the tasks' models from the prior mean, root mean square "
+            "over rows"
         )
-    name = "value" if "dispersion" in values else "standard deviation"
-    title = (
-        "Noise and differences between tasks"
-        if response.is_gaussian
-        else "Differences between tasks"
-    )
-    return Table(
-        title, {"source": list(values), name: list(values.values())}, "; ".join(captions) + "."
-    )
+    columns: dict[str, Any] = {"source": list(values), name: list(values.values())}
+    return Table(title, columns, f"{'; '.join(captions)}.")
 
 
 def levels_table(model: FittedModel, encoding: Any) -> Table:
     """Tabulate the effect of each value of the categorical columns that have many values."""
-    shared, rows = model.prior.shared, []
-    values = (
-        {} if encoding is None else {column.name: column.categories for column in encoding.features}
-    )
-    for one in () if shared is None else shared.levels:
-        name, errors = model.columns[one.column], np.sqrt(one.variances).tolist()
-        known = values[name] if one.values is None else one.values.tolist()
-        rows += [(name, *row) for row in zip(known, one.effects.tolist(), errors, strict=True)]
+    rows = []
+    for one in () if model.prior.shared is None else model.prior.shared.levels:
+        name = model.columns[one.column]
+        if one.values is None:
+            (values,) = (c.categories for c in encoding.features if c.name == name)
+        else:
+            values = one.values.tolist()
+        errors = np.sqrt(one.variances).tolist()
+        rows += [(name, *row) for row in zip(values, one.effects.tolist(), errors, strict=True)]
     caption = "effect: shrunk towards zero, the same in every task. std. error: its posterior std."
     names = "column", "value", "effect", "std. error"
     return Table.of_rows("Effects of the values of categories", names, rows, caption, n_printed=0)
@@ -226,16 +222,18 @@ def components_table(model: FittedModel) -> Table:
 
 def component_effects_table(model: FittedModel) -> Table:
     """Tabulate the coefficients of the components; empty for one component."""
-    mixture, units = model.mixture, model.prior.scaling
-    K, d = (0, 0) if mixture.n_components == 1 else mixture.means.shape
+    mixture, units, title = model.mixture, model.prior.scaling, "Coefficients by component"
+    if mixture.n_components == 1:
+        return Table(title, {})
+    K, d = mixture.means.shape
     columns = {
         "component": np.repeat(np.arange(1, K + 1), d).tolist(),
         "column": list(model.columns) * K,
-        "mean coefficient": units.raw_weights(mixture.means[:K].copy()).ravel().tolist(),
-        "random-effect std": units.raw_deviations(mixture.covariances[:K]).ravel().tolist(),
+        "mean coefficient": units.raw_weights(mixture.means.copy()).ravel().tolist(),
+        "random-effect std": units.raw_deviations(mixture.covariances).ravel().tolist(),
     }
     caption = "mean coefficient: of the component's tasks; random-effect std: their std around it."
-    return Table("Coefficients by component", columns, caption)
+    return Table(title, columns, caption)
 
 
 def side_table(model: FittedModel) -> Table:
@@ -249,30 +247,34 @@ def side_table(model: FittedModel) -> Table:
     if model.mixture.side is not None:
         columns["R²"] = r2.tolist()
         captions.append(
-            "R²: fraction of the variance between the tasks' predictions that the side information explains, averaged over "
-            "rows; for correlated columns the fractions need not add up."
+            "R²: fraction of the variance between the tasks' predictions that the side information "
+            "explains, averaged over rows; for correlated columns the fractions need not add up."
         )
     if side.evidence is not None:
         columns["evidence"] = side.evidence.tolist()
         captions.append(
-            "evidence: log Bayes factor of the column's effects on the coefficients against none, in nats, given the other "
-            "columns and the estimated covariances; above 3 it is strong."
+            "evidence: log Bayes factor of the column's effects on the coefficients against "
+            "none, in "
+            "nats, given the other columns and the estimated covariances; above 3 it is strong."
         )
     if model.mixture.gates is not None:
         columns["entropy reduction"] = side.entropy_reduction.tolist()
         captions.append(
-            "entropy reduction: fraction of the uncertainty about a task's component that is removed before any row is observed."
+            "entropy reduction: fraction of the uncertainty about a task's component that is "
+            "removed "
+            "before any row is observed."
         )
-    order = [
-        0,
-        *(1 + np.argsort(-np.maximum(r2, side.entropy_reduction)[1:], kind="stable")).tolist(),
-    ]
-    percent = "R²", "entropy reduction"
+    relevance = np.maximum(r2, side.entropy_reduction)
+    relevance[0] = np.inf
+    order, percent = np.argsort(-relevance, kind="stable").tolist(), ["R²", "entropy reduction"]
     return Table("Side information", columns, " ".join(captions), percent, order=order)
 
 
 def _side_names(model: FittedModel) -> list[str]:
-    """Return the names of the columns of the side information; s0, s1, ... if a feature map computes them."""
+    """Return the names of the columns of the side information; s0, s1, ...
+
+    If a feature map computes them.
+    """
     assert model.training is not None
     assert model.training.side is not None
     n = len(model.training.side.row_variance) - 1
@@ -280,49 +282,45 @@ def _side_names(model: FittedModel) -> list[str]:
 
 
 def side_effects_table(model: FittedModel) -> Table:
-    """Tabulate the effects of side information on the coefficients, except columns with splines; empty if there are none."""
-    title, features, effects = (
-        "Effects of the side information",
-        model.prior.side,
-        model.mixture.side,
-    )
-    training, units = model.training, model.prior.scaling
-    if (
-        training is None
-        or training.mean is None
-        or training.side is None
-        or features is None
-        or effects is None
-    ):
+    """Tabulate the effects of side information on the coefficients, except columns with splines;
+    empty if there are none.
+    """
+    title, training, units = "Effects of the side information", model.training, model.prior.scaling
+    features, effects = model.prior.side, model.mixture.side
+    if training is None or training.mean is None or training.side is None:
         return Table(title, {})
-    mean, encoder = training.mean, features.encoder
+    if features is None or effects is None:
+        return Table(title, {})
+    mean, side_names = training.mean, _side_names(model)
     used = np.unique(mean.column[mean.column > 0]) - 1
     curved = {features.origins[f] for f in used[used >= features.n_linear]}
     rows: list[tuple[str, str, float, float]] = []
-    for column, category, change in encoder.contrasts():
+    for column, category, change in features.encoder.contrasts():
         if column in curved:
             continue
         scaled = {f: value / features.deviation[f] for f, value in change.items()}
         effect = units.raw_differences(effects[:, list(scaled)] @ list(scaled.values()))
         covariance = mean.of(len(model.columns), {1 + f: value for f, value in scaled.items()})
         error = units.raw_deviations(covariance)
-        name = _side_names(model)[column] + (f"={category}" if category else "")
-        rows += [
-            (name, model.columns[j], float(effect[j]), float(error[j]))
-            for j in np.flatnonzero(error > 0)
-        ]
+        name = side_names[column] + (f"={category}" if category else "")
+        for j in np.flatnonzero(error > 0):
+            rows.append((name, model.columns[j], float(effect[j]), float(error[j])))
     caption = (
-        "effect: change of the coefficient per unit of the side information, or from its first category to another; "
-        "std. error: as above, with the penalty as a Gaussian prior."
+        "effect: change of the coefficient per unit of the side information, or from its first "
+        "category to another; std. error: as above, with the penalty as a Gaussian prior."
     )
     caption += " Columns with a nonlinear effect are not listed." * bool(curved)
-    order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / max(rows[i][3], 1e-300))
+    # By decreasing absolute z value.
+    order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / rows[i][3])
     names = "side information", "coefficient", "effect", "std. error"
     return Table.of_rows(title, names, rows, caption, order=order)
 
 
-def selection_table(model: FittedModel, learner: Any) -> Table:
-    """Tabulate the best structure of each kind, the selected one first; empty if only one was a candidate."""
+def selection_table(model: FittedModel) -> Table:
+    """Tabulate the best structure of each kind, the selected one first.
+
+    Empty if only one was a candidate.
+    """
     title, training = "Selection on held-out tasks", model.training
     if training is None or len(training.compared) < 2:
         return Table(title, {})
@@ -334,11 +332,13 @@ def selection_table(model: FittedModel, learner: Any) -> Table:
         "held-out error": [row.error for row in rows],
     }
     caption = (
-        "density difference: held-out log predictive density minus that of the selected structure, in nats per task, with "
-        f"its paired standard error. held-out error: mean {error_name(training.loss)} given support rows. The page "
-        "Concepts has the rule of the selection."
+        "density difference: held-out log predictive density minus that of the selected "
+        "structure, in "
+        f"nats per task, with its paired standard error. held-out error: mean "
+        f"{error_name(training.loss)} given support rows. The page Concepts has the rule of the "
+        "selection."
     )
-    return Table(title, columns, caption, n_printed=MAX_STRUCTURES)
+    return Table(title, columns, caption)
 
 
 def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) -> Table:
@@ -346,55 +346,71 @@ def errors_table(model: FittedModel, learner: Any, sampling: SupportSampling) ->
     title, training, prior = "Error on held-out tasks", model.training, model.prior
     if training is None or not np.isfinite(own := training.errors.get(OWN, np.zeros(0))).any():
         return Table(title, {})
-    rows, share = compare_errors(training.errors), "25 to 75 %" if sampling.in_order else "75 %"
+    order = "first" if sampling.in_order else "random"
+    share = "75 % of its rows (of fewer than four, all but one)"
     if sampling.support is not None:
         ends = (
             f"{end:,}" if isinstance(end, int) else f"{100.0 * end:g} %" for end in sampling.support
         )
-        share = " to ".join(dict.fromkeys(ends))
+        share = f"{' to '.join(dict.fromkeys(ends))} of its rows"
+    elif sampling.in_order:
+        share = "25 to 75 % of its rows"
     caption = (
-        f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out in fit, each with {share} of "
-        f"its rows as support ({'first' if sampling.in_order else 'random'})."
+        f"error: mean {error_name(training.loss)} over {np.isfinite(own).sum():,} tasks held out "
+        "in "
+        f"fit, each with {share} as support ({order})."
     )
-    if training.n_rows < 4 * training.n_tasks and sampling == SupportSampling():
-        caption += " Of fewer than four rows, all but one are support rows."
+    if prior.shared is not None:
+        caption += (
+            " The effects that all tasks share were fitted to these tasks, too, and all methods "
+            "have "
+            "them."
+        )
     if len(training.compared) > 1 or model.has_curves or prior.reads_side_info:
         caption += (
-            " The model was selected on the same tasks, so its error is slightly optimistic. The criterion is the log "
-            "predictive density, not the error, so a baseline may have a lower error."
+            " The model was selected on the same tasks, so its error is slightly optimistic. The "
+            "criterion is the log predictive density, not the error, so a baseline may have a "
+            "lower "
+            "error."
         )
+    rows = compare_errors(training.errors)
     if len(rows) > 1:
-        if prior.shared is not None:
-            caption += " All methods have the effects that all tasks share, which were fitted to these tasks, too."
-        smooth = " and one row at the training mean" * (not prior.response.is_gaussian)
-        mixed = METHODS[MIXED_MODEL]
-        mixed += " of the coefficients that may vary" * ("varying" in learner.structure_)
-        mixed += ", with the same side information" * (learner.side_structure_ is not None)
-        noise = ", with the same correlation in time" * (prior.response.correlation is not None)
-        texts = {**METHODS, TASK_MEAN: METHODS[TASK_MEAN] + smooth, MIXED_MODEL: mixed + noise}
-        texts[POOLED] += noise
-        defined = "; ".join(
-            f"{name}: {text}" for name, text in texts.items() if name in training.errors
-        )
         caption += (
-            " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
-            f"{defined}."
+            " difference: mean over tasks of the method's error minus that of this learner, with "
+            "its "
+            f"standard error. {_describe_methods(model, learner, training.errors)}."
         )
     return Table.of_rows(title, ("method", "error", "difference", "std. error"), rows, caption)
 
 
+def _describe_methods(model: FittedModel, learner: Any, errors: Mapping[str, Array]) -> str:
+    """Define the methods in the table of errors."""
+    task_mean, mixed = "mean of the support rows", "full random-effect covariance"
+    noise = ", with the same correlation in time" * (model.correlation is not None)
+    if not model.prior.response.is_gaussian:
+        task_mean += " and one row at the training mean"
+    if "varying" in learner.structure_:
+        mixed += " of the coefficients that may vary"
+    if learner.side_structure_ is not None:
+        mixed += ", with the same side information"
+    texts = {
+        TASK_MEAN: task_mean,
+        RIDGE: "each task alone, with the best of 15 penalties",
+        POOLED: f"one regression for the rows of all tasks{noise}",
+        MIXED_MODEL: f"{mixed}{noise}",
+    }
+    return "; ".join(f"{name}: {text}" for name, text in texts.items() if name in errors)
+
+
 def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
-    """Return name, mean error, and mean and standard error of the difference from this learner, which is first."""
+    """Return name, mean error, and mean and standard error of the difference from this learner,
+    which is first.
+    """
     rows = [(OWN, float(np.nanmean(errors[OWN])), np.nan, np.nan)]
     for name, values in errors.items():
         difference = values - errors[OWN]
         difference = difference[np.isfinite(difference)]
-        if name != OWN:
-            mean = float(difference.mean()) if len(difference) else np.nan
-            # Divide by the largest difference, because squares of large errors would overflow.
-            size = float(np.abs(difference).max(initial=0.0)) or 1.0
-            std_error = (
-                size * float(standard_errors(difference / size)) if len(difference) > 1 else np.nan
-            )
-            rows.append((name, float(np.nanmean(values)), mean, std_error))
+        if name != OWN and len(difference):
+            std_error = float(standard_errors(difference)) if len(difference) > 1 else np.nan
+            rows.append((name, float(np.nanmean(values)), float(difference.mean()), std_error))
     return [rows[0], *sorted(rows[1:], key=lambda row: row[1])]

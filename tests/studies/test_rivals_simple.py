@@ -1,0 +1,205 @@
+"""Baselines of the benchmark: each against its definition, and all behind one interface."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+
+from studies.rivals import SIMPLE
+from studies.rivals.base import MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
+from studies.rivals.simple import ItemUserBias
+from tailored import TaskSet
+
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    """40 users, 8 items: y = 3 + item + user + noise, rows one-hot."""
+    rng = np.random.default_rng(0)
+    items = np.linspace(-1.0, 1.0, 8)
+    entries = []
+    for _ in range(40):
+        chosen = rng.choice(8, size=6, replace=False)
+        y = 3.0 + items[chosen] + rng.normal() + 0.1 * rng.normal(size=6)
+        entries.append((np.eye(8)[chosen], y))
+    return TaskSet.from_tasks(entries)
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_interface(name, ratings):
+    train, (support, query) = ratings[:30], ratings[30:].support_query(4, random_state=0)
+    baseline = SIMPLE[name]()
+    assert clone(baseline).get_params() == baseline.get_params()
+    baseline.fit(train)
+    weights = baseline.adapt_many(support)
+    assert weights.shape == (10, 9)
+    prediction = baseline.predict_rows(support, query)
+    own = np.repeat(weights, query.sizes, axis=0)
+    expected = np.einsum("nd,nd->n", query.X, own[:, :-1]) + own[:, -1]
+    np.testing.assert_allclose(prediction, expected, atol=1e-9)
+    errors = np.abs(prediction - query.y).reshape(10, -1).mean(axis=1)
+    np.testing.assert_allclose(baseline.task_errors(support, query), errors)
+    sparse = TaskSet.from_tasks([(sp.csr_array(task.X), task.y) for task in support])
+    np.testing.assert_allclose(baseline.adapt_many(sparse), weights, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_a_task_without_rows_gets_what_is_shared(name, ratings):
+    baseline = SIMPLE[name]().fit(ratings)
+    zero = np.zeros(8)
+    expected = {
+        "global median": lambda: [*zero, np.median(ratings.y)],
+        "task mean": lambda: [*zero, ratings.y.mean()],
+        "task median": lambda: [*zero, np.median(ratings.y)],
+        "ridge per task": lambda: [*zero, ratings.y.mean()],
+        "pooled ridge + task offset": lambda: baseline.weights_,
+        "item and user bias": lambda: [*baseline.items_, baseline.mean_],
+        "mixed model": lambda: baseline.mean_,
+    }[name]()
+    empty = TaskSet.from_tasks([(np.empty((0, 8)), np.empty(0))])
+    np.testing.assert_allclose(baseline.adapt_many(empty)[0], expected, atol=1e-12)
+
+
+def test_ridge_per_task_is_ridge():
+    rng = np.random.default_rng(1)
+    tasks = TaskSet.from_tasks(
+        [(X, X @ rng.normal(size=3) + 5.0) for X in rng.normal(size=(20, 10, 3))]
+    )
+    baseline = RidgePerTask().fit(tasks)
+    few = tasks[0]
+    expected = Ridge(alpha=baseline.alpha_).fit(few.X, few.y)
+    weights = baseline.adapt_many(tasks[:1])[0]
+    np.testing.assert_allclose(weights, [*expected.coef_, expected.intercept_])
+
+
+def test_pooled_ridge_finds_the_common_slope():
+    rng = np.random.default_rng(2)
+    slope = np.array([1.0, -2.0, 0.5])
+    entries = []
+    for _ in range(50):
+        X = rng.normal(size=(8, 3))
+        entries.append((X, X @ slope + 4.0 + rng.normal() + 0.1 * rng.normal(size=8)))
+    baseline = PooledRidge().fit(TaskSet.from_tasks(entries))
+    coef, common = baseline.weights_[:-1], baseline.weights_[-1]
+    np.testing.assert_allclose(coef, slope, atol=0.2)
+    X, y = entries[0]
+    intercept = baseline.adapt_many(TaskSet.from_tasks(entries[:1]))[0, -1]
+    left = y - X @ coef - common
+    assert intercept == pytest.approx(common + left.sum() / (8 + baseline.shrinkage_))
+    assert baseline.shrinkage_ <= 1.0  # offsets are large beside the noise
+
+
+def test_item_and_user_effects(ratings):
+    baseline = ItemUserBias().fit(ratings)
+    items = np.linspace(-1.0, 1.0, 8)
+    assert np.corrcoef(baseline.items_, items)[0, 1] > 0.9
+    assert baseline.task_errors(ratings[:1], ratings[:1])[0] < 0.4
+    with pytest.raises(ValueError, match="one-hot"):
+        ItemUserBias().fit(TaskSet.from_tasks([(np.ones((2, 3)), [1.0, 2.0])]))
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_mixed_model(fit_intercept):
+    """Parameters are recovered in raw units, and weights are posterior means."""
+    rng = np.random.default_rng(3)
+    columns = np.array([1.0, 100.0])
+    b, W = np.array([2.0, -1.0]), np.array([[1.0, 0.5], [0.5, 1.0]])
+    entries = []
+    for _ in range(800):
+        X = rng.normal(size=(6, 2)) + (0.0 if fit_intercept else 1.0)
+        y = X @ rng.multivariate_normal(b, W) + 0.5 * rng.normal(size=6)
+        entries.append((X * columns, y + 7.0 * fit_intercept))
+    baseline = MixedModel(fit_intercept=fit_intercept).fit(TaskSet.from_tasks(entries))
+    np.testing.assert_allclose(baseline.mean_[:2] * columns, b, atol=0.15)
+    np.testing.assert_allclose(
+        baseline.covariance_[:2, :2] * np.outer(columns, columns), W, atol=0.2
+    )
+    assert baseline.noise_ == pytest.approx(0.25, rel=0.1)
+    X, y = entries[0]
+    weights = baseline.adapt_many(TaskSet.from_tasks(entries[:1]))[0]
+    rows = np.hstack([X, np.ones((6, 1))]) if fit_intercept else X
+    gain = baseline.covariance_ @ rows.T
+    gain = gain @ np.linalg.inv(rows @ gain + baseline.noise_ * np.eye(6))
+    expected = baseline.mean_ + gain @ (y - rows @ baseline.mean_)
+    np.testing.assert_allclose(weights[:2] * columns, expected[:2] * columns, atol=1e-6)
+    assert weights[2] == pytest.approx(expected[2] if fit_intercept else 0.0, abs=1e-6)
+
+
+def test_mixed_model_reads_side_information():
+    """The effects are recovered, and predict new tasks without rows; categories are one-hot and collinear."""
+    rng = np.random.default_rng(4)
+    entries = []
+    for i in range(300):
+        X, kind, size = rng.normal(size=(5, 2)), "ab"[i % 2], rng.normal(50.0, 10.0)
+        level = 3.0 * (kind == "a") + 0.2 * size + 0.3 * rng.normal()
+        y = X @ [1.0, -1.0] + level + 0.3 * rng.normal(size=5)
+        entries.append((X, y, [kind, size]))
+    tasks = TaskSet.from_tasks(entries)
+    train, new = tasks[:200], tasks[200:]
+    none = TaskSet.from_tasks([(task.X[:0], task.y[:0], task.side_info) for task in new])
+    told, untold = MixedModel().fit(train), MixedModel().fit(train.replace(side_info=None))
+    # Without rows, random intercept and noise remain: 0.42 in standard deviation, 0.34 in mean absolute error.
+    assert told.task_errors(none, new).mean() == pytest.approx(0.34, abs=0.03)
+    assert untold.task_errors(none, new).mean() > 1.5
+    assert told.covariance_[-1, -1] == pytest.approx(0.09, abs=0.03)
+    effect = told.model_.side[-1] / told.side_scale_ * told.scaling_.target
+    np.testing.assert_allclose(
+        [effect[1] - effect[2], effect[0] / np.std([e[2][1] for e in entries[:200]])],
+        [3.0, 0.2],
+        atol=0.1,
+    )
+
+
+def test_mixed_model_maximises_the_likelihood_of_the_side_effects():
+    """Generalised least squares of all fixed effects, given the estimated covariances, gives the same effects."""
+    rng = np.random.default_rng(5)
+    entries = []
+    for _ in range(60):
+        n, s = int(rng.integers(1, 6)), rng.normal(size=2)
+        X, level = rng.normal(size=(n, 1)), s @ [1.0, -0.5] + rng.normal()
+        entries.append((X, X @ rng.normal(1.0, 0.5, size=1) + level + 0.5 * rng.normal(size=n), s))
+    model = MixedModel().fit(TaskSet.from_tasks(entries))
+    normal, right = np.zeros((4, 4)), np.zeros(4)
+    for X, y, s in entries:
+        Z = np.hstack([X, np.ones((len(y), 1))])
+        F = np.hstack([Z, np.tile(s, (len(y), 1))])
+        V = Z @ model.covariance_ @ Z.T + model.noise_ * np.eye(len(y))
+        normal += F.T @ np.linalg.solve(V, F)
+        right += F.T @ np.linalg.solve(V, y)
+    effects = model.model_.side[-1] / model.side_scale_ * model.scaling_.target
+    np.testing.assert_allclose(effects, np.linalg.solve(normal, right)[2:], atol=1e-4)
+
+
+def test_mixed_model_selects_interactions_with_side_information():
+    """Side information shifts the slope; its effect is estimated, and predicts tasks without rows."""
+    rng = np.random.default_rng(7)
+    entries = []
+    for _ in range(200):
+        X, s = rng.normal(size=(6, 1)), rng.normal(size=1)
+        entries.append((X, X @ (2.0 * s) + 0.3 * rng.normal() + 0.3 * rng.normal(size=6), s))
+    tasks = TaskSet.from_tasks(entries)
+    none = TaskSet.from_tasks([(task.X[:0], task.y[:0], task.side_info) for task in tasks[150:]])
+    model = MixedModel().fit(tasks[:150])
+    assert model.model_.side[0, 0] != 0.0
+    slopes = model.adapt_many(none)[:, 0]
+    np.testing.assert_allclose(slopes, 2.0 * none.side_info[:, 0], atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "baseline", [TaskMean(), RidgePerTask(), PooledRidge(), MixedModel(), PooledBoosting()]
+)
+def test_frequencies_of_support_rows_are_those_of_repeated_rows(baseline):
+    rng = np.random.default_rng(2)
+    X, groups, often = (
+        rng.normal(size=(240, 2)),
+        np.repeat(np.arange(30), 8),
+        rng.integers(1, 4, 240),
+    )
+    y = X[:, 0] + rng.normal(size=30)[groups] + 0.3 * rng.normal(size=240)
+    every = np.repeat(np.arange(240), often)
+    baseline.fit(TaskSet(X, y, groups))
+    counted, query = TaskSet(X, y, groups, frequency_weight=often), TaskSet(X[::-1], y, groups)
+    repeated = baseline.predict_rows(TaskSet(X[every], y[every], groups[every]), query)
+    np.testing.assert_allclose(baseline.predict_rows(counted, query), repeated, rtol=1e-8)
