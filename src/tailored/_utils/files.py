@@ -15,9 +15,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 def write_atomically(path: PathLike, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
 
-    If the process is killed before the file is renamed, an existing file is unchanged.  Several processes may write the
-    same file.  Symbolic links are followed, and the permissions of an existing file are kept.  ``content`` may be a
-    function that writes to an open file.
+    If the process is killed before the file is renamed, an existing file is unchanged.  Several
+    processes may write the same file.  Symbolic links are followed, and the permissions of an
+    existing file are kept.  ``content`` may be a function that writes to an open file.
     """
     target = check_target(path)
     # A random name, because the target's name with a suffix could be too long.

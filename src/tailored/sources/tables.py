@@ -15,8 +15,9 @@ from .._utils.frames import is_frame
 BATCH_NUMBERS = 2_000_000
 
 ACCEPTED = (
-    "a parquet file, a folder or list of parquet files, an object with Arrow's C stream (a pyarrow table or "
-    "reader, a pandas or polars frame, a DuckDB relation, the reader of an ADBC cursor), or a Dask dataframe"
+    "a parquet file, a folder or list of parquet files, an object with Arrow's C stream (a pyarrow "
+    "table or reader, a pandas or polars frame, a DuckDB relation, the reader of an ADBC cursor), "
+    "or a Dask dataframe"
 )
 
 
@@ -71,7 +72,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _parquet(files: list[Path]) -> Table:
-    """Return a table that reads the files in order, after checking that each has the columns of the first."""
+    """Return a table that reads the files in order; each must have the columns of the first."""
     schemas = [_open_parquet(file).schema_arrow for file in files]
     for file, schema in zip(files, schemas, strict=True):
         missing = [name for name in schemas[0].names if name not in schema.names]
