@@ -61,6 +61,7 @@ KINDS = {
     "files": lambda frame, folder: sorted(in_files(frame, folder / "f").iterdir()),
     "pandas": lambda frame, _: frame,
     "polars": lambda frame, _: pl.from_pandas(frame),
+    "polars categories": lambda frame, _: pl.from_pandas(frame.astype({"town": "category"})),
     "arrow": lambda frame, _: pa.Table.from_pandas(frame),
     "reader": lambda frame, _: pa.Table.from_pandas(frame).to_reader(max_chunksize=70),
     "dataset": lambda frame, folder: (

@@ -41,7 +41,7 @@ def check_device(device: object) -> Device:
             f"device={device!r}: a GPU needs torch; run python -m pip install '.[gpu]' in a "
             "checkout, or use device=None"
         ) from error
-    n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    n_devices = torch.cuda.device_count()
     if device not in ("cuda", *(f"cuda:{i}" for i in range(n_devices))) or not n_devices:
         raise ValueError(
             f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use "

@@ -142,9 +142,22 @@ def _batches(batches: Iterable[Any], name: str, columns: list[str], n_rows: int)
     try:
         for batch in batches:
             table = pa.Table.from_batches([batch.select(columns)])
+            table = table.cast(pa.schema([_without_views(field) for field in table.schema]))
             for start in range(0, len(table), n_rows):
                 part = table.slice(start, n_rows)
                 yield Batch(part, f"{name}, batch starting at row {row}")
                 row += len(part)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"data: {name} cannot be read beyond row {row} ({error})") from error
+
+
+def _without_views(field: Any) -> Any:
+    """Return a field of strings in the usual layout, because pyarrow cannot compute with views."""
+    from pyarrow import dictionary, large_string, types
+
+    kind = field.type
+    if types.is_string_view(kind):
+        return field.with_type(large_string())
+    if types.is_dictionary(kind) and types.is_string_view(kind.value_type):
+        return field.with_type(dictionary(kind.index_type, large_string(), kind.ordered))
+    return field
