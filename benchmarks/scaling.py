@@ -1,11 +1,11 @@
-"""How a step of EM grows with the number of tasks: one process, then shards on two workers of a Dask cluster.
+"""How a step of EM grows with the number of tasks: one process, then two workers of Dask.
 
-    python benchmarks/scaling.py                      # slope from 1e3 to 1e6 tasks, then 1e5 and 1e6 on two workers
-    python benchmarks/scaling.py --largest 100000     # the same, smaller
+    python benchmarks/scaling.py                     # 1e3 to 1e6 tasks, then two workers
+    python benchmarks/scaling.py --largest 100000    # the same, smaller
 
-Prints processor seconds (other work on the machine hardly counts), memory and messages beside what the model of
-docs/scaling.md says, whose constant, the rate, is taken from the smaller of the two sizes.  What messages cost is the
-clock's time of a step over shards of 100 tasks.
+Prints processor seconds (other work on the machine hardly counts), memory and messages beside what
+the model of docs/scaling.md says, whose constant, the rate, is taken from the smaller of the two
+sizes.  What messages cost is the clock's time of a step over shards of 100 tasks.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def model(K: int, d: int) -> Mixture:
 
 
 def operations(n_tasks: int, d: int, K: int) -> float:
-    """Floating-point operations of a step: factor d³/3, inverse 2d³/3, solves and sums 6d², for each task and component."""
+    """Floating-point operations: factor d³/3, inverse 2d³/3, solves and sums 6d² per component."""
     return float(n_tasks) * K * (d**3 + 6.0 * d**2)
 
 
@@ -106,7 +106,7 @@ def timed(shard: Moments, mixture: Mixture) -> float:
 
 
 class Measured(NamedTuple):
-    """A step on two workers: processor seconds of all shards, seconds of the clock, bytes of shards and messages."""
+    """A step on two workers: CPU seconds, wall seconds, and bytes of shards and messages."""
 
     seconds: float
     clock: float
@@ -162,13 +162,14 @@ def two_workers(sizes: tuple[int, int], d: int, K: int, n_shards: int, steps: in
         found.append(one.seconds)
         model_bytes = 8 * n * (d * d + d + 2)
         print(
-            f"| {n:,} | {K} | {one.seconds:.3f} | {one.clock:.2f} | {empty:.3f} | {one.kept / 1e9:.3f} | "
-            f"{model_bytes / 1e9:.3f} | {one.sent:,} | {one.back:,} |",
+            f"| {n:,} | {K} | {one.seconds:.3f} | {one.clock:.2f} | {empty:.3f} "
+            f"| {one.kept / 1e9:.3f} | {model_bytes / 1e9:.3f} | {one.sent:,} | {one.back:,} |",
             flush=True,
         )
     rate = operations(sizes[0], d, K) / found[0]
     predicted = operations(sizes[1], d, K) / rate
-    return f"| {K} | {rate / 1e9:.2f} | {predicted:.3f} | {found[1]:.3f} | {found[1] / predicted - 1.0:+.1%} |"
+    difference = found[1] / predicted - 1.0
+    return f"| {K} | {rate / 1e9:.2f} | {predicted:.3f} | {found[1]:.3f} | {difference:+.1%} |"
 
 
 def machine() -> str:
@@ -212,7 +213,8 @@ def main() -> None:
         two_workers(sizes, d, K, arguments.shards, arguments.steps) for K in arguments.components
     ]
     print(
-        "\n| K | GFLOP/s at the smaller | s at the larger by the model | measured | difference |\n|---|---|---|---|---|"
+        "\n| K | GFLOP/s at the smaller | s at the larger by the model | measured | difference |"
+        "\n|---|---|---|---|---|"
     )
     print("\n".join(checks))
 

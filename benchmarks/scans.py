@@ -1,8 +1,10 @@
 """Time and memory of fits of large tables: `python benchmarks/scans.py [--tasks 1000000]`.
 
-A table of so many tasks of 20 rows with 10 columns, in a parquet file that is written first, in a temporary folder:
-`EmpiricalBayesLearner(n_jobs=2).fit(tailored.scan(file))`, and the same with a quarter of the tasks.  Peak memory over the
-start: the largest resident set of a process of its own, less the one it had when all was imported.
+A table of so many tasks of 20 rows with 10 columns, in a parquet file that is written first, in a
+temporary folder:
+`EmpiricalBayesLearner(n_jobs=2).fit(tailored.scan(file))`, and the same with a quarter of the
+tasks.  Peak memory over the start: the largest resident set of a process of its own, less the one
+it had when all was imported.
 Each measurement is a process of its own; each prints one line of JSON.
 """
 

@@ -1,4 +1,4 @@
-"""EM on a Dask cluster: a scheduler and two worker processes on loopback; what dies, and what is not there."""
+"""EM on a Dask cluster: a scheduler and two worker processes on loopback, which may die."""
 
 import itertools
 from functools import partial

@@ -1,4 +1,4 @@
-"""Fit to a table of a PostgreSQL database, as the page "howto/database" does, on a server that the test starts."""
+"""Fit to a table of a PostgreSQL server that the test starts, as "howto/database" does."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The tensors of torch against NumPy: on the CPU if torch is installed, and on a GPU if there is one."""
+"""The tensors of torch against NumPy: on the CPU if torch is installed, and on a GPU."""
 
 from dataclasses import replace
 

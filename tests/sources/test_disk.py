@@ -124,7 +124,8 @@ def test_few_tasks_of_a_table_are_fitted_as_in_memory(tmp_path):
 def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     frame = long_frame(400, n_rows=5)
     frame.to_parquet(tmp_path / "f.parquet")
-    # A draw that chooses a covariance that is free: one of few factors is not the likeliest, which is asked below.
+    # A draw that chooses a covariance that is free: one of few factors is not the likeliest, which
+    # is asked below.
     found = EmpiricalBayesLearner(random_state=1).fit(scan(tmp_path / "f.parquet", **COLUMNS))
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     sample = Reservoir(45, seed=1).take(tasks).sample

@@ -1,4 +1,4 @@
-"""Long tables read batch by batch: the same tasks from every kind of table, and errors that name the place."""
+"""Long tables read batch by batch: the same tasks from every kind of table, and errors."""
 
 import datetime
 import subprocess
@@ -61,6 +61,7 @@ KINDS = {
     "files": lambda frame, folder: sorted(in_files(frame, folder / "f").iterdir()),
     "pandas": lambda frame, _: frame,
     "polars": lambda frame, _: pl.from_pandas(frame),
+    "polars categories": lambda frame, _: pl.from_pandas(frame.astype({"town": "category"})),
     "arrow": lambda frame, _: pa.Table.from_pandas(frame),
     "reader": lambda frame, _: pa.Table.from_pandas(frame).to_reader(max_chunksize=70),
     "dataset": lambda frame, folder: (
@@ -216,7 +217,8 @@ def test_a_missing_value_is_found(frame, tmp_path):
     bad = frame.copy()
     bad.loc[733, "x1"] = np.nan
     folder = in_files(bad, tmp_path / "f")
-    place = rf"part-2\.parquet, batch starting at row 0: .*NaN: task {bad['user'][733]}, row 66, column 'x1'"
+    task = bad["user"][733]
+    place = rf"part-2\.parquet, batch starting at row 0: .*NaN: task {task}, row 66, column 'x1'"
     with pytest.raises(ValueError, match=place):
         list(scan(folder, **COLUMNS).batches())
 

@@ -74,9 +74,12 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
     expected = Moments.of(tasks if subtract is None else subtract(tasks), scaling, side(tasks))
     rng = np.random.default_rng(1)
     model = Mixture(
-        np.array([0.4, 0.6]), rng.normal(size=(2, 3)), np.array([np.eye(3), np.diag([2.0, 1.0, 0.5])]), 0.7,
+        np.array([0.4, 0.6]),
+        rng.normal(size=(2, 3)),
+        np.array([np.eye(3), np.diag([2.0, 1.0, 0.5])]),
+        0.7,
         rng.normal(size=(3, 1)),
-    )  # fmt: skip
+    )
 
     source = make(frame, tmp_path)
     assert len(source.reservoir) == 25
@@ -100,7 +103,7 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
 
 
 def low_rank_frame(n_tasks, n_features=7, n_rows=6, seed=0):
-    """Return rows whose coefficients have two directions and follow one of two columns of the side information."""
+    """Return rows whose coefficients have two directions and follow one of two side columns."""
     rng = np.random.default_rng(seed)
     B = np.linalg.qr(rng.standard_normal((n_features, 2)))[0]
     user, age = np.repeat(np.arange(n_tasks), n_rows), rng.standard_normal((n_tasks, 2))
@@ -114,7 +117,7 @@ def low_rank_frame(n_tasks, n_features=7, n_rows=6, seed=0):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(("size", "compiled"), [(5000, True), (60, False)])
 def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, monkeypatch):
-    """With fewer tasks than a sample contains, and with more; from second moments, and from rows."""
+    """With fewer tasks than a sample contains, and with more; from moments, and from rows."""
     dd = pytest.importorskip("dask.dataframe", reason="needs Dask")
     for limit in ("LOW_RANK", "WIDE"):
         monkeypatch.setattr(data, limit, 7)
@@ -191,7 +194,7 @@ def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
 
 
 def test_codes_of_categories_have_no_sums_in_memory():
-    """Effects of a column with many categories are shared, so the codes are not a feature of the tasks."""
+    """Effects of a column with many categories are shared: its codes are not a feature."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"user": np.repeat(np.arange(100), 4), "y": rng.normal(size=400)})
     table["x"], table["c"] = rng.normal(size=400), [f"k{k}" for k in rng.integers(0, 25, size=400)]

@@ -1,4 +1,4 @@
-"""Numba's ``njit``, with a cache that also works if the package and home directories are read-only."""
+"""Numba's ``njit``, with a cache that also works if package and home directory are read-only."""
 
 import os
 import tempfile

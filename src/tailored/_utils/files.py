@@ -15,35 +15,42 @@ PathLike: TypeAlias = str | os.PathLike[str]
 def write_atomically(path: PathLike, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
 
-    If the process is killed before the file is renamed, an existing file is unchanged.  Several processes may write the
-    same file.  Symbolic links are followed, and the permissions of an existing file are kept.  ``content`` may be a
-    function that writes to an open file.
+    If the process is killed before the file is renamed, an existing file is unchanged.  Several
+    processes may write the same file.  Symbolic links are followed, and the permissions of an
+    existing file are kept.  ``content`` may be a function that writes to an open file.
     """
     target = check_target(path)
     # A random name, because the target's name with a suffix could be too long.
     temporary = target.with_name(f".tailored-{secrets.token_hex(8)}.part")
     try:
         with open(temporary, "xb") as file:
+            if target.exists():
+                shutil.copymode(target, temporary)
             if isinstance(content, bytes):
                 file.write(content)
             else:
                 content(file)
             file.flush()
             os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except BaseException:
         # After os.replace there is nothing left to remove.
         temporary.unlink(missing_ok=True)
         raise
+    if hasattr(os, "O_DIRECTORY"):
+        # On systems where folders can be opened, flush the new name to the disk.
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def check_target(path: PathLike) -> Path:
     """Return the resolved path; raise an error if a regular file cannot be written there."""
     try:
         target = Path(path).resolve()
-        exists, is_file = target.exists(), target.is_file()
+        is_unusable = target.exists() and not target.is_file()
     except (
         OSError,
         RuntimeError,
@@ -55,8 +62,9 @@ def check_target(path: PathLike) -> Path:
         ) from error
     if target.is_symlink():  # since Python 3.13 resolve does not raise for a loop
         raise ValueError(f"path: {path} is a loop of symbolic links")
-    if exists and not is_file:
-        raise ValueError(f"path: {path} is a folder or device; give the name of a file")
+    if is_unusable:
+        kind = "a folder" if target.is_dir() else "not a regular file"
+        raise ValueError(f"path: {path} is {kind}; give the name of a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: the folder {target.parent} does not exist; create it first")
     return target

@@ -17,7 +17,7 @@ LOG = logging.getLogger("tailored")
 
 
 def printable(text: str) -> str:
-    """Replace control characters in names from user data, because they could disturb a terminal or a figure."""
+    """Replace control characters in names from user data: they could disturb a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
@@ -27,9 +27,9 @@ def one_line(text: str) -> str:
 
 
 class Stages:
-    """The stages of a long computation.  Each is logged when it ends, and its name is shown next to the bar.
+    """The stages of a long computation: each is logged when it ends, and shown next to the bar.
 
-    ``update`` changes the bar, with the keyword ``advance`` or ``description``.  It is None if there is no bar.
+    ``update`` changes the bar, with the keyword ``advance`` or ``description``; None without a bar.
     """
 
     def __init__(self, name: str, update: Callable[..., None] | None = None) -> None:
@@ -55,7 +55,7 @@ class Stages:
 
 @contextmanager
 def progress_bar(name: str, total: int, *, enabled: bool) -> Iterator[Stages]:
-    """Yield `Stages`, with a bar if ``enabled``, standard error is a terminal and rich is installed."""
+    """Yield `Stages`, with a bar if ``enabled``, on a terminal, and rich is installed."""
     if not enabled or not sys.stderr.isatty() or find_spec("rich") is None:
         stages = Stages(name)
         yield stages

@@ -14,20 +14,23 @@ from threadpoolctl import ThreadpoolController
 
 Result = TypeVar("Result")
 
-#: BLAS may multiply matrices with more entries in several threads, which changes rounding (OpenBLAS: above 9,216 entries).
+#: BLAS may multiply matrices with more entries in several threads, which changes rounding
+#: (OpenBLAS: above 9,216 entries).
 MAX_SINGLE_THREAD = 5_000
 
 
 @cache
 def _libraries() -> list[Any]:
     """Return the BLAS libraries."""
-    # Cached, because the search takes a millisecond and the libraries do not change after NumPy is imported.
+    # Cached, because the search takes a millisecond and the libraries do not change after NumPy is
+    # imported.
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def _set(numbers: Sequence[int]) -> None:
     for library, number in zip(_libraries(), numbers, strict=True):
-        # threadpoolctl 3.7 and later only accept calls from one thread; the lock of _OneThread makes our calls safe.
+        # threadpoolctl 3.7 and later only accept calls from one thread; the lock of _OneThread
+        # makes our calls safe.
         release = getattr(library, "clear_controlling_thread", lambda force: None)
         release(force=True)
         library.set_num_threads(number)
@@ -37,9 +40,10 @@ def _set(numbers: Sequence[int]) -> None:
 class _OneThread:
     """Limit BLAS to one thread in nested or concurrent contexts.
 
-    The first context sets the limit of the process, and the last one restores the earlier number of threads. If each
-    context restored the number it found, the second of two overlapping contexts would restore the limit of the first.
-    Later contexts set the limit again, because OpenMP has one for each thread; such a thread keeps it.
+    The first context sets the limit of the process, and the last one restores the earlier number of
+    threads. If each context restored the number it found, the second of two overlapping contexts
+    would restore the limit of the first. Later contexts set the limit again, because OpenMP has one
+    for each thread; such a thread keeps it.
     """
 
     def __init__(self) -> None:
@@ -66,12 +70,12 @@ _any_number = nullcontext()
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
-    """Return a context in which BLAS and LAPACK use one thread.  The limit is per process, or per thread with OpenMP."""
+    """Return a context in which BLAS and LAPACK use one thread."""
     return _one_thread
 
 
 def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextManager[None]:
-    """Return `single_threaded_blas`, or a null context if BLAS uses one thread for matrices of this size.
+    """Return `single_threaded_blas`, or a null context if BLAS uses one thread for this size.
 
     For a single small task, setting the limit takes longer than solving the task.
     """
@@ -81,7 +85,8 @@ def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextMana
 def single_threaded_openmp() -> AbstractContextManager[None]:
     """Return a context in which OpenMP uses one thread.
 
-    OpenMP threads wait for each other in a busy loop, so a small fit can take minutes on a busy machine.
+    OpenMP threads wait for each other in a busy loop, so a small fit can take minutes on a busy
+    machine.
     """
     # Not cached: further libraries with OpenMP may be loaded later.
     context: AbstractContextManager[None] = ThreadpoolController().limit(

@@ -193,10 +193,11 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
-            Folder in which the statistics of a scan are kept when the pass over its rows is complete.  The same call with
-            the same folder then skips that work: it reads the table once, to compare it and to draw the sample, and gives
-            a bitwise identical result.  Other data or settings raise ValueError.  While rows are read, the folder also
-            holds a copy of them.  The default is a temporary folder.
+            Folder in which the statistics of a scan are kept, if there are more than 5,000 tasks.
+            After an interruption, the same call with the same folder reads the table once, to
+            compare it and to draw the sample, uses these statistics, and gives a bitwise identical
+            result.  Another table or other settings raise ValueError.  Until the statistics are
+            complete, the folder also holds a copy of the rows.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def weights_on_device(prior: Prior, tasks: DeviceSource) -> Tensor:
-    """Return the weights (T, d) of tasks with a `MixturePrior`, in the user's units; an intercept is last."""
+    """Return the weights (T, d) of tasks in the user's units; an intercept is last."""
     if not isinstance(prior, MixturePrior):
         raise ValueError(
             f"device: {type(prior).__name__} is only supported on the CPU; use device=None"

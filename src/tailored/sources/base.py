@@ -1,7 +1,8 @@
 """Task sources: a sample of whole tasks, and the statistics of all tasks.
 
-The learner selects a model on the sample.  EM then fits the selected model to all tasks, for which it only needs sums over
-tasks.  Tasks can be in memory, in a table that is read in batches, on a Dask cluster, or on a GPU.
+The learner selects a model on the sample.  EM then fits the selected model to all tasks, for which
+it only needs sums over tasks.  Tasks can be in memory, in a table that is read in batches, on a
+Dask cluster, or on a GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ BLOCK_FLOATS = 8_000_000
 class Reader:
     """Convert tasks to the statistics that EM uses.
 
-    ``side`` computes features (T, q) of the side information.  ``residuals`` subtracts shared effects from the targets.
+    ``side`` computes features (T, q) of the side information, and ``residuals`` subtracts shared
+    effects from the targets.
     """
 
     scaling: Scaling
@@ -80,7 +82,8 @@ class LazyBlock:
     def sums(self, model: Mixture, shares: NDArray[np.uint8] | None = None) -> Summed:
         """Return the expected sufficient statistics.
 
-        To save memory, ``shares`` has one bit per task and component: whether the responsibility is not negligible.
+        To save memory, ``shares`` has one bit per task and component: whether the responsibility is
+        not negligible.
         """
         K = model.n_components
         among = None if shares is None else np.unpackbits(shares, axis=1, count=K).astype(bool)
@@ -115,7 +118,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class MemorySource:
-    """All tasks of a `TaskSet`.  Statistics larger than `LARGEST_STATISTICS` are recomputed at each EM step."""
+    """All tasks of a `TaskSet`.  Statistics that are too large are recomputed at each EM step."""
 
     tasks: TaskSet
     seed: int  # determines the sample, together with the labels
@@ -126,7 +129,7 @@ class MemorySource:
         return Reservoir(seed=self.seed).take(self.tasks)
 
     def statistics(self, read: Reader) -> Statistics:
-        """Return blocks of tasks, sorted by the hash of their labels; a single block if targets are not Gaussian."""
+        """Return blocks of tasks in the order of their keys; a single block unless Gaussian."""
         d = len(read.scaling.columns)
         size = max(1, BLOCK_FLOATS // d**2)
         order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
@@ -134,7 +137,8 @@ class MemorySource:
             return replace(read(self.tasks[order]), n_threads=self.n_threads)
         index = [order[start : start + size] for start in range(0, len(order), size)]
 
-        # Each block copies its rows when it is loaded: sorting all rows at once would need twice their memory.
+        # Each block copies its rows when it is loaded: sorting all rows at once would need twice
+        # their memory.
         loads = [partial(self._load, read, block) for block in index]
         if len(order) * d * d <= LARGEST_STATISTICS:
             return Blocks([load() for load in loads], self.n_threads)

@@ -1,9 +1,10 @@
-"""Tasks of a Dask dataframe: a sample of whole tasks in this process, statistics of all tasks on the workers.
+"""Tasks of a Dask dataframe: a sample in this process, statistics of all tasks on the workers.
 
-Dask's shuffle moves the rows of a task to one partition.  Workers compute statistics with the same compiled loop as for rows
-in memory; a grouped sum over product columns took four times as long, and ten times the memory of the rows.  An EM step
-sends the model to the workers and receives sums.  If a worker dies, Dask recomputes its partitions from the dataframe, and
-the result is bitwise the same.  Without a client, Dask computes the same partitions in this process.
+Dask's shuffle moves the rows of a task to one partition.  Workers compute statistics with the same
+compiled loop as for rows in memory; a grouped sum over product columns took four times as long, and
+ten times the memory of the rows.  An EM step sends the model to the workers and receives sums.  If
+a worker dies, Dask recomputes its partitions from the dataframe, and the result is bitwise the
+same.  Without a client, Dask computes the same partitions in this process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ FAN_IN = 8
 
 
 def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
-    """Return the results of all futures in order; raise `ShardError` if one failed, ConnectionError without a scheduler."""
+    """Return the results of all futures in order.
+
+    Raise `ShardError` if one failed, and ConnectionError without a scheduler.
+    """
     from distributed import KilledWorker, wait
 
     try:
@@ -43,14 +47,15 @@ def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
         error = failed.exception()
     except (CancelledError, OSError, TimeoutError) as lost:
         raise ConnectionError(
-            f"scheduler: the connection of {client} was lost, and with it the statistics of the tasks "
-            f"({lost!r}). Start the scheduler and fit again."
+            f"scheduler: the connection of {client} was lost, and with it the statistics of the "
+            f"tasks ({lost!r}). Start the scheduler and fit again."
         ) from lost
     reason = f"a partition failed ({type(error).__name__}: {error})"
     if isinstance(error, KilledWorker):
         reason = (
-            f"all workers that processed one partition died (the last was {error.last_worker.address}). See the logs of "
-            "the workers. Most often, a partition is larger than a worker's memory; use more partitions."
+            "all workers that processed one partition died (the last was "
+            f"{error.last_worker.address}). See the logs of the workers. Most often, a partition "
+            "is larger than a worker's memory; use more partitions."
         )
     raise ShardError(reason) from error
 
@@ -59,7 +64,8 @@ def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
 class ClusterStatistics:
     """Statistics of tasks on the workers of a cluster; the sums of the shards are added in order.
 
-    Shards must be results of submitted tasks, because Dask cannot recompute scattered data after the death of a worker.
+    Shards must be results of submitted tasks, because Dask cannot recompute scattered data after
+    the death of a worker.
     """
 
     client: Any
@@ -71,8 +77,9 @@ class ClusterStatistics:
         return sum_in_order(fetch(self.client, totals))
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        """Return the expected sufficient statistics; ``shares`` are futures and stay on the workers."""
-        # The model is the result of one task: the scheduler stores it once, and can send it to workers that join later.
+        """Return the expected statistics; ``shares`` are futures and stay on the workers."""
+        # The model is the result of one task: the scheduler stores it once, and can send it to
+        # workers that join later.
         sent = self._submit(_identity, model)
         earlier = [None] * len(self.shards) if shares is None else shares
         steps = [self._submit(_step, s, sent, r) for s, r in zip(self.shards, earlier, strict=True)]
@@ -132,7 +139,8 @@ class DaskSource:
 
         # The peer-to-peer shuffle would return rows in another order each time.
         whole = self.frame.shuffle(on=self.scan.roles.task, shuffle_method="tasks")
-        # The reader is sent as one Dask task, because shared effects of many categories may be large.
+        # The reader is sent as one Dask task, because shared effects of many categories may be
+        # large.
         reader = delayed(read, traverse=False, pure=False)
         compute = delayed(_shard, pure=False)
         shards = [
@@ -175,7 +183,7 @@ def _draw_sample(
 
 
 def _merge_samples(samples: list[Reservoir]) -> Reservoir:
-    """Merge samples; a task of the merged sample is in the sample of every partition in which it has rows."""
+    """Merge samples: a task below all limits is complete in each of them."""
     total = replace(samples[0], batches=(), limit=min(sample.limit for sample in samples))
     for sample in samples:
         total = total.take(sample.sample) if len(sample) else total

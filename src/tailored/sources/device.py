@@ -1,4 +1,4 @@
-"""Tasks whose rows are tensors on a GPU: their statistics, and the posterior of each task under a mixture.
+"""Tasks whose rows are tensors on a GPU: their statistics, and their posteriors.
 
 All of it is batched linear algebra of torch, in double precision, on blocks of tasks.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def check_device(device: object) -> Device:
-    """Return the torch device with this name; raise an error unless it is a CUDA device of this machine."""
+    """Return the torch device with this name, which must be a CUDA device of this machine."""
     if not isinstance(device, str) or not device.startswith("cuda"):
         raise ValueError(
             f"device must be None, 'cuda' or a device such as 'cuda:0'; got {device!r}."
@@ -38,12 +38,14 @@ def check_device(device: object) -> Device:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"device={device!r}: a GPU needs torch; run python -m pip install '.[gpu]' in a checkout, or use device=None"
+            f"device={device!r}: a GPU needs torch; run python -m pip install '.[gpu]' in a "
+            "checkout, or use device=None"
         ) from error
-    n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    n_devices = torch.cuda.device_count()
     if device not in ("cuda", *(f"cuda:{i}" for i in range(n_devices))) or not n_devices:
         raise ValueError(
-            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use one of them, or None for the CPU"
+            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use "
+            "one of them, or None for the CPU"
         )
     index = torch.cuda.current_device() if device == "cuda" else int(device[5:])
     return torch.device("cuda", index)
@@ -51,7 +53,7 @@ def check_device(device: object) -> Device:
 
 @dataclass(frozen=True)
 class DeviceSource:
-    """Tasks whose rows are tensors, sorted by task: task t has the rows ``offsets[t]:offsets[t + 1]``."""
+    """Tasks whose rows are tensors: task t has the rows ``offsets[t]:offsets[t + 1]``."""
 
     X: Tensor  # (N, d)
     y: Tensor  # (N,)
@@ -85,14 +87,15 @@ class DeviceSource:
         for name, value in (("X", X), ("y", y), ("groups", groups)):
             if value.device != device:
                 raise ValueError(
-                    f"{name}: the tensor is on {value.device}, but the learner computes on {device}; move it there"
+                    f"{name}: the tensor is on {value.device}, but the learner computes on "
+                    f"{device}; move it there"
                 )
         if X.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"X: expected float32 or float64, got {X.dtype}; use X.double()")
         if X.ndim != 2 or y.shape != X.shape[:1] or groups.shape != X.shape[:1]:
             raise ValueError(
-                f"X, y, groups: expected shapes (n, d), (n,), (n,), got {tuple(X.shape)}, {tuple(y.shape)}, "
-                f"{tuple(groups.shape)}"
+                "X, y, groups: expected shapes (n, d), (n,), (n,), got "
+                f"{tuple(X.shape)}, {tuple(y.shape)}, {tuple(groups.shape)}"
             )
         if not bool((groups[1:] >= groups[:-1]).all()):
             groups, order = torch.sort(groups, stable=True)
@@ -171,7 +174,8 @@ class DeviceSource:
             )
         )
         products = shift.new_zeros((len(sizes), d + 1, d + 1))
-        # Tasks with the same number of rows are multiplied together: without atomic additions, sums are the same each time.
+        # Tasks with the same number of rows are multiplied together: without atomic additions, sums
+        # are the same each time.
         order = sizes.argsort(stable=True)
         numbers, counts = sizes[order].unique_consecutive(return_counts=True)
         for n, index in zip(numbers.tolist(), order.split(counts.tolist()), strict=True):
@@ -184,19 +188,20 @@ class DeviceSource:
                 products[part] = scaled.mT @ scaled
         if not bool(products.isfinite().all()):
             raise ValueError(
-                "X, y: the tensors contain NaN, infinity, or values whose squares overflow; remove those rows"
+                "X, y: the tensors contain NaN, infinity, or values whose squares overflow; "
+                "remove those rows"
             )
         gram, cross, square = products[:, :d, :d], products[:, :d, d], products[:, d, d]
         return DeviceMoments(gram, cross, square, sizes.double(), side)
 
 
 class Posterior(NamedTuple):
-    """The posterior of each task under one component: w = b + L u, for u in the p dimensions in which tasks differ."""
+    """The posterior of each task under one component, w = b + L u with u in p dimensions."""
 
     root: Tensor  # L (d, p)
     mean: Tensor  # E u (T, p)
     covariance: Tensor  # Cov u (T, p, p)
-    log_joint: Tensor  # log π p(y) (T,)
+    log_joint: Tensor  # log p(y) under the component (T,)
     residual: Tensor  # E‖y − Xw‖² (T,)
 
 
@@ -247,7 +252,7 @@ class DeviceMoments:
         return weights if model.side is None else weights + self._side_effects(model)
 
     def posteriors(self, model: Mixture) -> tuple[list[Posterior], Tensor, Tensor]:
-        """Return the posteriors of the components, the responsibilities (K, T), and log p(y) (T,)."""
+        """Return the posteriors by component, responsibilities (K, T), and log p(y) (T,)."""
         import torch
 
         cross, square = self.cross, self.square
@@ -262,7 +267,7 @@ class DeviceMoments:
         return posteriors, (joint - evidence).exp(), evidence
 
     def _posterior(self, model: Mixture, k: int, cross: Tensor, square: Tensor) -> Posterior:
-        """Return the posterior under component k, whose log joint density is without the mixing weight."""
+        """Return the posterior under component k, without its mixing weight."""
         import torch
 
         b, L = (cross.new_tensor(part) for part in (model.means[k], model.factors[k]))

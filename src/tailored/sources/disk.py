@@ -1,7 +1,8 @@
-"""Tasks of a table that is read in batches: a sample in memory, and statistics of all tasks on disk.
+"""Tasks of a table that is read in batches: a sample in memory, and statistics on disk.
 
-One pass over the table partitions its rows by task and draws the sample.  When the model is selected on the sample, each
-partition is converted to a block of statistics, and EM reads these blocks.  A checkpoint is a folder that keeps the blocks.
+One pass over the table partitions its rows by task and draws the sample.  When the model is
+selected on the sample, each partition is converted to a block of statistics, and EM reads these
+blocks.  A checkpoint is a folder that keeps the blocks.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from .scan import TaskScan
 
 #: Number of partitions, and maximum size in bytes of the rows of whole tasks that are read at once.
 N_PARTITIONS, READ_BYTES = 64, 256_000_000
-#: Seed of the keys that assign tasks to partitions.  It differs from the seed of the sample, so that partitions and
-#: sample are independent.
+#: Seed of the keys that assign tasks to partitions.  It differs from the seed of the sample, so
+#: that partitions and sample are independent.
 PARTITION_SEED = 0x5AFE
 
 
 class PartitionedRows:
-    """Rows on disk, partitioned by task: each batch is appended to the files of the partitions of its tasks."""
+    """Rows on disk: each batch is appended to the files of the partitions of its tasks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,9 +59,10 @@ class PartitionedRows:
                     pickle.dump((part.labels, part.sizes, part.X, part.y, part.side_info), file)
 
     def tasks(self, like: TaskSet) -> Iterator[TaskSet]:
-        """Yield all tasks, whole and in sets of bounded size, with the column names and the encoding of ``like``.
+        """Yield all tasks, in sets of bounded size, with the columns and the encoding of ``like``.
 
-        A partition that is too large to be read at once is read several times, for some of its tasks each time.
+        A partition that is too large to be read at once is read several times, for some of its
+        tasks each time.
         """
         for path in sorted(self.folder.iterdir()):
             n_parts = -(-path.stat().st_size // READ_BYTES)
@@ -110,7 +112,8 @@ def read_block(path: Path) -> Moments:
             triangle, cross, square, sizes, side = (np.load(file) for _ in range(5))
     except (OSError, EOFError, ValueError) as error:
         raise ValueError(
-            f"checkpoint: the block {path} cannot be read ({error}). Delete the folder {path.parent}, and fit again."
+            f"checkpoint: the block {path} cannot be read ({error}). Delete the folder "
+            f"{path.parent}, and fit again."
         ) from error
     gram = np.take(triangle, unpacked(cross.shape[1]), axis=1)
     return Moments(gram, cross, square, sizes, side if side.shape[1] else None)
@@ -119,9 +122,10 @@ def read_block(path: Path) -> Moments:
 class DiskSource:
     """The tasks of a table, whose statistics are stored in a folder.
 
-    ``settings`` are all settings on which the statistics depend; None for a temporary folder, which is never reused.
-    Otherwise, the file checkpoint.json is written after the last block, with the settings and a hash of the table.  A
-    later fit with this folder reads the table once, to compare the hash and to draw the sample, and reuses the blocks.
+    ``settings`` are all on which the statistics depend; None for a folder that is never reused.
+    Otherwise, the file checkpoint.json is written after the last block, with the settings and a
+    hash of the table.  A later fit with this folder reads the table once, to compare the hash and
+    to draw the sample, and reuses the blocks.
     """
 
     def __init__(
@@ -147,7 +151,7 @@ class DiskSource:
         self._check()
 
     def _read(self, scan: TaskScan) -> None:
-        """Partition the rows of the table, draw the sample, and describe the content of the table."""
+        """Partition the rows, draw the sample, and describe the content of the table."""
         types, n_rows, content = "", 0, hashlib.blake2b(digest_size=16)
         for tasks, batch in scan.batches():
             try:
@@ -173,12 +177,13 @@ class DiskSource:
         for name, value in self._described.items():
             if self._stored.get(name, value) != value:
                 raise ValueError(
-                    f"checkpoint: the folder {self._folder} was written with {name} = {self._stored[name]}, "
-                    f"and this fit has {value}. Use another folder, or delete this one."
+                    f"checkpoint: the folder {self._folder} was written with {name} = "
+                    f"{self._stored[name]}, and this fit has {value}. Use another folder, or "
+                    "delete this one."
                 )
 
     def statistics(self, read: Reader) -> Statistics:
-        """Return the statistics of all tasks, written to disk; those of a completed checkpoint are reused."""
+        """Write the statistics of all tasks, or reuse those of a completed checkpoint."""
         n_blocks = self._stored.get("blocks", 0)
         if not n_blocks:
             for tasks in self._rows.tasks(self.reservoir.sample):

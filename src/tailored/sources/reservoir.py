@@ -11,17 +11,19 @@ from .._utils.records import Record, cached_property
 from ..tasks.reading import label_keys
 from ..tasks.task_set import TaskSet, check_same_columns
 
-#: Value of `Reservoir.limit` while all tasks are in the sample.  One in 2⁶⁴ labels has this key and is never drawn.
+#: Value of `Reservoir.limit` while all tasks are in the sample.  One in 2⁶⁴ labels has this key and
+#: is never drawn.
 NO_LIMIT = np.iinfo(np.uint64).max
 
 
 @dataclass(frozen=True)
 class Reservoir(Record):
-    """A random sample: the tasks with the smallest keys (`label_keys`), which depend only on labels and seed.
+    """A random sample: the tasks with the smallest keys, which depend only on labels and seed.
 
-    A task in the sample has been in it since its first row, so its rows are complete.  `take` returns a new reservoir.
-    Batches are merged, and rows of dropped tasks removed, only when enough rows have been added.  The time to add a batch
-    therefore does not grow with the rows of the sample, on average.
+    A task in the sample has been in it since its first row, so its rows are complete.  `take`
+    returns a new reservoir. Batches are merged, and rows of dropped tasks removed, only when enough
+    rows have been added.  The time to add a batch therefore does not grow with the rows of the
+    sample, on average.
     """
 
     size: int = 5_000  # maximum number of tasks
@@ -60,7 +62,7 @@ class Reservoir(Record):
         return replace(self, batches=(tasks[keys < limit],), limit=int(limit))
 
     def take(self, batch: TaskSet) -> Reservoir:
-        """Return the reservoir after adding a batch of new tasks or of further rows of earlier tasks."""
+        """Return the reservoir with a batch of new tasks or further rows of earlier tasks."""
         if self.limit != NO_LIMIT:
             batch = batch[label_keys(batch.labels, self.seed) < np.uint64(self.limit)]
         if not len(batch):

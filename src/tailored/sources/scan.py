@@ -52,14 +52,15 @@ class ColumnRoles(NamedTuple):
             raise ValueError(f"data: {batch.position}: {error}") from error
 
     def read_alone(self, batch: Batch, encoding: Encoding | None) -> TaskSet:
-        """Read some rows of a table that is not read before; without an ``encoding``, they must be numbers."""
+        """Read some rows of a table that is read once; without an ``encoding``, only numbers."""
         tasks = self.read(batch, encoding)
         encoded = [] if encoding is not None or tasks.encoding is None else tasks.encoding.encoded
         if encoded:
             raise ValueError(
-                f"data: column {name_some(encoded)} holds categories or dates, and the parts of this table "
-                "are read only once, or by several workers. Pass encoding= to scan, such as encoding_ of a "
-                "learner or encoding of a TaskSet, or convert the column to numbers."
+                f"data: column {name_some(encoded)} holds categories or dates, and the parts "
+                "of this table are read only once, or by several workers. Pass encoding= to scan, "
+                "such as encoding_ of a learner or encoding of a TaskSet, or convert the column to "
+                "numbers."
             )
         return tasks
 
@@ -88,7 +89,7 @@ class TaskScan:
 
     @cached_property
     def encoding(self) -> Encoding | None:
-        """The encoding passed to `scan`, or one inferred by a pass over the columns that are not numbers.
+        """The encoding passed to `scan`, or inferred by a pass over columns that are not numbers.
 
         None for a table that can be read only once.
         """
@@ -125,8 +126,9 @@ class TaskScan:
             kinds.add(tasks.labels.dtype.kind)
             if len(kinds) > 1 and not kinds <= set("biuf"):
                 raise ValueError(
-                    f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) than in earlier "
-                    "batches; a number does not match a string, so 7 is not '7'. Convert them to one type."
+                    f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) "
+                    "than in earlier batches; a number does not match a string, so 7 is not '7'. "
+                    "Convert them to one type."
                 )
             yield TaskBatch(tasks, batch)
 
@@ -140,7 +142,7 @@ def scan(
     side_columns: Sequence[str] | None = None,
     encoding: Encoding | None = None,
 ) -> TaskScan:
-    """Describe tasks in a long table, one row per observation, for a learner that reads it in batches.
+    """Describe tasks in a long table, with a row per observation, that is read in batches.
 
     The rows of a task may be anywhere in the table.  The memory that a fit needs does not grow with
     the table.
@@ -148,24 +150,25 @@ def scan(
     Parameters
     ----------
     data : path, object with Arrow's C stream, or Dask dataframe
-        A path is a parquet file or a folder of parquet files; a list of paths is also accepted.  Arrow
-        streams are those of pyarrow tables and readers, pandas and polars frames, DuckDB relations
-        and ADBC cursors: anything with the method ``__arrow_c_stream__``.  A frame or a DuckDB
-        relation is read again in each pass, and other streams are read only once.  Statistics of a
-        Dask dataframe stay on its cluster.
+        A path is a parquet file or a folder of parquet files; a list of paths is also accepted.
+        Arrow streams are those of pyarrow tables and readers, pandas and polars frames, DuckDB
+        relations and ADBC cursors: anything with the method ``__arrow_c_stream__``.  A frame or a
+        DuckDB relation is read again in each pass, and other streams are read only once.
+        Statistics of a Dask dataframe stay on its cluster.
     task, target : str
         Columns of the task labels and of the target.
     features : sequence of str, optional
-        Columns of the features; by default all remaining columns.  Strings, categories and dates are
-        encoded as in `TaskSet.from_frame`, which requires one more pass over the table.  Without an
-        ``encoding``, the features of a Dask dataframe and of a stream that is read only once must be
+        Columns of the features; by default all remaining columns.  Strings, categories and dates
+        are encoded as in `TaskSet.from_frame`, which requires one more pass over the table.
+        Without an
+        ``encoding``, features of a Dask dataframe and of a stream that is read only once must be
         numeric.
     side_columns : sequence of str, optional
         Columns with side information, constant within each task.  To use a separate table of side
         information, join it to the rows first.
     encoding : Encoding, optional
-        Encoding of another table, to encode this table in the same way: ``encoding`` of a `TaskSet`,
-        or ``encoding_`` of a learner.
+        Encoding of another table, to encode this table in the same way: ``encoding`` of a
+        `TaskSet`, or ``encoding_`` of a learner.
 
     Returns
     -------
@@ -175,7 +178,8 @@ def scan(
     for name, column in {"task": task, "target": target}.items():
         if not isinstance(column, str):
             raise TypeError(
-                f"{name} must be the name of one column; got {column!r}. Join several columns in one column first."
+                f"{name} must be the name of one column; got {column!r}. Join several columns in "
+                "one column first."
             )
     if encoding is not None:
         if features is not None:

@@ -15,8 +15,9 @@ from .._utils.frames import is_frame
 BATCH_NUMBERS = 2_000_000
 
 ACCEPTED = (
-    "a parquet file, a folder or list of parquet files, an object with Arrow's C stream (a pyarrow table or "
-    "reader, a pandas or polars frame, a DuckDB relation, the reader of an ADBC cursor), or a Dask dataframe"
+    "a parquet file, a folder or list of parquet files, an object with Arrow's C stream (a pyarrow "
+    "table or reader, a pandas or polars frame, a DuckDB relation, the reader of an ADBC cursor), "
+    "or a Dask dataframe"
 )
 
 
@@ -71,7 +72,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _parquet(files: list[Path]) -> Table:
-    """Return a table that reads the files in order, after checking that each has the columns of the first."""
+    """Return a table that reads the files in order; each must have the columns of the first."""
     schemas = [_open_parquet(file).schema_arrow for file in files]
     for file, schema in zip(files, schemas, strict=True):
         missing = [name for name in schemas[0].names if name not in schema.names]
@@ -141,9 +142,22 @@ def _batches(batches: Iterable[Any], name: str, columns: list[str], n_rows: int)
     try:
         for batch in batches:
             table = pa.Table.from_batches([batch.select(columns)])
+            table = table.cast(pa.schema([_without_views(field) for field in table.schema]))
             for start in range(0, len(table), n_rows):
                 part = table.slice(start, n_rows)
                 yield Batch(part, f"{name}, batch starting at row {row}")
                 row += len(part)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"data: {name} cannot be read beyond row {row} ({error})") from error
+
+
+def _without_views(field: Any) -> Any:
+    """Return a field of strings in the usual layout, because pyarrow cannot compute with views."""
+    from pyarrow import dictionary, large_string, types
+
+    kind = field.type
+    if types.is_string_view(kind):
+        return field.with_type(large_string())
+    if types.is_dictionary(kind) and types.is_string_view(kind.value_type):
+        return field.with_type(dictionary(kind.index_type, large_string(), kind.ordered))
+    return field
