@@ -119,4 +119,4 @@ def test_the_paper_s_learner_runs_its_algorithm(clusters):
         (0.3, 0.3, 1.0),
     ]
     assert learner.scale_ == 1.0
-    assert learner.conditioning_.dense_H().shape == (6 * 12, 6 * 12)
+    assert learner.H_.shape == (6 * 12, 6 * 12)

@@ -63,8 +63,6 @@ def test_rows_of_a_task_set_with_the_constant_column(tasks):
     )
     sparse = Rows.of(thin, fit_intercept=True)
     assert_array_equal(sparse.X.toarray(), [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
-    assert [columns.tolist() for columns in sparse.columns()] == [[0, 1, 3], [3]]
-    assert_array_equal(sparse.tasks(0, 1).compressed(np.array([1, 3])).X, [[0, 1], [1, 1]])
 
 
 def test_standard_deviations_beside_a_column_without_information():

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.algebra import solve as solve_systems
-from .._utils.validation import native
 from ..feature_maps import FeatureMap
 from ..feature_maps.maps import check_features
 from ..losses import Absolute, Loss
 from ..representation.conditioning import Conditioning
-from ..tasks.rows import BATCH_FLOATS, Rows, predictions
+from ..tasks.rows import BATCH_FLOATS, Rows, dense, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import Array, Prior
@@ -86,44 +85,24 @@ class RepresentationPrior(Prior):
         weights = self.solve(rows, phis, n_jobs, tasks.labels)
         if not covariances:
             return weights, np.zeros((0, 0, 0))
-        dense = Rows(self.scaling.dense(tasks.X), rows.y, rows.offsets)
-        return weights, _covariances(dense, self.conditioning.evaluate(phis))
+        rows = rows._replace(X=dense(rows.X))
+        return weights, _covariances(rows, self.conditioning.evaluate(phis))
 
     def solve(
         self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: NDArray[Any] | None = None
     ) -> Array:
         """Return the weights (T, d) of tasks with these rows and features φ (T, k), by the within-task algorithm."""
+        rows = rows._replace(X=dense(rows.X))
         means = self.means(phis)
-        if not rows.is_sparse:
-            solution = solving.solve_many(
-                *rows,
-                self.conditioning.evaluate(phis),
-                offset=None if means is None else predictions(rows, means),
-                n_jobs=n_jobs,
-                labels=labels,
-                **self.task_settings,
-            )
-            return solution.coef if means is None else solution.coef + means
-        out = np.zeros((len(phis), self.conditioning.n_features))
-        names = None if labels is None else native(labels)
-        for t, columns in enumerate(rows.columns()):
-            one = rows.tasks(t, t + 1)
-            if len(one.y):
-                one = one.compressed(columns)
-                offset = None if means is None else one.X @ means[t, columns]
-                tau = self.conditioning.columns(phis[t], columns)
-                theta = np.ascontiguousarray(tau[columns])
-                label = None if names is None else names[t]
-                solved = solving.solve(
-                    one.X, one.y, theta, offset=offset, label=label, **self.task_settings
-                )
-                out[t] = tau @ _dual_direction(solved, one.X, self.inner)
-                # For columns with large values, the product above may consist of rounding errors
-                # only.
-                out[t, columns] = solved.coef
-            if means is not None:
-                out[t] += means[t]
-        return out
+        solution = solving.solve_many(
+            *rows,
+            self.conditioning.evaluate(phis),
+            offset=None if means is None else predictions(rows, means),
+            n_jobs=n_jobs,
+            labels=labels,
+            **self.task_settings,
+        )
+        return solution.coef if means is None else solution.coef + means
 
     def certificate(self, support: TaskSet) -> tuple[float, int]:
         X, phis = self.scaling.dense(support.X), self.features(support)
@@ -134,19 +113,6 @@ class RepresentationPrior(Prior):
             offset = None if means is None else X @ means[0]
             solution = solving.solve(X, support.y, theta, offset=offset, **self.task_settings)
         return solution.gap, solution.n_iter
-
-
-def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> Array:
-    """Return g with ``w = θ g``, which also gives the weights of columns that are zero in all rows
-    of the task.
-    """
-    n = len(solution.alpha)
-    if inner == "exact":
-        return -X.T @ solution.alpha / n
-    # The one-pass estimate is a mean of iterates, in which the dual variable of row i has the
-    # weight 1/i + .. + 1/n.
-    tail = np.cumsum((1.0 / np.arange(1, n + 1))[::-1])[::-1]
-    return -X.T @ (solution.alpha * tail) / n
 
 
 def _covariances(rows: Rows, thetas: Array) -> Array:

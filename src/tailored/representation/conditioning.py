@@ -98,11 +98,6 @@ class Conditioning(Record):
             taus[block] += V.transpose(0, 2, 1) @ V
         return taus
 
-    def columns(self, phi: Array, columns: Index) -> Array:
-        """Return ``τ(s)[:, columns]``, for a sparse task whose other columns are zero."""
-        V = slices(self.root, phi[None], self.n_features)[0]
-        return np.asarray(V.T @ V[:, columns] + self.C[:, columns])
-
     def scale(self, factor: float) -> Self:
         """Return the conditioning function ``factor · τ``."""
         return type(self)(factor * self.C, np.sqrt(factor) * self.root)
@@ -130,6 +125,3 @@ class Given(Conditioning):
 
     def evaluate(self, phis: Array) -> Array:
         return phis.reshape(-1, *self.C.shape)
-
-    def columns(self, phi: Array, columns: Index) -> Array:
-        return self(phi)[:, columns]

@@ -232,43 +232,30 @@ class ProjectedSGD(Stored, BaseEstimator):
 
 def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
     """Return the candidate and the multiple of τ with the smallest error on the held-out tasks."""
-    averages = {i: run.average() for i, run in enumerate(runs) if not run.failure}
-
-    def prior(i: int, scale: float) -> RepresentationPrior:
-        return replace(problem.start, conditioning=averages[i].scale(scale))
-
-    held_out, n_jobs = problem.held_out, problem.n_jobs
+    held_out, n_jobs, state = problem.held_out, problem.n_jobs, tuple(runs)
     if held_out is None:
-        return Solution(
-            prior(0, 1.0), runs[0].steps, tuple(runs), [], None, {}, 1.0, max(runs[0].n_steps, 1)
-        )
-    scales = SCALES if problem.tune_scale else (1.0,)
-    table = np.full((len(runs), len(scales)), np.inf)
+        (run,) = runs
+        prior = replace(problem.start, conditioning=run.average())
+        return Solution(prior, run.steps, state, [], None, {}, 1.0, max(run.n_steps, 1))
+    tried: list[tuple[float, float, Trajectory, RepresentationPrior]] = []
     with single_threaded_blas():
-        for i in averages:
-            table[i] = [held_out.error(prior(i, scale), n_jobs) for scale in scales]
+        for run in runs:
+            average = problem.start.conditioning if run.failure else run.average()
+            for scale in SCALES if problem.tune_scale else (1.0,):
+                prior = replace(problem.start, conditioning=average.scale(scale))
+                error = np.inf if run.failure else held_out.error(prior, n_jobs)
+                tried.append((error, scale, run, prior))
         errors = {"independent": held_out.error(problem.start, n_jobs)}
-    chosen = [i for i, run in enumerate(runs) if run.is_candidate]
     history = [
-        {
-            "step_C": runs[i].steps.C,
-            "step_H": runs[i].steps.H,
-            "scale": scale,
-            "error": float(error),
-        }
-        for i in chosen
-        for scale, error in zip(scales, table[i], strict=True)
+        {"step_C": run.steps.C, "step_H": run.steps.H, "scale": scale, "error": error}
+        for error, scale, run, _ in tried
+        if run.is_candidate
     ]
-    # Take the first minimum among the runs that did not overflow, even if all errors are infinite.
-    i = min((i for i in chosen if i in averages), key=lambda i: float(table[i].min()))
-    j = int(table[i].argmin())
-    best, error = runs[i], float(table[i, j])
-    errors["unconditional"] = float(
-        min(table[i].min() for i, run in enumerate(runs) if run.steps.H == 0.0)
-    )
+    # The first minimum among the runs that did not overflow, even if all errors are infinite.
+    sound = (row for row in tried if row[2].is_candidate and not row[2].failure)
+    error, scale, best, prior = min(sound, key=lambda row: row[0])
+    errors["unconditional"] = min(row[0] for row in tried if row[2].steps.H == 0.0)
     if problem.start.conditioning.n_side:
         errors["conditional"] = error
     n_iter = max(best.n_steps, 1)
-    return Solution(
-        prior(i, scales[j]), best.steps, tuple(runs), history, error, errors, scales[j], n_iter
-    )
+    return Solution(prior, best.steps, state, history, error, errors, scale, n_iter)

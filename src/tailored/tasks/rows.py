@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -53,15 +52,6 @@ class Rows(NamedTuple):
         offsets = self.offsets[start : stop + 1]
         span = slice(offsets[0], offsets[-1])
         return Rows(self.X[span], self.y[span], offsets - offsets[0])
-
-    def columns(self) -> list[Index]:
-        """Return the positions of the columns with stored values in each task, for sparse rows."""
-        pointers = self.X.indptr[self.offsets]
-        return [np.unique(self.X.indices[a:b]).astype(np.intp) for a, b in pairwise(pointers)]
-
-    def compressed(self, columns: Index) -> Rows:
-        """Return sparse rows as dense rows with only these columns; the other columns must be zero."""
-        return Rows(np.ascontiguousarray(dense(self.X[:, columns])), self.y, self.offsets)
 
 
 def dense(X: Any) -> Array:
