@@ -428,7 +428,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         query : dataframe (pandas, polars, pyarrow) or TaskSet
-            Rows to predict; columns that were not in `fit` are ignored.
+            Rows to predict; columns that were not in `fit` are ignored.  If it has the column of
+            ``sample_weight`` of `fit`, the noise of a row of weight w has the variance σ² / w in
+            the intervals; without the column, rows have weight 1.
         support : dataframe or TaskSet, optional
             Observed rows with targets.
         coverage : float or None, default=0.9
@@ -549,8 +551,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
         The draws include the posterior of the coefficients, which the rows of a task share, and the
-        errors of the fixed effects, which all tasks share.  They also include the noise, or the
-        distribution of classes or counts.  Variances are treated as known.  The draws are those of
+        errors of the fixed effects, which all tasks share.  They also include the noise, given the
+        weights of the query rows, or the distribution of classes or counts.  Variances are treated
+        as known.  The draws are those of
         the model: unlike intervals, they are not calibrated.
 
         Parameters
@@ -624,10 +627,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (omitted without
-            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is
-            the weighted sum or mean of those of `predict_tasks`. Intervals and standard deviations
-            are exact for numeric targets and a single Gaussian prior. Otherwise, they are those of
-            draws.
+            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  For numbers, the
+            prediction is the weighted sum or mean of those of `predict_tasks`.  For classes and
+            counts, it is the mean of the distribution of the total, to which the errors of the
+            fixed effects contribute.  Intervals and standard deviations are exact for numeric
+            targets and a single Gaussian prior; otherwise, they are those of draws.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
