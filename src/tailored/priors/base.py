@@ -40,8 +40,6 @@ from .shared import SharedEffects
 Index = NDArray[np.intp]
 T = TypeVar("T")
 
-#: Number of blocks of tasks that one thread takes at a time.
-BLOCKS_PER_JOB = 2
 #: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most
 #: ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
@@ -378,12 +376,11 @@ def each_block(
     """
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
-    n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
-    n_threads = min(effective_n_jobs(n_jobs), n_batches) if prior.parallel_blocks else 1
+    n_threads = min(effective_n_jobs(n_jobs), len(blocks)) if prior.parallel_blocks else 1
     with single_threaded_blas():
         if n_threads == 1:
             return [work(*block) for block in blocks]
-        pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
+        pool = Parallel(n_jobs=n_threads, require="sharedmem")
         return list(pool(delayed(work)(*block) for block in blocks))
 
 
