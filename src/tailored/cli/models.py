@@ -581,9 +581,9 @@ def _classifier(learner: EmpiricalBayesLearner) -> EmpiricalBayesClassifier:
     """Return a classifier with the settings of a learner."""
     from ..learners.classifier import EmpiricalBayesClassifier
 
-    if learner.loss not in ("squared", "bernoulli") or learner.time is not None:
-        raise UsageError("--loss, --time: the target has classes. Omit these options.")
-    names = ("varying", "fit_intercept", "order", "n_jobs")
+    if learner.loss not in ("squared", "bernoulli"):
+        raise UsageError("--loss: the target has classes. Omit this option.")
+    names = ("varying", "fit_intercept", "n_support", "n_jobs")
     return EmpiricalBayesClassifier(**{name: getattr(learner, name) for name in names})
 
 
