@@ -128,9 +128,8 @@ def _build(content: bytes, path: PathLike) -> Any:
         with ZipFile(io.BytesIO(content)) as archive:
             head = json.loads(archive.read(ENTRY))
             if head["format"] != FORMAT:
-                found = (
-                    f"the format {str(head['format'])[:20]} of tailored {str(head['version'])[:40]}"
-                )
+                number, version = str(head["format"])[:20], str(head["version"])[:40]
+                found = f"the format {number} of tailored {version}"
                 advice = "Read it with that version, or fit and save again."
                 raise ValueError(f"it has {found}; this version reads format {FORMAT}. {advice}")
             if (total := _size(archive)) > max(MAX_SIZE, MAX_RATIO * len(content)):

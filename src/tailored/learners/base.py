@@ -83,9 +83,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     #: (2,) class labels for a classification loss, if they are not -1 and +1.  A positive decision
     #: value means the second class.
     classes_: NDArray[Any]
-    task_labels_: NDArray[
-        Any
-    ]  # (T,) labels of the tasks in the last call of `fit` or `partial_fit`
+    #: (T,) labels of the tasks in the last call of `fit` or `partial_fit`
+    task_labels_: NDArray[Any]
     #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if
     #: predictions of quantiles, classes or counts need them, and for intervals if they have at most
     #: four million entries.
@@ -394,10 +393,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = reading.tasks_without_rows(self, labels, new, side_info)
             if is_missing:
-                missing = (
-                    "new tasks are predicted without side information, which `fit` had. Pass it."
-                )
-                warn(f"side_info: {missing}")
+                missing = "new tasks are predicted without side information, which `fit` had"
+                warn(f"side_info: {missing}. Pass it.")
             covariances = needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             parts.append((new, posterior, task))
@@ -428,7 +425,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         query : dataframe (pandas, polars, pyarrow) or TaskSet
-            Rows to predict; columns that were not in `fit` are ignored.
+            Rows to predict; columns that were not in `fit` are ignored.  If it has the column of
+            ``sample_weight`` of `fit`, the noise of a row of weight w has the variance σ² / w in
+            the intervals; without the column, rows have weight 1.
         support : dataframe or TaskSet, optional
             Observed rows with targets.
         coverage : float or None, default=0.9
@@ -526,11 +525,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             for labels in (tasks.labels, self.task_labels_)
         )
         if numbered:
-            found = (
-                "label 0 also occurs"
-                if len(tasks) == 1
-                else f"labels 0 to {len(tasks) - 1} also occur"
-            )
+            last = len(tasks) - 1
+            found = f"labels 0 to {last} also occur" if last else "label 0 also occurs"
             advice = "so these tasks are predicted as training tasks. Relabel tasks that are new."
             warn(f"query: {found} in the training data, {advice}")
 
@@ -549,8 +545,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
         The draws include the posterior of the coefficients, which the rows of a task share, and the
-        errors of the fixed effects, which all tasks share.  They also include the noise, or the
-        distribution of classes or counts.  Variances are treated as known.  The draws are those of
+        errors of the fixed effects, which all tasks share.  They also include the noise, given the
+        weights of the query rows, or the distribution of classes or counts.  Variances are treated
+        as known.  The draws are those of
         the model: unlike intervals, they are not calibrated.
 
         Parameters
@@ -566,10 +563,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         array (n_draws, n)
             One column per query row, in the same order.
         """
-        n_draws, rng = (
-            check_int("n_draws", n_draws, 1),
-            np.random.default_rng(seed_of(random_state)),
-        )
+        n_draws = check_int("n_draws", n_draws, 1)
+        rng = np.random.default_rng(seed_of(random_state))
         tasks, order, observed, _ = self._read_query(
             query, support, task, target, side_info, exposure
         )
@@ -624,25 +619,23 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (omitted without
-            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is
-            the weighted sum or mean of those of `predict_tasks`. Intervals and standard deviations
-            are exact for numeric targets and a single Gaussian prior. Otherwise, they are those of
-            draws.
+            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  For numbers, the
+            prediction is the weighted sum or mean of those of `predict_tasks`.  For classes and
+            counts, it is the mean of the distribution of the total, to which the errors of the
+            fixed effects contribute.  Intervals and standard deviations are exact for numeric
+            targets and a single Gaussian prior; otherwise, they are those of draws.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
-        n_draws, rng = (
-            check_int("n_draws", n_draws, 2),
-            np.random.default_rng(seed_of(random_state)),
-        )
+        n_draws = check_int("n_draws", n_draws, 2)
+        rng = np.random.default_rng(seed_of(random_state))
         tasks, order, observed, _ = self._read_query(
             query, support, task, target, side_info, exposure
         )
         if (quantile := self.prior_.quantile) is not None:
-            found = (
-                f"the model predicts the {quantile:g} quantile of rows, and quantiles do not add up"
-            )
-            raise ValueError(f"predict_totals: {found}; fit with loss='squared'")
+            found = f"the model predicts the {quantile:g} quantile of rows"
+            advice = "quantiles do not add up; fit with loss='squared'"
+            raise ValueError(f"predict_totals: {found}, and {advice}")
         rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
         options = by, weights, statistic == "mean", coverage, n_draws, rng
         table = table_of_totals(rows, order, query, *options)

@@ -253,10 +253,9 @@ class EmpiricalBayesLearner(MetaLearner):
             return
         self._fit_sample(sample, seed, validation)
         if not source.reservoir.is_whole:
-            fitted = (
-                f"the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} tasks"
-            )
-            warn(f"X: {fitted}; predict_tasks(query, support=rows) adapts to the others")
+            fitted = f"the {self.loss_.name} loss was fitted to a random sample"
+            advice = "predict_tasks(query, support=rows) adapts to the others"
+            warn(f"X: {fitted} of {len(sample):,} tasks; {advice}")
 
     def _fit_sample(
         self,
@@ -498,8 +497,5 @@ def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: i
             "loss: quantiles are calibrated on held-out tasks; pass at least two tasks"
         )
     if not calibration.supports_quantile(quantile):
-        message = (
-            f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; "
-        )
-        message += "the extreme scores of held-out tasks are used"
-        warn(message)
+        found = f"{n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles"
+        warn(f"loss: {found}; the extreme scores of held-out tasks are used")

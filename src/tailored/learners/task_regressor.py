@@ -255,12 +255,9 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         )
         self._support = self._encoding = None
         self._certificate = float(solution.gap), int(solution.n_iter)
-        weights, n_rows, nothing = (
-            (solution.coef + bias)[None],
-            np.array([len(y)]),
-            np.zeros((0, 0, 0)),
-        )
-        self._store(Posterior(weights, n_rows, np.zeros(0), nothing, np.zeros((1, 0))))
+        weights, n_rows = (solution.coef + bias)[None], np.array([len(y)])
+        nothing = np.zeros(0), np.zeros((0, 0, 0)), np.zeros((1, 0))
+        self._store(Posterior(weights, n_rows, *nothing))
         return self
 
     def _store(self, posterior: Posterior) -> None:

@@ -40,8 +40,6 @@ from .shared import SharedEffects
 Index = NDArray[np.intp]
 T = TypeVar("T")
 
-#: Number of blocks of tasks that one thread takes at a time.
-BLOCKS_PER_JOB = 2
 #: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most
 #: ENOUGH_TASKS draws in total.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
@@ -84,9 +82,8 @@ class Posterior(Record):
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows, counted with their frequencies
     #: (T,) sums of squared residuals of the support rows; always empty for classes and counts
     squares: Array
-    covariances: (
-        Array  # (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
-    )
+    #: (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
+    covariances: Array
     shared_inputs: Array  # (T, k) encoded side information for shared effects; k may be 0
     #: `SerialNoise.rows` of the support rows, if their noise is correlated in time.
     support: Array = field(default_factory=lambda: np.zeros((0, 0)))
@@ -113,9 +110,8 @@ class Prior(Record, ABC):
 
     scaling: Scaling  # scaling of columns and targets; τ, b and calibration refer to scaled data
     response: Response = field(default_factory=Gaussian)  # the distribution of the targets
-    calibration: Calibration | None = (
-        None  # scores of held-out tasks from which intervals are computed
-    )
+    #: Scores of held-out tasks from which intervals are computed.
+    calibration: Calibration | None = None
     #: Added to predictions of numeric targets, in the user's units: for example, to get medians.
     offset: float = 0.0
     #: Quantile to predict, by adding a calibrated multiple of the standard deviation to the mean;
@@ -125,12 +121,10 @@ class Prior(Record, ABC):
     has_exposure: bool = False  # whether the training tasks had exposures
     shared: SharedEffects | None = None  # the prior is for the tasks without these effects
 
-    block_floats: ClassVar[int] = (
-        1 << 17
-    )  # maximum number of floats in the (d, d) matrices of a block
-    parallel_blocks: ClassVar[bool] = (
-        True  # False if the posterior of a block is itself computed in parallel
-    )
+    #: Maximum number of floats in the (d, d) matrices of a block.
+    block_floats: ClassVar[int] = 1 << 17
+    #: False if the posterior of a block is itself computed in parallel.
+    parallel_blocks: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
@@ -172,10 +166,8 @@ class Prior(Record, ABC):
         if not len(far):
             return
         j = int(far[0])
-        name, value = (
-            j if names is None else repr(str(names[j])),
-            smallest[j] if is_low[j] else largest[j],
-        )
+        name = j if names is None else repr(str(names[j]))
+        value = smallest[j] if is_low[j] else largest[j]
         assert self.feature_range is not None
         first, last = self.feature_range[:, j]
         others = f" In total, {len(far)} columns are far outside." if len(far) > 1 else ""
@@ -348,11 +340,9 @@ class Prior(Record, ABC):
             X, part = self.shared_part(X, posterior.shared_inputs[task])
         centre = products(X, posterior.weights, task, self.fit_intercept)
         centre = centre if part is None else centre + part
-        own = (
-            np.maximum(self.variances(posterior, X, task), 0.0)
-            if variances
-            else np.zeros(len(centre))
-        )
+        own = np.zeros(len(centre))
+        if variances:
+            own = np.maximum(self.variances(posterior, X, task), 0.0)
         return centre, own, 1.0 if weight is None else 1.0 / weight, of_shared
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
@@ -378,12 +368,11 @@ def each_block(
     """
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
-    n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
-    n_threads = min(effective_n_jobs(n_jobs), n_batches) if prior.parallel_blocks else 1
+    n_threads = min(effective_n_jobs(n_jobs), len(blocks)) if prior.parallel_blocks else 1
     with single_threaded_blas():
         if n_threads == 1:
             return [work(*block) for block in blocks]
-        pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
+        pool = Parallel(n_jobs=n_threads, require="sharedmem")
         return list(pool(delayed(work)(*block) for block in blocks))
 
 
@@ -511,9 +500,9 @@ def multiples_of(
     """
     calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
-    counts, which = (
-        np.unique(sizes, return_inverse=True) if len(sizes) > 1 else (sizes, np.zeros(1, np.intp))
-    )
+    counts, which = sizes, np.zeros(1, np.intp)  # without sorting, for one task
+    if len(sizes) > 1:
+        counts, which = np.unique(sizes, return_inverse=True)
     rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
     table = np.array([row for row, _ in rows]).reshape(-1, 4)
     return table[which.ravel()], coverage is None or all(known for _, known in rows)
@@ -521,12 +510,10 @@ def multiples_of(
 
 def _warn_uncalibrated(coverage: float | None) -> None:
     percent = f"{100.0 * (coverage or 0.0):g} %"
-    message = f"coverage: too few tasks were held out to calibrate {percent} intervals. "
-    message += (
-        "Bounds are those of the model, or beyond the largest held-out errors where this is wider. "
-    )
-    message += "Fit more tasks, or use a smaller coverage."
-    warn(message)
+    found = f"too few tasks were held out to calibrate {percent} intervals"
+    bounds = "those of the model, or beyond the largest held-out errors where this is wider"
+    advice = "Fit more tasks, or use a smaller coverage."
+    warn(f"coverage: {found}. Bounds are {bounds}. {advice}")
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:

@@ -13,9 +13,6 @@ from ..gaussian.mixture import Want
 from ..tasks.task_set import TaskSet
 from .base import Array, Index, Posterior, Prior
 
-#: Maximum number of columns for which the complete matrix τ is computed.
-MAX_COLUMNS = 1000
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FactorPrior(Prior):
@@ -48,12 +45,6 @@ class FactorPrior(Prior):
         F = change @ self.model.factors
         tau = F @ F.T + (change * self.model.diagonal) @ change.T
         return np.broadcast_to(tau, (len(tasks), *tau.shape))
-
-    def _change(self, columns: Any, raw: bool) -> Array:
-        if columns is None and self.n_weights > MAX_COLUMNS:
-            found = f"columns: the matrix τ of all {self.n_weights} columns is too large"
-            raise ValueError(f"{found}. Pass the positions of some of them, as in columns=[0, 1].")
-        return super()._change(columns, raw)
 
     def _mean(self, tasks: TaskSet) -> Array:
         if self.side is None:

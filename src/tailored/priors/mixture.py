@@ -30,9 +30,8 @@ class MixturePrior(Prior):
 
     model: Mixture
     side: SideFeatures | None = None  # features v(s) of the side information
-    without_rows: Array | None = (
-        None  # (d,) added to the mean of tasks without rows; None for nothing
-    )
+    #: (d,) added to the mean of tasks without rows; None for nothing.
+    without_rows: Array | None = None
 
     @property
     def mixture(self) -> Mixture:
