@@ -205,7 +205,6 @@ def test_constant_columns_of_arrays_are_those_of_fit():
     ("n_tasks", "columns", "message"),
     [
         (1, {}, "fit: differences between tasks cannot be estimated from one task"),
-        (2, {}, "fit: differences between tasks are estimated from two tasks only"),
         (
             8,
             {"one": 3.0},
@@ -213,29 +212,10 @@ def test_constant_columns_of_arrays_are_those_of_fit():
         ),
         (
             8,
-            {"fine": lambda f: 1e-100 * f["x"]},
-            "fit: absolute values below 1e-70 in all rows, .*: fine",
-        ),
-        (
-            8,
-            {"y": lambda f: 1e-80 * f["x"]},
-            "fit: absolute targets below 1e-70 in all rows are not fitted well",
-        ),
-        (
-            8,
             {"size": lambda f: f["g"] * 2.0},
             r"fit: constant within every task: size. To make .*, use side_columns=\['size'\]",
         ),
-        (
-            20,
-            {"row": lambda f: range(len(f))},
-            "column 'row' holds 120 different integers in 120 rows",
-        ),
-        (
-            20,
-            {"row": lambda f: np.arange(len(f)) % 115},
-            "column 'row' holds 115 different integers in 120 rows",
-        ),
+        (20, {"row": lambda f: range(len(f))}, "column 'row' has 120 values, .*number the rows"),
         (
             8,
             {"one\x1b\n": 3.0},

@@ -140,7 +140,7 @@ def test_support_frames_have_the_weights_of_fit(name, tmp_path):
     tasks = learner.adapt_many(support, support["y"], groups=support["task"])
     np.testing.assert_allclose(tasks.coef_[0], model.coef_, rtol=1e-10)
     with pytest.raises(
-        ValueError, match=f"{name}: the frame has no column 'n'; it has 'a', 'b', 'y', 'task'"
+        ValueError, match=f"support: {name} must be one of 'a', 'b', 'y', 'task'; got 'n'"
     ):
         learner.predict_tasks(query, support.drop(columns="n"))
     with pytest.raises(ValueError, match="update takes no weights"):

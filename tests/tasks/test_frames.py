@@ -319,7 +319,6 @@ def test_a_part_of_the_label_can_have_a_second_role(role):
     if role == "side_columns":
         assert tasks.side_info.tolist() == other.side_info.tolist()
     assert tasks.describe().notes == ["each combination of farm and plot is one task"]
-    assert "not modelled" in " ".join(other.describe().notes)
     again = TaskSet.from_frame(frame, task=["farm", "plot"], target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X, tasks.X)
     with pytest.raises(

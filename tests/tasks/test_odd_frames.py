@@ -43,7 +43,7 @@ def test_whole_numbers_beyond_the_digits_of_floats_are_rounded(made):
 
 def test_numbers_beyond_floats_and_labels_beyond_64_bits():
     x = pd.Series([10**400, 1, 2, 3], dtype=object)  # an old pandas takes no list of them
-    with pytest.raises(ValueError, match="'x' has a number beyond 1e308"):
+    with pytest.raises(ValueError, match="'x' is not numeric"):
         TaskSet.from_frame(pd.DataFrame({**ROWS, "x": x}), task="task", target="y")
     frame = pl.DataFrame({"task": [2**70, 2**70, 1, 1], "y": ROWS["y"], "x": [1.0, 2.0, 3.0, 4.0]})
     assert TaskSet.from_frame(frame, task="task", target="y").labels.tolist() == [2**70, 1]

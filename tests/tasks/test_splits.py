@@ -54,7 +54,7 @@ def test_split_by_counts_and_partial_fractions():
     [
         ([8, 3], r"sizes=\[8, 3\] needs 11 tasks, but there are 10"),
         ([0.8, 0.3], r"sizes=\[0.8, 0.3\] sums to 1.1"),
-        ([0.5, 2], r"sizes=\[0.5, 2\] mixes numbers and fractions"),
+        ([0.5, 2], r"sizes\[1\] must be a finite number in \[0, 1\]; got 2"),
         ([5, 0], r"sizes\[1\] must be an integer >= 1; got 0"),
         ([0.5, -0.1], r"sizes\[1\] must be a finite number in \[0, 1\]; got -0.1"),
         ([0.98, 0.02], r"gives no task to sizes\[1\]; number of tasks: 10"),
@@ -150,9 +150,7 @@ def test_concat(tasks):
         TaskSet.concat([tasks, tasks[1:2]])
     with pytest.raises(ValueError, match=r"sets\[1\] has n_features 2, and sets\[0\] has 3"):
         TaskSet.concat([tasks, TaskSet(np.ones((1, 2)), [0])])
-    with pytest.raises(
-        ValueError, match=r"side_info has no columns in sets\[1\] and 2 in sets\[0\]"
-    ):
+    with pytest.raises(ValueError, match=r"sets\[1\] has n_side_info 0, and sets\[0\] has 2"):
         TaskSet.concat([tasks, TaskSet(np.ones((1, 3)), [0])])
     with pytest.raises(ValueError, match="sets is empty"):
         TaskSet.concat([])

@@ -42,7 +42,7 @@ from tailored.tasks.task_set import TaskSet
             [],
             r"Found array with 0 sample\(s\) \(shape=\(0, 2\)\) while a minimum of 1",
         ),
-        (pd.DataFrame({"a": [1j]}), [1], "Complex data not supported: Feature column 'a'"),
+        (pd.DataFrame({"a": [1j]}), [1], "Feature column 'a' is not numeric"),
         (np.ones((3, 2)), np.ones(2), "inconsistent numbers of samples: X has 3 rows, y has 2"),
         (np.ones((3, 2)), np.ones((3, 2)), "y should be a 1d array"),
         (np.ones((3, 2)), 1.0, "y should be a 1d array"),

@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import narwhals.stable.v1 as nw
@@ -31,10 +32,6 @@ SideInfoLike: TypeAlias = Any  # see `TaskSet`; may be None
 _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
 # pandas stores its index under these names in Arrow and parquet files.
 _INDEX = re.compile(r"__index_level_\d+__")
-#: Matches a number in decimal or scientific notation.
-PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.ASCII | re.I)
-DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+", re.ASCII)
-DECIMAL_ADVICE = "If commas are decimal marks, read the file with decimal=',' (--decimal ,)."
 
 
 def is_frame(data: object) -> bool:
@@ -132,24 +129,20 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
 
 
 def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:
-    """Return a numeric or boolean column as float64 with NaN for missing values; `title` names it in errors."""
+    """Return a numeric or boolean column as float64 with NaN for missing values.
+
+    `title` names the column in errors. pandas columns of dtype object or Sparse may contain numbers.
+    """
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return as_floats(column)
-    # pandas columns of dtype object or Sparse may contain numbers.
-    values = np.asarray(column.to_native()) if column.dtype in (nw.Object, nw.Unknown) else None
-    if values is not None and values.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {title} has dtype {values.dtype}.")
-    if values is not None and not any(isinstance(v, str | bytes) for v in values.ravel()):
-        try:
-            return values.astype(np.float64)
-        except (TypeError, ValueError):
-            pass
-        except OverflowError:
-            raise ValueError(f"{title} has a number beyond 1e308. Use a larger unit.") from None
     texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
-    row, text = next((each for each in texts if not PLAIN_NUMBER.fullmatch(each[1])), (None, ""))
+    row, text = next(texts, (None, ""))
+    if row is None and column.dtype in (nw.Object, nw.Unknown):
+        values = np.asarray(column.to_native())
+        with suppress(TypeError, ValueError, OverflowError):
+            if values.dtype.kind != "c":
+                return values.astype(np.float64)
     found = f"it is {column.dtype}" if row is None else f"it has {text!r} in row {row}"
-    advice += f" {DECIMAL_ADVICE}" * bool(DECIMAL_COMMA.fullmatch(text.strip()))
     raise ValueError(f"{title} is not numeric ({found}). {advice}")
 
 
@@ -169,28 +162,20 @@ def is_null(column: Column) -> np.ndarray:
     return null | np.isnan(as_floats(column)) if column.dtype.is_float() else null
 
 
-def factorize(data: Any) -> tuple[np.ndarray, list[str]] | None:
-    """Return the category code of each row, and the distinct strings in order of appearance.
+def factorize(column: Column) -> tuple[np.ndarray, list[str]]:
+    """Return the code of each row of a column of strings, −1 if it is missing, and the strings.
 
-    The column's own dataframe library computes both. Return None unless `data` is a complete column of strings.
+    Strings are in order of appearance.
     """
-    if not is_series(data):
-        return None
-    column = data if isinstance(data, nw.Series) else nw.from_native(data, series_only=True)
-    if column.dtype != nw.String or column.is_null().any():
-        return None
     strings = column.to_native()
-    if hasattr(strings, "factorize"):  # pandas
-        codes, distinct = strings.factorize()
-        return np.asarray(codes, np.int64), distinct.tolist()
-    if hasattr(strings, "replace_strict"):  # polars
-        distinct = strings.unique(maintain_order=True)
-        codes = strings.replace_strict(distinct, np.arange(len(distinct)))
-        return np.asarray(codes.to_numpy(), np.int64), distinct.to_list()
-    if hasattr(strings, "dictionary_encode"):  # pyarrow
-        coded = strings.dictionary_encode().combine_chunks()
-        return np.asarray(coded.indices.to_numpy(), np.int64), coded.dictionary.to_pylist()
-    return None
+    if hasattr(strings, "factorize"):  # pandas; four times as fast as narwhals
+        codes, known = strings.factorize()
+        return np.asarray(codes, np.int64), known.tolist()
+    distinct = column.drop_nulls().unique(maintain_order=True).to_list()
+    if not distinct:
+        return np.full(len(column), -1), []
+    codes = column.replace_strict(distinct, list(range(len(distinct))), return_dtype=nw.Int64)
+    return np.asarray(codes.fill_null(-1).to_numpy(), np.int64), distinct
 
 
 def read_target(y: ValuesLike) -> ValuesLike:

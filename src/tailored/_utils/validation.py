@@ -112,10 +112,9 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
         raise ValueError(f"{name} must be a ({want}, {want}) matrix; got shape {theta.shape}.")
     gap = float(np.abs(theta - theta.T).max())
     if gap > 1e-8 * float(np.abs(theta).max()):
+        found = f"{name} - {name}.T has an entry of size {gap:.3g}"
         advice = f"Pass ({name} + {name}.T) / 2 if that is what you mean."
-        raise ValueError(
-            f"{name} must be symmetric, but {name} - {name}.T has an entry of size {gap:.3g}. {advice}"
-        )
+        raise ValueError(f"{name} must be symmetric, but {found}. {advice}")
     # Entries are halved first, because the sum of two entries near the largest float would overflow.
     theta = 0.5 * theta + 0.5 * theta.T
     values = np.linalg.eigvalsh(theta)
@@ -128,12 +127,11 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
 
 def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
     """Raise a ValueError unless an array has this shape; None stands for any length."""
-    if array.ndim != len(shape) or any(
-        n not in (None, m) for m, n in zip(array.shape, shape, strict=True)
-    ):
-        expected = ", ".join("any" if n is None else str(n) for n in shape) + "," * (
-            len(shape) == 1
-        )
+    fits = array.ndim == len(shape) and all(
+        n in (None, m) for m, n in zip(array.shape, shape, strict=True)
+    )
+    if not fits:
+        expected = ", ".join("any" if n is None else str(n) for n in shape)
         raise ValueError(f"{name}: expected an array of shape ({expected}), got {array.shape}")
 
 
@@ -225,22 +223,22 @@ def check_target(y: Any, n_rows: int) -> np.ndarray:
         refuse_masked("y", y)
         with numbers_of("y"):
             y = np.asarray(y)
-        texts = (
-            [v for v in y.ravel() if isinstance(v, str | bytes | dict | list)]
-            if y.dtype == object
-            else []
-        )
-        if y.dtype.kind not in "biufcO" or texts:
-            found = repr(texts[0]) if texts else f"dtype {y.dtype}"
+        text = None
+        if y.dtype == object:
+            text = next((v for v in y.ravel() if isinstance(v, str | bytes | dict | list)), None)
+        if y.dtype.kind not in "biufcO" or text is not None:
+            found = f"dtype {y.dtype}" if text is None else repr(text)
             raise ValueError(f"y must hold numbers; got {found}. Encode the target as numbers.")
-        options = {
-            "dtype": np.float64,
-            "ensure_2d": False,
-            "ensure_all_finite": False,
-            "ensure_min_samples": 0,
-        }
-        with numbers_of("y"):
-            y = check_array(y, input_name="y", **options) if y.ndim else y
+        if y.ndim:
+            with numbers_of("y"):
+                y = check_array(
+                    y,
+                    input_name="y",
+                    dtype=np.float64,
+                    ensure_2d=False,
+                    ensure_all_finite=False,
+                    ensure_min_samples=0,
+                )
         y = column_or_1d(y, warn=True)
     if y.shape[0] != n_rows:
         found = f"X has {n_rows} rows, y has {y.shape[0]}"
@@ -320,21 +318,24 @@ def is_missing(value: object) -> bool:
         return not isinstance(value, np.ndarray)
 
 
+#: Types of labels that NumPy arrays can hold, their dtype, and the kinds of the resulting arrays.
+_LABELS: tuple[tuple[Any, Any, str], ...] = (
+    (int | np.integer, None, "iu"),
+    (float | np.floating, float, "f"),
+    (str, str, "U"),
+)
+
+
 def label_array(values: list[Any]) -> np.ndarray:
-    """Return labels as the narrowest 1-D array that keeps them distinct: integers, floats, strings, else objects."""
-    kinds = {type(v) for v in values}
-    if kinds and all(issubclass(k, int | np.integer) and k is not bool for k in kinds):
-        tight = np.asarray(values)
-        if tight.dtype.kind in "iu":
-            return tight
-    elif kinds and all(issubclass(k, str) for k in kinds):
-        tight = np.asarray(values, dtype=np.str_)
-        # NumPy strips trailing NULs, which could merge two labels
-        if tight.tolist() == values:
-            return tight
-    elif kinds and all(issubclass(k, float | np.floating) for k in kinds):
-        return np.asarray(values, dtype=np.float64)
-    # np.asarray would make a second axis from tuples
+    """Return labels as an array of integers, floats or strings that keeps them distinct, or objects."""
+    kinds = {type(value) for value in values}
+    for base, dtype, numpy_kinds in _LABELS:
+        if kinds and bool not in kinds and all(issubclass(kind, base) for kind in kinds):
+            array = np.asarray(values, dtype=dtype)
+            # NumPy strips trailing NULs, which could merge two labels.
+            if array.dtype.kind in numpy_kinds and (dtype is not str or array.tolist() == values):
+                return array
+    # np.asarray would make a second axis from tuples.
     return np.fromiter(values, dtype=object, count=len(values))
 
 

@@ -23,9 +23,8 @@ _OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data")
 _OPTIONS |= {"y": "--target", "supports": "--rows"}
 _NAMES = "task target side_info side_columns support formula varying loss exposure time coverage"
 _OPTIONS |= {name: f"--{name.replace('_', '-')}" for name in _NAMES.split()}
-#: Delimiter, decimal mark and encoding of each CSV file that was read, by option.  CSV outputs have
-#: the format of the file of "data".
-READ: dict[str, tuple[str, str, str]] = {}
+#: Options whose tables are CSV files, in which rows have line numbers.
+READ: set[str] = set()
 
 
 def write_out(text: str) -> None:

@@ -16,7 +16,7 @@ from .tables import (
     TABLES,
     check_columns,
     check_files,
-    convert_labels,
+    label_types,
     read_table,
     write_table,
 )
@@ -364,19 +364,19 @@ def _read_tables(
     """
     table = _read_by_task(data, task, "data", known)
     if known is None:
-        known = table[task[0]].unique().to_numpy(zero_copy_only=False)
+        import numpy as np
+
+        known = np.asarray(table[task[0]].unique().drop_null().to_pylist())
     if side_info is None:
         return table, None
     return table, _read_by_task(side_info, task, "--side-info", known)
 
 
 def _read_by_task(path: str, names: list[str], option: str, known: np.ndarray | None) -> pa.Table:
-    """Read a table; task labels in a single column are converted to the type of the ``known``
-    labels.
-    """
-    table = read_table(path, option, names)
+    """Read a table; labels in a single column of a CSV file have the type of the ``known`` labels."""
+    table = read_table(path, option, label_types(names, known))
     check_columns(table, names, option, path)
-    return table if len(names) > 1 else convert_labels(table, names[0], option, known)
+    return table
 
 
 def _append_predictions(

@@ -363,7 +363,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         rows, exposure = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
-        like, X = (groups, X), rows
+        X = rows
         if groups is None:
             if len(self.task_labels_) != 1:
                 advice = "pass the label of each row's task, or use adapt(X_few, y_few).predict(X)"
@@ -385,7 +385,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             is_missing = side_info is None and self.n_side_info_in_ > 0
             if is_missing:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(self, labels, new, side_info, like)
+            empty, task = reading.tasks_without_rows(self, labels, new, side_info)
             if is_missing:
                 missing = (
                     "new tasks are predicted without side information, which `fit` had. Pass it."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -38,17 +38,17 @@ from ..tasks.encoding import (
     missing_exposure,
 )
 from ..tasks.reading import (
-    LongTable,
     check_row_values,
     group_labels,
     group_rows,
     label_array,
     positions_of,
+    read_long_table,
     read_side_info,
-    side_by_rows,
+    side_of_rows,
 )
 from ..tasks.rows import LIMIT, Scaling
-from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, target_positions
+from ..tasks.task_set import TaskSet, class_labels, collect, encode_rows, no_tasks, target_positions
 
 #: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
 FLOAT = np.dtype(np.float64)
@@ -169,13 +169,17 @@ def _check_names_of_rows(
 def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
     """Return a task without rows for each row of side information, which is an array, a frame, or a mapping by label."""
     refuse_side_info(learner, side_info)
-    values, labels = side_info, []
+    values: Any = side_info
+    index: Any = getattr(side_info, "index", None)
     if isinstance(side_info, Mapping):
         labels = list(side_info)
-    elif hasattr(side_info, "index") and not callable(side_info.index):
-        labels = list(side_info.index)  # of pandas
-    elif side_info is not None:
-        values = side_info if is_frame(side_info) else np.asarray(side_info)
+    elif hasattr(index, "tolist"):  # of pandas
+        labels = index.tolist()
+    elif is_frame(side_info):
+        values = side_of_rows(read_frame(side_info, "side_info"))
+        labels = list(range(len(side_info)))
+    else:
+        values = np.asarray([] if side_info is None else side_info)
         labels = list(range(len(values)))
     if not labels:
         raise ValueError("side_info: there are no rows; pass a row for each task")
@@ -408,24 +412,18 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
 
 
 def tasks_without_rows(
-    learner: Learner,
-    labels: NDArray[Any],
-    chosen: NDArray[np.bool_],
-    side_info: SideInfoLike,
-    like: Sequence[Any],
+    learner: Learner, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
 ) -> tuple[TaskSet, NDArray[np.int64]]:
-    """Return the tasks of the chosen rows as tasks without rows, and the position of each chosen row's task."""
-    task = () if learner.encoding_ is None else learner.encoding_.task_columns
-    side_info = side_by_rows(side_info, group_labels(labels), like, task)
-    if isinstance(side_info, SideInfo) and side_info.values is not None:
+    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
+    if isinstance(side_info, SideInfo):
+        assert side_info.values is not None
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
-        # An array has a row for each row of X; frames and mappings are searched by label.
-        table = (
-            side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
-        )
-        side_info = table[chosen]
+        # A row for each row of X; frames and mappings are searched by label.
+        is_array = isinstance(side_info, np.ndarray)
+        side_info = (side_info if is_array else np.asarray(side_info, dtype=object))[chosen]
     grouping = group_labels(labels[chosen])
+    task = () if learner.encoding_ is None else learner.encoding_.task_columns
     side = read_side_info(side_info, grouping, task=task)
     tasks = no_tasks(learner.n_features_in_).replace(
         offsets=np.zeros(len(grouping.labels) + 1, dtype=np.int64),
@@ -551,7 +549,7 @@ def read_table(
         or side_info is not None
         or not set(side) <= set(frame.columns)
     ):
-        side = []  # `LongTable` finds the side information columns of an encoding
+        side = []  # `read_long_table` finds the side information columns of an encoding
     if encoding is not None:
         columns = [column.name for column in encoding.features]
     else:
@@ -568,13 +566,21 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     named = columns if encoding is None else None
-    roles = task, target, named, side_info, side or None, encoding
     try:
-        tasks, order = TaskSet.of_table(
-            LongTable(frame, *roles, row_columns={"exposure": exposure})
+        rows = read_long_table(
+            frame,
+            task,
+            target,
+            features=named,
+            side_info=side_info,
+            side_columns=side or None,
+            encoding=encoding,
+            row_columns={"exposure": exposure},
         )
-    except ValueError as error:  # errors of `LongTable` do not name the argument
+        fields, order = collect(rows)
+    except ValueError as error:  # errors of `read_long_table` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
+    tasks = TaskSet.from_arrays(**fields)
     if name == "support" and hasattr(learner, "task_labels_"):
         at = positions_of(tasks.labels, learner.task_labels_)
         n_rows = learner.task_posterior_.n_rows[at]

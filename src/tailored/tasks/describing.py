@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._utils.progress import printable
 from .._utils.tables import Table, plural, wrap
 from .._utils.validation import is_missing
-from .encoding import ColumnEncoding, Encoding, list_some
+from .encoding import CategoryEncoding, ColumnEncoding, Encoding, list_some
+
+if TYPE_CHECKING:
+    from .task_set import TaskSet
 
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
 #: A hint that integer targets are binary or counts needs at least this fraction of zeros; for counts, a smaller
 #: fraction must equal the maximum.
 MANY_ZEROS = 0.1
-#: Number of rows that are searched first for columns that vary within tasks, or are not tiny.
+#: Number of rows that are searched first for columns that vary within tasks.
 FIRST_ROWS = 1_000
-#: A column whose absolute values are all below this limit is left out of the model.
-LEAST_SCALE = 1e-70
 
 _HEADER = ("column", "role", "kind", "read as")
-
-
-class Tasks(Protocol):
-    """Attributes of a `TaskSet` that are described here; a protocol, because the module of `TaskSet` imports this one."""
-
-    X: Any
-    y: NDArray[np.float64]
-    side_info: np.ndarray | None
-    side_names: list[str] | None
-    feature_names: np.ndarray | None
-    encoding: Encoding | None
-
-    @property
-    def sizes(self) -> np.ndarray: ...
-
-    @property
-    def task_of_row(self) -> np.ndarray: ...
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -52,33 +34,35 @@ class Description:
     """Content of a `TaskSet` and how it was read; prints as text with a table."""
 
     numbers: list[str]  # sentences about the numbers of tasks, rows, columns and dropped rows
-    table: Table  # a row for each column: its name, "feature" or "side info", its kind, and how it was read
-    notes: list[
-        str
-    ]  # on few tasks, tiny or constant columns, binary targets or counts, and task columns
+    table: Table  # a row for each column: its name, "feature" or "side info", kind, and encoding
+    notes: list[str]  # on few tasks, constant columns, binary targets or counts, and task columns
 
     @classmethod
-    def of(cls, tasks: Tasks) -> Description:
-        sizes = tasks.sizes if len(tasks) else np.zeros(1)
-        encoding = Encoding(None, None) if tasks.encoding is None else tasks.encoding
+    def of(cls, tasks: TaskSet) -> Description:
+        encoding = tasks.encoding or Encoding(None, None)
         task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
         target = f", target {encoding.target}" if encoding.target else ""
-        features, side = list(_features(tasks)), list(_side_info(tasks))
-        dropped = ", ".join(
-            f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped
-        )
+        rows = list(_columns(tasks))
+        dropped = [f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped]
+        dropped += [f"{column.name} (constant)" for column in encoding.features if not column.names]
+        n_side = 0 if tasks.side_info is None else tasks.side_info.shape[1]
+        sizes = tasks.sizes if len(tasks) else np.zeros(1)
         numbers = [
             f"{plural(len(tasks), 'task')}{task}, {plural(len(tasks.y), 'row')}{target}",
             f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
-            f"columns: {plural(len(features), 'feature')}, {len(side)} of side information",
-            f"dropped: {dropped or 'nothing'}",
+            f"columns: {plural(len(rows) - n_side, 'feature')}, {n_side} of side information",
+            f"dropped: {', '.join(dropped) or 'nothing'}",
         ]
-        rows = [*features, *side]
         table = Table.of_rows("", _HEADER, rows, n_printed=MAX_LISTED, sentences=_HEADER[-1])
-        return cls(numbers, table, [*data_notes(tasks), *_notes(tasks)])
+        notes = data_notes(tasks)
+        if not encoding.classes and (hint := hint_about_target(tasks.y)):
+            notes.append(hint)
+        if len(encoding.task_columns) > 1:
+            notes.append(f"each combination of {' and '.join(encoding.task_columns)} is one task")
+        return cls(numbers, table, notes)
 
     def to_frame(self) -> Any:
-        """Return the table of columns as a pandas DataFrame, or as a structured array if pandas is not installed."""
+        """Return the table of columns as a pandas DataFrame, or as a structured array without pandas."""
         return self.table.frame
 
     def __str__(self) -> str:
@@ -92,116 +76,86 @@ class Description:
     __repr__ = __str__
 
 
-def _names(tasks: Tasks) -> list[str]:
+def _columns(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
+    """Yield an entry for each column of features and of side information.
+
+    With a formula or an array, features are the columns of X.
+    """
+    encoding, j = tasks.encoding, 0
+    if encoding is None or encoding.formula is not None:
+        features = [ColumnEncoding(name) for name in _names(tasks)]
+    else:
+        features = list(encoding.features)
+    for column in features:
+        yield column.name, "feature", column.kind, _text(column, tasks.X[:, j : j + 1])
+        j += len(column.names)
+    table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
+    names = tasks.side_names or list(map(str, range(table.shape[1])))
+    known = {} if encoding is None else {column.name: column for column in encoding.side_info}
+    for name, values in zip(names, table.T, strict=True):
+        present = [value for value in values.tolist() if not is_missing(value)]
+        column = known.get(name, ColumnEncoding(name))
+        if all(isinstance(value, int | float | np.number) for value in present):
+            text = _text(column, np.array(present, dtype=float))
+        else:
+            column = CategoryEncoding(name, tuple(sorted(set(map(str, present)))))
+            text = f"{len(column.categories)} categories: {list_some(column.categories)}"
+        missing = len(values) - len(present)
+        text += f"; missing in {missing:,} tasks" * (missing > 0)
+        yield name, "side info", column.kind, text
+
+
+def _text(column: ColumnEncoding, values: Any) -> str:
+    """Describe how a column was read, with the range of the values if it is numeric."""
+    if column.kind != "number":
+        return column.text()
+    return column.text().replace("a number", _range(values), 1)
+
+
+def _names(tasks: TaskSet) -> list[str]:
     names = range(tasks.X.shape[1]) if tasks.feature_names is None else tasks.feature_names
     return [str(name) for name in names]
 
 
-def _features(tasks: Tasks) -> Iterator[tuple[str, ...]]:
-    """Yield a row of the description for each feature of the table; with a formula or an array, for each column of X."""
-    encoding = tasks.encoding
-    if encoding is None or encoding.formula is not None:
-        columns: Iterable[ColumnEncoding] = map(ColumnEncoding, _names(tasks))
-    else:
-        columns = encoding.features
-    j = 0
-    for column in columns:
-        text = column.text()
-        if column.kind == "number":
-            text = text.replace("a number", _range(tasks.X[:, [j]]), 1)
-        yield column.name, "feature", column.kind, text
-        j += len(column.names)
-
-
-def _side_info(tasks: Tasks) -> Iterator[tuple[str, ...]]:
-    """Yield an entry for each column of side information."""
-    table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
-    names = tasks.side_names or [str(j) for j in range(table.shape[1])]
-    encodings = {} if tasks.encoding is None else {c.name: c for c in tasks.encoding.side_info}
-    for name, values in zip(names, table.T, strict=True):
-        present = [value for value in values.tolist() if not is_missing(value)]
-        column = encodings.get(name, ColumnEncoding(name))
-        if column.kind == "number" and not all(
-            isinstance(v, int | float | np.number) for v in present
-        ):
-            column = ColumnEncoding(name, "categorical", tuple(sorted(set(map(str, present)))))
-        text = _range(np.array(present, dtype=float)) if column.kind == "number" else column.text()
-        if column.kind == "categorical":
-            text = f"{len(column.categories)} categories: {list_some(column.categories)}"
-        if len(present) < len(values):
-            text += f"; missing in {len(values) - len(present):,} tasks"
-        yield name, "side info", column.kind, text
-
-
 def data_notes(
-    tasks: Tasks, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
+    tasks: TaskSet, names: Sequence[str] | np.ndarray | None = None, *, may_vary: bool = True
 ) -> list[str]:
-    """Return notes on few tasks, tiny targets and columns that are tiny, constant or, if slopes ``may_vary``, constant in tasks."""
+    """Return notes on a single task and on columns that are constant.
+
+    Columns that are constant within tasks are noted if slopes ``may_vary``.
+    """
     notes = []
     if len(tasks) == 1:
         notes.append("differences between tasks cannot be estimated from one task")
-    elif len(tasks) == 2:
-        notes.append(
-            "differences between tasks are estimated from two tasks only, so they are very uncertain"
+    X, encoding = tasks.X, tasks.encoding or Encoding(None, None)
+    in_task = np.diff(tasks.task_of_row) == 0
+    if sp.issparse(X) or not len(in_task):
+        return notes
+    titles = _names(tasks) if names is None else list(names)
+    # Most columns vary within the first tasks, so few columns are compared in all rows.
+    first = slice(FIRST_ROWS)
+    varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)
+    fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
+    constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
+    same = [titles[j] for j in constant]
+    same += [column.name for column in encoding.features if not column.names]
+    if same:
+        found = "constant in all rows, so without effect if there is an intercept"
+        notes.append(f"{found}: {list_some(same)}")
+    source = {name: column.name for column in encoding.features for name in column.names}
+    of_task = [int(j) for j in fixed if j not in constant]
+    of_task = [j for j in of_task if source.get(titles[j]) not in encoding.task_columns]
+    if may_vary and encoding.formula is None and of_task and in_task.any():
+        columns = list(dict.fromkeys(source.get(titles[j], titles[j]) for j in of_task))
+        advice = (
+            f"pass side_info=X[{f':, {of_task}' if names is None else columns}], and X without them"
         )
-    if tasks.y.any() and np.abs(tasks.y).max() < LEAST_SCALE:
-        found = f"absolute targets below {LEAST_SCALE:g} in all rows"
-        notes.append(f"{found} are not fitted well: multiply them by a constant")
-    if len(tasks.y) > 1 and not sp.issparse(tasks.X):
-        titles, X, encoding = (
-            _names(tasks) if names is None else list(names),
-            tasks.X,
-            tasks.encoding,
-        )
-        in_task = np.diff(tasks.task_of_row) == 0
-        # Most columns vary within the first tasks, so few columns are compared in all rows.
-        first = slice(FIRST_ROWS)
-        varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)
-        fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
-        constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
-        if constant:
-            found = "constant in all rows, so without effect if there is an intercept"
-            notes.append(f"{found}: {list_some(titles[j] for j in constant)}")
-        # Most columns exceed LEAST_SCALE in the first rows.
-        small = np.flatnonzero((np.abs(X[first]) < LEAST_SCALE).all(axis=0))
-        tiny = [j for j in small if j not in constant and (np.abs(X[:, j]) < LEAST_SCALE).all()]
-        if tiny:
-            found = f"absolute values below {LEAST_SCALE:g} in all rows, so left out unless multiplied by a constant"
-            notes.append(f"{found}: {list_some(titles[j] for j in tiny)}")
-        read = (
-            {}
-            if encoding is None
-            else {name: c.name for c in encoding.features for name in c.names}
-        )
-        parts = () if encoding is None else encoding.task_columns
-        chosen = [int(j) for j in fixed if j not in constant and read.get(titles[j]) not in parts]
-        has_formula = encoding is not None and encoding.formula is not None
-        if may_vary and not has_formula and chosen and in_task.any():
-            columns = list(dict.fromkeys(read.get(titles[j], titles[j]) for j in chosen))
-            advice = f"pass side_info=X[{f':, {chosen}' if names is None else columns}], and X without them"
-            if encoding is not None and encoding.task_columns:
-                advice = f"use side_columns={columns}"
-            of_X = (
-                " (columns of the X that reached fit)" if names is None and encoding is None else ""
-            )
-            some = f"{list_some(columns)}{of_X}. To make them side information, {advice}"
-            notes.append(f"constant within every task: {some}")
-    return notes
-
-
-def _notes(tasks: Tasks) -> list[str]:
-    """Return notes about the target and about the task columns."""
-    notes: list[str] = []
-    if tasks.encoding is None or not tasks.encoding.classes:
-        notes += filter(None, [hint_about_target(tasks.y)])
-    if tasks.encoding is not None and len(tasks.encoding.task_columns) > 1:
-        columns, used = (
-            tasks.encoding.task_columns,
-            (*tasks.encoding.features, *tasks.encoding.side_info),
-        )
-        ignored = f"; similarity between tasks with the same {columns[0]} is not modelled"
-        ignored *= columns[0] not in {column.name for column in used}
-        notes.append(f"each combination of {' and '.join(columns)} is one task{ignored}")
+        if encoding.task_columns:
+            advice = f"use side_columns={columns}"
+        from_array = names is None and tasks.encoding is None
+        of_X = " (columns of the X that reached fit)" * from_array
+        some = f"{list_some(columns)}{of_X}. To make them side information, {advice}"
+        notes.append(f"constant within every task: {some}")
     return notes
 
 

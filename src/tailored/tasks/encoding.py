@@ -1,25 +1,22 @@
 """Encode the columns of a table as numbers.
 
-`Encoding` is built from the training table and stored by learners, so that later tables are read in the same way.
+`Encoding` is built from the training table and stored by learners, so that later tables are read in
+the same way.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import narwhals.stable.v1 as nw
 import numpy as np
 
 from .._utils.frames import (
-    DECIMAL_ADVICE,
-    DECIMAL_COMMA,
-    PLAIN_NUMBER,
     Column,
     Frame,
     RowsLike,
@@ -32,12 +29,7 @@ from .._utils.frames import (
     require_columns,
 )
 from .._utils.records import Record
-from .._utils.validation import (
-    check_finite,
-    is_missing,
-    name_some,
-    warn,
-)
+from .._utils.validation import check_finite, is_missing, name_some, warn
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
@@ -45,37 +37,25 @@ from .formula import Formula
 LEAST_MISSING = 10
 #: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
-#: A feature with more categories is stored as one column of category codes instead of indicators.  If it has more than half
-#: as many categories as rows, they are taken for row identifiers, which raises an error.
+#: A feature with more categories is stored as one column of category codes instead of indicators.
+#: If it has more than half as many categories as rows, they are taken for row identifiers, which
+#: raises an error.
 MANY_CATEGORIES = 20
-#: Strings raise an error if there are at least this many distinct ones, not all integers, of which at least this fraction are numbers.
-MIN_NUMBERS, SHARE_OF_NUMBERS = 10, 0.8
 
 #: The column of task labels, or several columns whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]
 #: Names of the optional values per row; see `TaskSet`.
 ROW_VALUES = ("sample_weight", "frequency_weight", "exposure")
-#: For each column, the kind according to its dtype, and its categories.
-Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 
-_DAY = 86_400.0 * 1e6  # in microseconds
-_ISO = re.compile(
-    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII
-)
+_MICROSECONDS_PER_DAY = 86_400e6
 _NUMBER = int | float | np.number
-#: Matches a number that may have a decimal comma, thousands separators, or a percent or currency sign.
-_WRITTEN_NUMBER = re.compile(
-    r"[-+]?[$€£]?\s?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)(e[-+]?\d+)?\s?[%$€£]?",
-    re.ASCII | re.I,
-)
-#: Matches a date as spreadsheets write it, in which the day may be before or after the month.
-_SPREADSHEET_DATE = re.compile(r"\d{1,2}([./])\d{1,2}\1(\d{2}|\d{4})( \d{1,2}:\d{2}.*)?", re.ASCII)
 
 
 class SideInfo(NamedTuple):
-    """Side information with a row per task (in `side_by_rows`, per row of X); float64, or object if a column is not numeric.
+    """Side information with a row per task (in `side_by_rows`, per row of X).
 
-    Missing values are NaN in numeric columns and None in others.
+    The values are float64, or object if a column is not numeric. Missing values are NaN in numeric
+    columns and None in others.
     """
 
     values: np.ndarray | None = None
@@ -84,213 +64,274 @@ class SideInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnEncoding(Record):
-    """How one column of a table is encoded as numbers.
+    """How one column of a table is read: as numbers, where booleans are 0 and 1.
 
-    Booleans become 0 and 1. A categorical feature becomes one indicator for each category except the first. With more than
-    20 categories (kind "levels") it becomes one column of category codes; unknown categories are −2, −3, …, and imputed
-    values are −1. Categorical side information is not encoded here but by the feature map. Ordered categories become
-    their positions, from 0, or their values if all are numbers. Dates become days, with fractions; times with a time
-    zone are converted to UTC.
-
-    The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
-    `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
-    replace unknown categories, and missing values if these are imputed. `has_missing` is whether at least `LEAST_MISSING` values
-    were missing in training and imputed; the last column then indicates missing values.
+    Subclasses encode dates and categories. Missing values may be imputed, and if at least
+    `LEAST_MISSING` values were missing in training (`has_missing`), the last encoded column
+    indicates them.
     """
 
+    kind: ClassVar[str] = "number"
+
     name: str
-    #: "number", "boolean", "categorical", "levels" (a categorical feature stored as category codes), "ordered" or "date".
-    kind: str = "number"
+    #: Categories as strings; the first is the reference. Empty for numbers and dates.
     categories: tuple[str, ...] = ()
-    origin: float = 0.0
-    means: tuple[float, ...] = field(default=(), compare=False)
+    #: Mean of the encoded training values, if missing values are imputed.
+    mean: float = field(default=0.0, compare=False)
     has_missing: bool = False
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns without the indicator of missing values."""
+        return (self.name,)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
-        names: tuple[str, ...] = (self.name,)
-        if self.kind == "categorical":
-            names = tuple(f"{self.name}={category}" for category in self.categories[1:])
-        return (*names, f"{self.name}=missing") if self.has_missing else names
+        return self.own_names + (f"{self.name}=missing",) * self.has_missing
 
     @property
-    def scores(self) -> list[float]:
-        """The numbers that encode ordered categories: their values if all are numbers, otherwise their positions."""
-        try:
-            return [float(category) for category in self.categories]
-        except ValueError:
-            return [float(i) for i in range(len(self.categories))]
+    def fill(self) -> Any:
+        """The encoded value, or the value of each encoded column, that replaces a missing one."""
+        return self.mean
 
     @classmethod
-    def of(cls, column: Column, title: str, *, is_categorical: bool = False) -> ColumnEncoding:
-        """Return the encoding of a feature; if it ``is_categorical``, numbers are categories."""
-        name = str(column.name)
-        kind, categories = declared_kind(column)
-        if is_categorical and kind in ("number", "boolean"):
-            numbers = sorted(column.drop_nulls().unique().to_list())
-            kind, categories = "categorical", tuple(map(_text, numbers))
-        if kind == "categorical":
-            refuse_misread_text(column, title)
-        days = _days(column, kind)
-        if days is not None:
-            first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
-            return cls(name, "date", origin=float(first))
-        if kind == "categorical":
-            categories = categories or tuple(sorted(_coded(column)[1]))
-            n, n_rows = len(categories), len(column)
-            if n > MANY_CATEGORIES and (n > MAX_CATEGORIES or 2 * n > n_rows):
-                found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
-                advice = (
-                    "Identifiers do not predict new rows: list the other columns in `features`."
-                )
-                raise ValueError(f"{found}. {advice}")
-        if not categories:
-            return cls(name, kind)
-        codes, distinct = _coded(column)
-        counts = dict(
-            zip(distinct, np.bincount(codes[codes >= 0], minlength=len(distinct)), strict=True)
-        )
-        frequencies = np.array([float(counts.get(category, 0)) for category in categories])
-        encoding = cls(name, kind, categories)
-        means = [frequencies @ encoding.scores] if kind == "ordered" else frequencies[1:]
-        kind = "levels" if kind == "categorical" and len(categories) > MANY_CATEGORIES else kind
-        total = max(frequencies.sum(), 1.0)
-        return replace(encoding, kind=kind, means=tuple(float(mean / total) for mean in means))
+    def of(cls, column: Column, title: str) -> ColumnEncoding:
+        """Return the encoding of a feature of this kind."""
+        return cls(str(column.name))
 
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
-        """Return the encoded values (n, k) of a column, with NaN for missing values, and its unknown categories.
+        """Return the encoded values (n, k) of a column, NaN if missing, and unknown categories.
 
-        A categorical column with fewer than two categories has no indicators.  Its values are ones, or NaN if missing.
+        A categorical column with fewer than two categories has no indicators. Its values are ones,
+        or NaN if missing.
         """
-        if self.kind in ("number", "boolean"):
-            values = numeric_column(column, title, advice)[:, None]
-            if self.kind == "boolean":
-                other = values[(values != 0) & (values != 1) & ~np.isnan(values)]
-                if other.size:
-                    raise ValueError(
-                        f"{title} held booleans in training: use 0 and 1, not {other[0]:g}."
-                    )
-            return values, []
-        if self.kind == "date":
-            days = _days(column, declared_kind(column)[0])
-            if days is None:
-                now = f"is {column.dtype} now. Use dates, or strings such as 2026-01-31."
-                raise ValueError(f"{title} held dates in the training table and {now}")
-            return (days - self.origin)[:, None], []
-        codes, distinct = _coded(column)
-        expected = set(self.categories)
-        if column.dtype.is_numeric() and not expected & set(distinct):
-            categories = f"categories ({name_some(self.categories, 3)})"
-            raise ValueError(
-                f"{title} held {categories} in the training table and has none of them now."
-            )
-        # One row per category, then one for each unknown category and one for missing values.
-        unknown = [category for category in distinct if category not in expected]
-        n, m, k = len(self.categories), len(unknown), max(len(self.names) - self.has_missing, 1)
-        values = np.concatenate([np.arange(n), -2.0 - np.arange(m), [np.nan]])[:, None]
-        if self.kind != "levels":
-            known = (
-                np.array(self.scores)[:, None] if self.kind == "ordered" else np.eye(n, k, k - n)
-            )
-            average = np.broadcast_to(self.means or np.zeros(k), (m, k))
-            values = np.vstack([known, average, np.full(k, np.nan)])
-        position = {category: i for i, category in enumerate((*self.categories, *unknown))}
-        rows = np.array([*(position[category] for category in distinct), n + m])
-        return values[rows[codes]], unknown
+        return numeric_column(column, title, advice)[:, None], []
 
-    def imputing(self, values: np.ndarray) -> ColumnEncoding:
-        """Return the same encoding with imputation of missing values; `values` are the encoded training values."""
+    def imputing(self, values: np.ndarray) -> Self:
+        """Return the encoding with imputation; `values` are the encoded training values."""
         missing = np.isnan(values).any(axis=1)
         if missing.all():
             raise ValueError(f"column {self.name!r} has no values to impute from. Leave it out.")
-        means = self.means if self.categories else (float(values[~missing].mean()),)
-        return replace(self, means=means, has_missing=bool(missing.sum() >= LEAST_MISSING))
+        mean = float(values[~missing].mean())
+        return replace(self, mean=mean, has_missing=bool(missing.sum() >= LEAST_MISSING))
 
     def impute(self, values: np.ndarray) -> np.ndarray:
-        """Impute missing encoded values, and append their indicator if enough values were missing in training."""
+        """Impute missing encoded values, and append their indicator if there is one."""
         missing = np.isnan(values).any(axis=1)
-        values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
-        # A column with a single category has no means, so the line above removes its only column.
+        values = np.where(missing[:, None], self.fill, values)[:, : len(self.own_names)]
         return np.column_stack([values, missing]) if self.has_missing else values
 
-    def side_value(self, value: object) -> tuple[float, bool]:
-        """Return one value of side information as a number, and whether its category is known.
+    #: Whether `encode_side_info` stores values of this kind as numbers.
+    is_coded: ClassVar[bool] = False
+
+    def side_value(self, value: Any) -> tuple[float, bool]:
+        """Return a value of side information as a number, and whether its category is known.
 
         Numbers are taken as encoded values, as in ``TaskSet.side_info``, and returned unchanged.
         """
         if is_missing(value):
             return np.nan, True
-        if isinstance(value, _NUMBER):
-            return float(value), True
-        if self.kind == "date":
-            day = _day_of(value)
-            if day is None:
-                now = f"has {value!r} now. Use a date, or a string such as 2026-01-31."
-                raise ValueError(
-                    f"side_info: column {self.name!r} held dates in training and {now}"
-                )
-            return day - self.origin, True
-        if _text(value) in self.categories:
-            return self.scores[self.categories.index(_text(value))], True
-        return (self.means or (np.nan,))[0], False
+        return (float(value), True) if isinstance(value, _NUMBER) else self._side_value(value)
 
-    def merged(self, n: int, other: ColumnEncoding, m: int) -> ColumnEncoding:
-        """Return the joint encoding of `n` rows (this encoding) and `m` further rows of the same table (`other`)."""
-        kinds = {self.kind, other.kind}
-        if kinds <= {"number", "boolean"}:
-            return self if self.kind == other.kind else ColumnEncoding(self.name)
-        named = kinds <= {"categorical", "levels"}
-        if (len(kinds) > 1 and not named) or (
-            self.kind == "ordered" and self.categories != other.categories
-        ):
-            texts = f"{self.text()} in one part of the table and {other.text()} in another"
-            raise ValueError(f"column {self.name!r} is {texts}. Use the same type in all parts.")
-        if self.kind == "date":
-            return replace(self, origin=min(self.origin, other.origin))
-        share = m / max(n + m, 1)
-        if self.kind == "ordered":
-            means = (1.0 - share) * np.array(self.means) + share * np.array(other.means)
-            return replace(self, means=tuple(means.tolist()))
-        categories = tuple(sorted({*self.categories, *other.categories}))
-        mine, theirs = self._frequencies(), other._frequencies()
-        merged = [
-            (1.0 - share) * mine.get(v, 0.0) + share * theirs.get(v, 0.0) for v in categories[1:]
-        ]
-        kind = "levels" if len(categories) > MANY_CATEGORIES else "categorical"
-        return replace(self, kind=kind, categories=categories, means=tuple(merged))
+    def _side_value(self, value: Any) -> tuple[float, bool]:
+        raise NotImplementedError
 
-    def _frequencies(self) -> dict[str, float]:
-        """Return the relative frequency of each category."""
-        return dict(zip(self.categories, (1.0 - sum(self.means), *self.means), strict=False))
+    def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
+        """Return the encoding of `n` rows and of further rows of the same table (`other`)."""
+        if type(self) is not type(other):
+            raise self._another_kind(other)
+        return self
+
+    def _another_kind(self, other: ColumnEncoding) -> ValueError:
+        texts = f"{self.text()} in one part of the table and {other.text()} in another"
+        return ValueError(f"column {self.name!r} is {texts}. Use the same type in all parts.")
 
     def text(self) -> str:
         """Describe the encoding in a few words; see `TaskSet.describe`."""
-        if self.has_missing and len(self.categories) != 1:
-            return f"{replace(self, has_missing=False).text()}; missing values are imputed"
-        if self.kind == "date":
-            return f"days since {np.datetime64(int(self.origin), 'D')}"
-        if self.kind == "ordered":
-            first, last = self.categories[0], self.categories[-1]
-            low, high = self.scores[0], self.scores[-1]
-            return (
-                f"{first} to {last}"
-                if f"{low:g}" == first
-                else f"{low:g} ({first}) to {high:g} ({last})"
-            )
-        if self.kind == "levels":
-            return f"one of {len(self.categories)} values, each with an effect of its own"
-        if self.kind == "categorical":
-            if not self.names:
-                return f"always {self.categories[0] if self.categories else 'missing'}: dropped"
-            return f"{list_some(self.names)} (reference: {self.categories[0]})"
-        return "0 and 1" if self.kind == "boolean" else "a number"
+        if not self.names:
+            found = self.categories[0] if self.categories else "missing"
+            return f"always {found}: dropped"
+        return self._text() + "; missing values are imputed" * self.has_missing
 
-    def meaning(self, role: str) -> tuple[Any, ...]:
-        """Return the fields that determine the encoded values, including categories (for side information, only if ordered)."""
-        kind = "number" if self.kind == "boolean" else self.kind
-        categories = self.categories if role == "features" or kind == "ordered" else ()
-        return kind, categories, self.origin, self.has_missing
+    def _text(self) -> str:
+        return "a number"
+
+
+@dataclass(frozen=True)
+class DateEncoding(ColumnEncoding):
+    """Dates as days, with fractions; times with a time zone are converted to UTC."""
+
+    kind: ClassVar[str] = "date"
+    is_coded: ClassVar[bool] = True
+    origin: float = 0.0  # day zero: the first day of the table, counted from 1970-01-01
+
+    @classmethod
+    def of(cls, column: Column, title: str) -> DateEncoding:
+        days = _days(column)
+        first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
+        return cls(str(column.name), origin=float(first))
+
+    def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
+        if column.dtype not in (nw.Date, nw.Datetime):
+            found = f"held dates in the training table and is {column.dtype} now"
+            call = f"pandas.to_datetime(frame[{self.name!r}])"
+            raise ValueError(f"{title} {found}. Convert it: {call}.")
+        return (_days(column) - self.origin)[:, None], []
+
+    def _side_value(self, value: Any) -> tuple[float, bool]:
+        if not isinstance(value, date | np.datetime64):
+            found = f"column {self.name!r} held dates in training and has {value!r} now"
+            raise ValueError(f"side_info: {found}. Use a date, such as datetime.date(2026, 1, 31).")
+        return _day_of(value) - self.origin, True
+
+    def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
+        if not isinstance(other, DateEncoding):
+            raise self._another_kind(other)
+        return replace(self, origin=min(self.origin, other.origin))
+
+    def _text(self) -> str:
+        return f"days since {np.datetime64(int(self.origin), 'D')}"
+
+
+@dataclass(frozen=True)
+class CategoryEncoding(ColumnEncoding):
+    """Categories as one indicator for each of them except the first.
+
+    Categories are in alphabetical order, or in that of a pandas dtype. An unknown category is
+    replaced by the means of the indicators. Side information of this kind is stored as strings,
+    which the feature map encodes.
+    """
+
+    kind: ClassVar[str] = "categorical"
+    counts: tuple[float, ...] = field(default=(), compare=False)  # training rows by category
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={category}" for category in self.categories[1:])
+
+    @property
+    def values(self) -> np.ndarray:
+        """The encoded values of each category, (n_categories, k)."""
+        n = len(self.categories)
+        return np.eye(n, max(n - 1, 1), -1)
+
+    @property
+    def fill(self) -> Any:
+        return self.values.T @ np.array(self.counts) / max(sum(self.counts), 1.0)
+
+    @classmethod
+    def of(cls, column: Column, title: str) -> ColumnEncoding:
+        codes, distinct = _coded(column)
+        categories = ordered_categories(column) or tuple(sorted(distinct))
+        n, n_rows = len(categories), len(codes)
+        if cls is not OrderedEncoding and n > MANY_CATEGORIES:
+            if n > MAX_CATEGORIES or 2 * n > n_rows:
+                found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
+                advice = (
+                    "Identifiers do not predict new rows: list the other columns in `features`."
+                )
+                raise ValueError(f"{found}. {advice}")
+            cls = CodeEncoding
+        numbers = np.bincount(codes[codes >= 0], minlength=len(distinct))
+        found_counts = dict(zip(distinct, numbers.tolist(), strict=True))
+        counts = tuple(float(found_counts.get(category, 0)) for category in categories)
+        return cls(str(column.name), categories, counts=counts)
+
+    def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
+        codes, distinct = _coded(column)
+        known = set(self.categories)
+        if column.dtype.is_numeric() and not known & set(distinct):
+            found = f"held categories ({name_some(self.categories, 3)}) in the training table"
+            raise ValueError(f"{title} {found} and has none of them now.")
+        unknown = [category for category in distinct if category not in known]
+        position = {category: i for i, category in enumerate((*self.categories, *unknown))}
+        rows = np.array([*(position[category] for category in distinct), len(position)], dtype=int)
+        missing = np.full((1, self.values.shape[1]), np.nan)
+        return np.vstack([self.values, self._unknown(len(unknown)), missing])[rows[codes]], unknown
+
+    def _unknown(self, m: int) -> np.ndarray:
+        """Return the encoded values (m, k) of m unknown categories."""
+        return np.broadcast_to(self.fill, (m, self.values.shape[1]))
+
+    def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
+        is_ordered = isinstance(self, OrderedEncoding) or isinstance(other, OrderedEncoding)
+        if not isinstance(other, CategoryEncoding) or (is_ordered and self != other):
+            raise self._another_kind(other)
+        counts = Counter(other.counted)
+        counts.update(self.counted if n else dict.fromkeys(self.categories, 0.0))
+        names = self.categories if is_ordered else tuple(sorted(counts))
+        kind = type(self)
+        if not is_ordered:
+            kind = CodeEncoding if len(names) > MANY_CATEGORIES else CategoryEncoding
+        return kind(self.name, names, counts=tuple(counts[name] for name in names))
+
+    @property
+    def counted(self) -> dict[str, float]:
+        return dict(zip(self.categories, self.counts or [0.0] * len(self.categories), strict=True))
+
+    def _text(self) -> str:
+        names = self.own_names or self.names
+        return f"{list_some(names)} (reference: {self.categories[0]})"
+
+
+@dataclass(frozen=True)
+class CodeEncoding(CategoryEncoding):
+    """More than `MANY_CATEGORIES` categories of a feature as one column of category codes.
+
+    Imputed values are −1, and unknown categories −2, −3, ….
+    """
+
+    kind: ClassVar[str] = "levels"
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.arange(len(self.categories), dtype=float)[:, None]
+
+    @property
+    def fill(self) -> Any:
+        return -1.0
+
+    def _unknown(self, m: int) -> np.ndarray:
+        return -2.0 - np.arange(m)[:, None]
+
+    def _text(self) -> str:
+        return f"one of {len(self.categories)} values, each with an effect of its own"
+
+
+@dataclass(frozen=True)
+class OrderedEncoding(CategoryEncoding):
+    """Ordered categories as their values if all are numbers, otherwise as positions from 0."""
+
+    kind: ClassVar[str] = "ordered"
+    is_coded: ClassVar[bool] = True
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def values(self) -> np.ndarray:
+        try:
+            return np.array(self.categories, dtype=float)[:, None]
+        except ValueError:
+            return np.arange(len(self.categories), dtype=float)[:, None]
+
+    def _side_value(self, value: Any) -> tuple[float, bool]:
+        if _text(value) not in self.categories:
+            return float(self.fill[0]), False
+        return float(self.values[self.categories.index(_text(value)), 0]), True
+
+    def _text(self) -> str:
+        first, last = self.categories[0], self.categories[-1]
+        low, high = self.values[[0, -1], 0]
+        if f"{low:g}" == first:
+            return f"{first} to {last}"
+        return f"{low:g} ({first}) to {high:g} ({last})"
 
 
 @dataclass(frozen=True)
@@ -302,26 +343,20 @@ class Encoding(Record):
     category.
     """
 
-    task: (
-        TaskColumns | None
-    )  # the column of task labels, or columns whose combinations are the labels
+    task: TaskColumns | None  # column of task labels, or columns whose combinations are the labels
     target: str | None
     features: tuple[ColumnEncoding, ...] = ()
     side_info: tuple[ColumnEncoding, ...] = ()  # the feature map encodes its categorical columns
     #: Reasons why rows of the table were dropped, and numbers of rows.
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    classes: tuple[
-        str | bool, ...
-    ] = ()  # sorted classes of a target that is stored as class positions
+    classes: tuple[str | bool, ...] = ()  # sorted classes of a target stored as class positions
     # Names of the columns with the optional values per row.
     sample_weight: str | None = None
     frequency_weight: str | None = None
     exposure: str | None = None
     time: str | None = None  # the feature that is the time of a row
     imputes: bool = False  # whether missing features are replaced by their means
-    formula: Formula | None = (
-        None  # the encoded columns are then products of those of the `features`
-    )
+    formula: Formula | None = None  # the encoded columns are products of those of the `features`
 
     @classmethod
     def of(
@@ -334,10 +369,17 @@ class Encoding(Record):
         imputes: bool = False,
         categorical: Container[str] = (),
     ) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding of a table's features, and their encoded values (n, k); numbers in columns `categorical` are categories."""
-        columns, titles = [], {name: f"Feature column {name!r}" for name in names}
-        for name, title in titles.items():
-            column = ColumnEncoding.of(frame[name], title, is_categorical=name in categorical)
+        """Return the encoding of a table's features, and their encoded values (n, k).
+
+        Numbers in the columns `categorical` are categories.
+        """
+        columns = []
+        for name in names:
+            title = f"Feature column {name!r}"
+            kind = encoding_class(frame[name], title)
+            if kind is ColumnEncoding and name in categorical:
+                kind = CategoryEncoding
+            column = kind.of(frame[name], title)
             columns.append(
                 column.imputing(column.read(frame[name], title)[0]) if imputes else column
             )
@@ -354,25 +396,22 @@ class Encoding(Record):
     def encode_features(
         self, frame: Frame, name: str = "X", advice: str = "It was numeric in the training table."
     ) -> np.ndarray:
-        """Return the encoded features (n, k) of a table; `name` (the argument) and `advice` are used in errors."""
+        """Return the encoded features (n, k) of a table.
+
+        `name` (the argument) and `advice` are used in errors.
+        """
         require_columns(frame, name, [column.name for column in self.features])
-        X, j = np.empty((len(frame), sum(len(column.names) for column in self.features))), 0
+        parts = [np.empty((len(frame), 0))]
         for column in self.features:
-            k, title = len(column.names), f"Feature column {column.name!r}"
+            k, title = len(column.own_names), f"Feature column {column.name!r}"
             values, unknown = column.read(frame[column.name], title, advice)
-            if not (
-                k or self.imputes
-            ):  # the missing values of other columns are found in the encoded values
+            if not k and not self.imputes:  # other missing values are found in the encoded values
                 check_finite(values[:, 0], f"{name}, column {column.name!r},")
-            X[:, j : j + k] = column.impute(values) if self.imputes else values[:, :k]
-            other = (
-                "an average category"
-                if column.kind == "levels"
-                else "the mean of the training table"
-            )
+            parts.append(column.impute(values) if self.imputes else values[:, :k])
+            is_coded = isinstance(column, CodeEncoding)
+            other = "an average category" if is_coded else "the mean of the training table"
             warn_unknown(unknown, column, f"replaced by {other}")
-            j += k
-        return self.design(X)
+        return self.design(np.hstack(parts))
 
     def design(self, X: np.ndarray) -> np.ndarray:
         """Return the columns of the formula, if there is one, from the encoded columns of a table."""
@@ -386,31 +425,31 @@ class Encoding(Record):
         return self.formula.design(X, names)
 
     def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding with classes, and the targets; strings and booleans become positions of the sorted classes."""
+        """Return the encoding with classes, and the targets.
+
+        Strings and booleans become positions of the sorted classes.
+        """
         title = f"The target column {self.target!r}"
-        is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
-        if (is_new and not is_text) or not (is_new or self.classes):
+        has_classes = bool(self.classes)
+        if is_new:
+            has_classes = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Boolean)
+            refuse_misread_text(column, title)
+        if not has_classes:
             return self, numeric_column(column, title)
         values = column.drop_nulls().to_list()
         if is_new:
-            is_class = column.dtype == nw.Boolean or all(isinstance(value, str) for value in values)
-            if not (values and is_class):
-                return self, numeric_column(column, title)
             self = replace(self, classes=tuple(sorted(set(values))))
-        elif column.dtype.is_integer() and isinstance(self.classes[0], str):
-            values = [
-                str(value) for value in values
-            ]  # a file in which all classes look like numbers
         y = np.full(len(column), np.nan)  # `TaskSet` raises ValueError for NaN
-        y[~np.asarray(column.is_null().to_numpy(), dtype=bool)] = class_positions(
-            self.classes, values, title
-        )
+        y[~np.asarray(column.is_null().to_numpy())] = class_positions(self.classes, values, title)
         return self, y
 
     def read_columns(
         self, X: RowsLike, side_info: SideInfoLike, **values: ValuesLike
     ) -> tuple[SideInfoLike, dict[str, ValuesLike]]:
-        """Return side information and values per row; those that are None are read from the columns of the frame X, if it has them."""
+        """Return side information and values per row.
+
+        Those that are None are read from the columns of the frame X, if it has them.
+        """
         frame, names = read_frame(X, "X"), [column.name for column in self.side_info]
         if side_info is None and names and len(frame) and set(names) <= set(frame.columns):
             side_info = SideInfo(
@@ -436,15 +475,18 @@ class Encoding(Record):
 
     @property
     def source_names(self) -> list[str]:
-        """Name of the table column of each encoded column, such as "ses" and "sector"; with a formula, names of its columns."""
+        """Name of the table column of each encoded column, such as "ses" and "sector".
+
+        With a formula, names of its columns.
+        """
         if self.formula is not None:
             return self.formula.names
         return [column.name for column in self.features for _ in column.names]
 
     @property
     def levels(self) -> dict[int, int]:
-        """Number of categories of each encoded column that contains category codes, by position of the column."""
-        columns = [column for column in self.features if column.kind == "levels"]
+        """Number of categories of each encoded column of category codes, by its position."""
+        columns = [column for column in self.features if isinstance(column, CodeEncoding)]
         return {self.positions(column.name)[0]: len(column.categories) for column in columns}
 
     def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
@@ -452,77 +494,66 @@ class Encoding(Record):
         columns, parts, first = [], [], 0
         for column in self.features:
             part = X[:, first : (first := first + len(column.names))]
-            if column.kind == "levels":
-                n, means = (
-                    len(column.categories),
-                    column.means or np.zeros(len(column.categories) - 1),
-                )
+            if isinstance(column, CodeEncoding):
+                column = CategoryEncoding(**vars(column))
                 position = np.maximum(part[:, 0], -1.0).astype(np.intp)
-                indicators = np.vstack([np.eye(n)[:, 1:], means])[position]
+                indicators = np.vstack([column.values, column.fill])[position]
                 part = np.hstack([indicators, part[:, 1:]])
-                column = replace(column, kind="categorical")
             columns.append(column)
             parts.append(part)
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
     def positions(self, name: object) -> list[int]:
-        """Return the positions of the encoded columns of the table column with this name, or else of the encoded column."""
+        """Return the positions of the encoded columns of a table column, or of an encoded column."""
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
 
-    def with_side_info(self, side: SideInfo, types: Declared) -> Encoding:
-        """Return this encoding with that of side information; `types` is the result of `declared_types` for its table."""
+    def with_side_info(self, side: SideInfo, types: Mapping[str, tuple[str, ...]]) -> Encoding:
+        """Return this encoding with that of side information; for `types`, see `declared_types`."""
         if side.values is None:
             return self
         names = side.names or [str(j) for j in range(side.values.shape[1])]
-        columns = [
-            _side_column(name, side.values[:, j], types.get(name)) for j, name in enumerate(names)
-        ]
-        return replace(self, side_info=tuple(columns))
+        columns = zip(names, side.values.T, strict=True)
+        encodings = tuple(_side_column(name, values, types.get(name)) for name, values in columns)
+        return replace(self, side_info=encodings)
 
     def encode_side_info(self, values: np.ndarray | None, names: list[str] | None) -> SideInfo:
         """Return side information with ordered categories and dates as numbers."""
-        coded = {
-            column.name: column for column in self.side_info if column.kind in ("ordered", "date")
-        }
-        if (
-            values is None
-            or not coded
-            or (names is None and values.shape[1] != len(self.side_info))
-        ):
+        own = [column.name for column in self.side_info]
+        order = own if names is None else names
+        coded = {column.name: column for column in self.side_info if column.is_coded}
+        if values is None or not coded.keys() & set(order) or values.shape[1] != len(order):
             return SideInfo(values, names)
         table = values.astype(object)
-        for j, column in enumerate(
-            map(coded.get, names or [column.name for column in self.side_info])
-        ):
-            if column is not None:
-                unknown: dict[str, None] = {}
-                for t, value in enumerate(values[:, j]):
-                    table[t, j], is_known = column.side_value(value)
-                    unknown |= {} if is_known else {_text(value): None}
-                warn_unknown(unknown, column, "replaced by the mean of the training tasks")
-        numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
-        return SideInfo(table.astype(np.float64) if numeric else table, names)
+        for j, column in enumerate(map(coded.get, order)):
+            if column is None:
+                continue
+            read = [column.side_value(value) for value in values[:, j]]
+            table[:, j] = [number for number, _ in read]
+            unknown = [_text(values[t, j]) for t, (_, is_known) in enumerate(read) if not is_known]
+            treatment = "replaced by the mean of the training tasks"
+            warn_unknown(list(dict.fromkeys(unknown)), column, treatment)
+        is_numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
+        return SideInfo(table.astype(np.float64) if is_numeric else table, names)
 
     def merged(self, n: int, other: Encoding, m: int) -> Encoding:
-        """Return the joint encoding of `n` rows and `m` further rows of the same table, which may lack columns."""
+        """Return the joint encoding of `n` rows and `m` further rows of a table (or of some columns)."""
         parts = []
         for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
-            others = {column.name: column for column in theirs}
+            others = {c.name: c for c in theirs}
             parts.append(
-                tuple(c.merged(n, others[c.name], m) if c.name in others else c for c in mine)
+                tuple(c.merged(n, others[c.name]) if c.name in others else c for c in mine)
             )
         return replace(self, features=parts[0], side_info=parts[1])
 
     @property
     def encoded(self) -> list[str]:
-        """Columns whose encoding depends on the whole table: categories and dates, except unordered categories of side information."""
-        features = [
-            column.name for column in self.features if column.kind not in ("number", "boolean")
-        ]
-        return features + [
-            column.name for column in self.side_info if column.kind in ("ordered", "date")
-        ]
+        """Columns whose encoding depends on the whole table: categories and dates.
+
+        Unordered categories of side information are not among them.
+        """
+        features = [c.name for c in self.features if c.kind != "number"]
+        return features + [c.name for c in self.side_info if c.is_coded]
 
     def require_numbers(self, why: str) -> None:
         """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain categories or dates."""
@@ -537,8 +568,11 @@ class Encoding(Record):
             others = {column.name: column for column in getattr(other, role)}
             for column in getattr(self, role):
                 there = others.get(column.name, column)
-                if column.meaning(role) != there.meaning(role):
-                    return f"column {column.name!r} was read as {column.text()} and is now {there.text()}"
+                # The feature map encodes unordered categories of side information.
+                by_map = role == "side_info" and column.kind == there.kind == "categorical"
+                if column != there and not by_map:
+                    now = f"was read as {column.text()} and is now {there.text()}"
+                    return f"column {column.name!r} {now}"
         return None
 
 
@@ -585,119 +619,115 @@ def side_column(column: Column) -> np.ndarray:
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
-def declared_types(frame: Frame, names: Iterable[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the kinds and categories of the columns of side information whose dtypes are ordered or boolean."""
-    kinds = {name: declared_kind(frame[name]) for name in names}
-    return {name: kind for name, kind in kinds.items() if kind[0] in ("ordered", "boolean")}
+def declared_types(frame: Frame, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the categories of the columns of side information whose dtypes are ordered."""
+    kinds = {name: encoding_class(frame[name], f"side_info: column {name!r}") for name in names}
+    ordered = [name for name, kind in kinds.items() if kind is OrderedEncoding]
+    return {name: ordered_categories(frame[name]) for name in ordered}
 
 
-def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
-    """Return the kind of a column according to its dtype, and its categories if the dtype gives their order."""
-    dtype = column.dtype
-    if dtype in (nw.Categorical, nw.Enum):
-        native = column.to_native()
-        categories = tuple(_text(value) for value in column.cat.get_categories().to_list())
-        # pandas stores `ordered` in the dtype, pyarrow in the type. A polars Enum is ordered by definition.
-        native_type = getattr(native, "dtype", getattr(native, "type", None))
-        if dtype == nw.Enum or getattr(native_type, "ordered", False):
-            return "ordered", categories
-        if not (hasattr(native_type, "ordered") and hasattr(native_type, "categories")):
-            return "categorical", ()  # the categories are in order of appearance
-        used = set(map(_text, column.drop_nulls().unique().to_list()))
-        return "categorical", tuple(category for category in categories if category in used)
-    if dtype == nw.Object:
-        present = [value for value in column.to_list() if not is_missing(value)]
-        for type_, kind in ((date, "date"), (bool, "boolean")):
-            if present and all(isinstance(value, type_) for value in present):
-                return kind, ()
-        return "categorical" if any(isinstance(value, str) for value in present) else "number", ()
-    kinds = {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date", nw.String: "categorical"}
-    return next((kind for type_, kind in kinds.items() if dtype == type_), "number"), ()
+def encoding_class(column: Column, title: str) -> type[ColumnEncoding]:
+    """Return how a column is encoded, according to its dtype; `title` names it in errors."""
+    refuse_misread_text(column, title)
+    if column.dtype in (nw.Date, nw.Datetime):
+        return DateEncoding
+    if column.dtype not in (nw.String, nw.Categorical, nw.Enum):
+        return ColumnEncoding
+    # pandas stores `ordered` in the dtype, pyarrow in the type. A polars Enum is ordered.
+    dtype = _native_dtype(column)
+    is_ordered = column.dtype == nw.Enum or getattr(dtype, "ordered", False)
+    return OrderedEncoding if is_ordered else CategoryEncoding
+
+
+def _native_dtype(column: Column) -> Any:
+    native = column.to_native()
+    return getattr(native, "dtype", getattr(native, "type", None))
+
+
+def ordered_categories(column: Column) -> tuple[str, ...]:
+    """Return the categories of a column in the order of its dtype, or () if that has no order."""
+    if column.dtype.is_numeric():
+        return tuple(map(_text, sorted(column.drop_nulls().unique().to_list())))
+    if column.dtype not in (nw.Categorical, nw.Enum):
+        return ()
+    categories = tuple(map(_text, column.cat.get_categories().to_list()))
+    dtype = _native_dtype(column)
+    if column.dtype == nw.Enum or getattr(dtype, "ordered", False):
+        return categories
+    if not (hasattr(dtype, "ordered") and hasattr(dtype, "categories")):  # not of pandas
+        return ()
+    used = set(_coded(column)[1])
+    return tuple(category for category in categories if category in used)
 
 
 def _side_column(
-    name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] | None
+    name: str, values: np.ndarray, categories: tuple[str, ...] | None
 ) -> ColumnEncoding:
-    """Return the encoding of a column of side information from its values and declared kind."""
+    """Return the encoding of side information; ``categories`` if its dtype is ordered."""
     present = [value for value in values.tolist() if not is_missing(value)]
-    if kind is not None:
-        encoding = ColumnEncoding(name, *kind)
-        scores = [encoding.side_value(_text(value))[0] for value in present if encoding.categories]
-        return replace(encoding, means=(float(np.mean(scores)),)) if scores else encoding
+    texts = Counter(map(_text, present))
+    if categories is not None:
+        counts = tuple(float(texts[category]) for category in categories)
+        return OrderedEncoding(name, categories, counts=counts)
     if all(isinstance(value, _NUMBER) for value in present):
         return ColumnEncoding(name)
-    days = [day for value in present if (day := _day_of(value)) is not None]
-    if len(days) == len(present):
-        return ColumnEncoding(name, "date", origin=float(np.floor(min(days))))
-    categories = tuple(sorted({_text(value) for value in present}))
-    return ColumnEncoding(name, "categorical", categories)
+    if all(isinstance(value, date | np.datetime64) for value in present):
+        return DateEncoding(name, origin=float(np.floor(min(map(_day_of, present)))))
+    return CategoryEncoding(name, tuple(sorted(texts)))
 
 
 def refuse_misread_text(column: Column, title: str) -> None:
-    """Raise ValueError if strings are mostly numbers, or all are dates as spreadsheets write them: they would become categories.
+    """Raise ValueError for strings most of which are numbers or ISO dates, or next to other objects.
 
-    Integers are accepted as categories: a file reader reads them as numbers, so they were made strings on purpose.
+    Strings are read as categories, so numbers would get an indicator each.
     """
-    if column.dtype not in (nw.String, nw.Object) or declared_kind(column)[0] != "categorical":
+    name = f"frame[{column.name!r}]"
+    if column.dtype == nw.Object:
+        kinds = {type(value).__name__ for value in column.to_list() if not is_missing(value)}
+        if "str" in kinds and len(kinds) > 1:
+            found = f"holds values of the types {name_some(sorted(kinds))}"
+            raise ValueError(f"{title} {found}. Make all of them strings: {name}.astype(str).")
+        if kinds & {"date", "datetime", "Timestamp"}:
+            raise ValueError(
+                f"{title} holds dates as objects. Convert it: pandas.to_datetime({name})."
+            )
+    if column.dtype != nw.String:
         return
-    codes, distinct = _coded(column)
-    values = [value.strip() for value in distinct]
-    if values and all(map(_SPREADSHEET_DATE.fullmatch, values)):
-        found = f"{distinct[0]!r} in row {int(np.argmax(codes == 0))} looks like a date"
-        raise ValueError(
-            f"{title}: {found}. Write dates as 2026-01-31, or convert them (pandas.to_datetime)."
-        )
-    texts = [value for value in values if not _WRITTEN_NUMBER.fullmatch(value)]
-    fractions = [value for value in values if not value.removeprefix("-").isdecimal()]
-    has_commas = not texts and any(DECIMAL_COMMA.fullmatch(value) for value in values)
-    are_numbers = len(values) >= MIN_NUMBERS and len(values) - len(texts) >= SHARE_OF_NUMBERS * len(
-        values
-    )
-    if not fractions or not (are_numbers or has_commas):
-        return
-    # The first of these values is the reason why the column was not read as numbers.
-    reason = (
-        texts or [value for value in fractions if not PLAIN_NUMBER.fullmatch(value)] or fractions
-    )[0]
-    k = values.index(reason)
-    found = f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
-    found = (
-        f"they are strings, such as {found}"
-        if PLAIN_NUMBER.fullmatch(reason)
-        else f"{found} is not read as one"
-    )
-    advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs, currency signs and thousands separators."
-    if texts:
-        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
-    advice += f" {DECIMAL_ADVICE}" * has_commas
-    raise ValueError(f"{title}: most values look like numbers, but {found}. {advice}")
+    distinct = column.drop_nulls().unique().to_list()
+    for read, kind, call in (
+        (float, "numbers", "to_numeric"),
+        (datetime.fromisoformat, "dates", "to_datetime"),
+    ):
+        texts = [text for text in distinct if not _can_read(read, text)]
+        if 2 * len(texts) >= len(distinct):
+            continue
+        example = next(text for text in distinct if text not in texts)
+        found = f"holds {kind} as strings, such as {example!r}"
+        found += f", but also {name_some(texts, 3)}" if texts else ""
+        advice = f"If they are categories, use {name}.astype('category')."
+        raise ValueError(f"{title} {found}. Convert it: pandas.{call}({name}). {advice}")
 
 
-def _days(column: Column, kind: str) -> np.ndarray | None:
-    """Return days since 1970-01-01 of dates, or of strings if all are dates, as in a file without types; else None."""
-    if kind == "date" and column.dtype != nw.Object:
-        stamps = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
-        return as_floats(stamps.dt.timestamp("us")) / _DAY
-    if kind == "date":
-        values = [None if is_missing(value) else value for value in column.to_list()]
-        return np.array(
-            [np.nan if value is None else _day_of(value) for value in values], dtype=float
-        )
-    codes, distinct = _coded(column) if kind == "categorical" else (np.zeros(0, np.int64), [])
-    days = [_day_of(text) for text in distinct]
-    return np.array([*days, np.nan], dtype=float)[codes] if days and None not in days else None
+def _can_read(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
 
 
-def _day_of(value: object) -> float | None:
-    """Return the day of a date, a time or an ISO 8601 string, with a fraction; None for other values."""
-    if isinstance(value, str) and _ISO.fullmatch(value.strip()):
-        with suppress(ValueError):
-            value = datetime.fromisoformat(value.strip())
+def _days(column: Column) -> np.ndarray:
+    """Return days since 1970-01-01 of a column of dates, with NaN for missing values."""
+    stamps = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
+    return as_floats(stamps.dt.timestamp("us")) / _MICROSECONDS_PER_DAY
+
+
+def _day_of(value: Any) -> float:
+    """Return the day of a date or a time, with a fraction, since 1970-01-01."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
-    if not isinstance(value, date | np.datetime64):
-        return None
-    return float(np.array(value, dtype="datetime64[us]").astype(np.int64)) / _DAY
+    microseconds = np.array(value, dtype="datetime64[us]").astype(np.int64)
+    return float(microseconds) / _MICROSECONDS_PER_DAY
 
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
@@ -706,9 +736,8 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
         categories = column.cat.get_categories().to_list()
         # Other categories are written by `_text`, because libraries write 1.0 as "1" or as "1.0".
         column = column.cast(nw.String) if all(isinstance(c, str) for c in categories) else column
-    strings = factorize(column)
-    if strings is not None:
-        return strings
+    if column.dtype == nw.String:
+        return factorize(column)
     codes: dict[str, int] = {}
     rows = (
         -1 if is_missing(v) else codes.setdefault(_text(v), len(codes)) for v in column.to_list()
@@ -723,11 +752,11 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str) -> None:
+def warn_unknown(unknown: Sequence[str], column: ColumnEncoding, treatment: str) -> None:
     """Warn about categories that the training table did not have."""
-    if categories := list(unknown):
+    if unknown:
         known = f"where the column held {name_some(column.categories, 3)}"
-        message = f"{name_some(categories, 3)} did not appear in training, {known}; {treatment}"
+        message = f"{name_some(unknown, 3)} did not appear in training, {known}; {treatment}"
         warn(f"column {column.name!r}: {message}", UnknownCategoryWarning)
 
 

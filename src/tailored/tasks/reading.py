@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -27,7 +26,6 @@ from .._utils.frames import (
     numeric_column,
     other_columns,
     read_frame,
-    require_columns,
 )
 from .._utils.validation import (
     check_choice,
@@ -42,28 +40,19 @@ from ..exceptions import SecondGroupingWarning
 from .encoding import (
     MANY_CATEGORIES,
     ROW_VALUES,
-    Declared,
     Encoding,
     SideInfo,
     TaskColumns,
     as_columns,
     declared_types,
-    refuse_misread_text,
     side_column,
 )
 from .parsing import ParsedFormula
 
 Keys = NDArray[np.uint64]
 
-# Without 128-bit integers, which narwhals has but NumPy does not.
-_INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
 #: Names of the types of labels, by the kind of their NumPy dtype.
 _KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
-#: Matches the names of columns that are likely to contain identifiers: "student_id", "itemCode" or "patient".
-_IDENTIFIER = re.compile(
-    r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$|^(?i:account|customer|household|item|movie|participant|"
-    r"patient|person|postcode|product|pupil|respondent|school|shop|store|student|subject|user|zip)$"
-)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -76,22 +65,20 @@ class Grouping(NamedTuple):
 
 
 def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
-    """Return labels as a 1-D array of booleans, numbers, strings or dates, or else of Python objects."""
+    """Return labels as a 1-D array of booleans, numbers, strings or dates, else of objects."""
     refuse_masked(name, labels)
     if is_series(labels):
         column = nw.from_native(labels, series_only=True)
-        if column.dtype in _INTEGERS and not column.is_null().any():
+        has_numpy_type = column.dtype.is_integer() and column.dtype not in (nw.Int128, nw.UInt128)
+        if has_numpy_type and not column.is_null().any():
             return np.asarray(column.to_numpy())
         return label_array(column.to_list())
-    if hasattr(labels, "__array__") or not isinstance(labels, list | tuple):
-        array = np.asarray(labels)
-        if array.ndim != 1:
-            raise ValueError(
-                f"{name} must be 1-D, with a label per entry; got shape {array.shape}."
-            )
-        return array if array.dtype.kind in "biufmMU" else label_array(array.tolist())
-    # np.asarray would turn [1, "a"] into strings.
-    return label_array(list(labels))
+    if isinstance(labels, list | tuple):
+        return label_array(list(labels))  # np.asarray would turn [1, "a"] into strings
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be 1-D, with a label per entry; got shape {array.shape}.")
+    return array if array.dtype.kind in "biufmMU" else label_array(array.tolist())
 
 
 def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
@@ -115,16 +102,24 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     """Number the tasks of the rows by first appearance of their labels; for None, all rows are one task, labelled 0."""
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    strings = factorize(groups)
-    labels = read_labels(groups, name) if strings is None else strings[0]
+    column = nw.from_native(groups, series_only=True) if is_series(groups) else None
+    is_text = column is not None and column.dtype == nw.String
+    labels = groups if is_text else read_labels(groups, name)
     if len(labels) != n_rows:
-        raise ValueError(
-            f"{name} has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row."
-        )
-    if strings is None:
+        found = f"{name} has {len(labels)} labels, but X has {n_rows} rows"
+        raise ValueError(f"{found}. Pass a label per row.")
+    if not is_text:
         return group_labels(labels, name)
-    codes, distinct = strings
+    codes, distinct = factorize(column)
+    if (codes < 0).any():
+        raise _missing_label(name, None, int(np.argmin(codes)))
     return Grouping(codes, label_array(distinct), _first_rows(codes, len(distinct)))
+
+
+def _missing_label(name: str, label: object, row: int) -> ValueError:
+    missing = f"{name} has a missing label ({label!r}) in row {row}"
+    advice = "TaskSet.from_frame(..., missing='drop') drops rows without a label."
+    return ValueError(f"{missing}. Label each row. {advice}")
 
 
 def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
@@ -147,9 +142,7 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
     if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
-                missing = f"{name} has a missing label ({label!r}) in row {row}"
-                advice = "Label each row. TaskSet.from_frame(..., missing='drop') drops rows without a label."
-                raise ValueError(f"{missing}. {advice}")
+                raise _missing_label(name, label, row)
     return grouping
 
 
@@ -257,40 +250,33 @@ def _numbers(labels: np.ndarray) -> Keys:
         return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
     if kind in "mM":
         return labels.astype(f"{kind}8[ns]").view(np.uint64)
-    return np.fromiter(
-        (_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels)
-    )
+    return np.fromiter(map(_number, native(labels)), dtype=np.uint64, count=len(labels))
 
 
 def _number(label: object) -> int:
-    if isinstance(label, int) or (
-        isinstance(label, float) and label.is_integer() and abs(label) < 2.0**63
-    ):
-        return int(label) % 2**64
+    label = _canonical(label)
+    if isinstance(label, int):
+        return label % 2**64
     if isinstance(label, float):
         return int(np.float64(label).view(np.uint64))
-    return int.from_bytes(
-        blake2b(repr(_canonical(label)).encode(), digest_size=8).digest(), "little"
-    )
+    return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
 
 
-def _canonical(label: object) -> object:
-    """Return the label with whole numbers in tuples as integers, because equal labels need the same text."""
+def _canonical(label: Any) -> Any:
+    """Return whole numbers as integers, because equal labels need the same text."""
     if isinstance(label, tuple):
         return tuple(map(_canonical, label))
-    if isinstance(label, int | np.integer | np.bool_):
-        return int(label)
-    return int(label) if isinstance(label, float | np.floating) and label.is_integer() else label
-
-
-BY_LABEL = (
-    "Side information is aligned by task label, not by the order of tasks: pass a mapping {label: row}, "
-    "a pandas DataFrame indexed by label, or (to TaskSet) a 2-D array with a row for every row of X."
-)
+    is_number = isinstance(label, int | float | np.number | np.bool_)
+    return int(label) if is_number and label == label // 1 else label
 
 
 #: Largest absolute value of side information (sums of squares must be finite), and largest weight or exposure.
 MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
+BY_LABEL = (
+    "Side information is aligned by task label, not by the order of tasks: pass a mapping "
+    "{label: row}, a pandas DataFrame indexed by label, or (to TaskSet) a 2-D array with a row for "
+    "every row of X."
+)
 
 
 def read_side_info(
@@ -298,153 +284,133 @@ def read_side_info(
     grouping: Grouping,
     *,
     task: Sequence[str] = (),
-    like: Sequence[Any] = (),
     has_labels: bool = True,
 ) -> SideInfo:
     """Return side information with one row per task.
 
-    Rows of mappings and frames are found by label; the columns ``task`` of a frame, or else its index, contain the labels.
-    For tables with a row for every row of X and for ``like``, see `side_by_rows`. The values of a single task without a label
-    (``has_labels=False``) may be a vector, a dict of named values, a Series, or a frame of one row.
+    Rows of mappings, Series and frames are found by label; the columns ``task`` of a frame, or else
+    its index, contain the labels. Arrays, and `SideInfo`, have a row for every row of X. A single
+    task without a label (``has_labels=False``) may have a vector, a dict of named values, a Series,
+    or a frame of one row.
     """
-    labels, n_rows = native(grouping.labels), len(grouping.codes)
     if side_info is None:
         return SideInfo()
+    labels, n_rows = native(grouping.labels), len(grouping.codes)
     refuse_masked("side_info", side_info)
-    if has_labels:
-        side_info = side_by_rows(side_info, grouping, like, task)
-    elif is_frame(side_info):
-        # The label 0 was not given by the user, so the index of the frame is ignored.
+    if is_series(side_info) and not has_labels:
+        side_info = {0: side_info}
+    elif is_series(side_info):
+        column = nw.from_native(side_info, series_only=True).to_frame()
+        return _side_by_label(column, (), grouping)._replace(names=None)
+    if is_frame(side_info):
         frame = read_frame(side_info, "side_info")
-        if len(frame) not in (1, n_rows):
+        if has_labels:
+            return _side_by_label(frame, task, grouping)
+        # The label 0 was not given by the user, so the index of the frame is ignored.
+        if len(frame) != 1:
             found = f"side_info has {len(frame)} rows for one task without a label"
             raise ValueError(f"{found}. Pass one row.")
-        side_info = _side_of_rows(frame)
-    elif is_series(side_info) or (isinstance(side_info, Mapping) and 0 not in side_info):
-        side_info = {0: side_info}
-    if isinstance(side_info, SideInfo):
-        columns = [] if side_info.values is None else list(side_info.values.T)
-        return side_from_columns(columns, side_info.names, grouping)
-    if is_series(side_info) or isinstance(side_info, Mapping):
-        rows = _by_index(side_info) if is_series(side_info) else side_info
-        if missing := [label for label in labels if label not in rows]:
-            raise _no_row(missing, list(rows))
-        return side_from_rows([rows[label] for label in labels], labels)
-    if is_frame(side_info):
-        return _find_rows(read_frame(side_info, "side_info"), task, grouping.labels)
+        return _table(list(map(side_column, frame.iter_columns())), _strings(frame.columns), labels)
+    if isinstance(side_info, Mapping):
+        if not has_labels and 0 not in side_info:
+            side_info = {0: side_info}
+        keys = list(side_info)
+        rows = [side_info[keys[i]] for i in _rows_by_label(keys, labels)]
+        return side_from_rows(rows, labels)
     if sp.issparse(side_info):
         raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
+    names = None
+    if isinstance(side_info, SideInfo):
+        side_info, names = side_info
     # A list may mix numbers and strings; an object array keeps both.
     array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
     if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
-        return side_from_rows([array.ravel()], labels)
+        return side_from_rows([array.ravel()], labels)._replace(names=names)
     if array.ndim != 2 or len(array) != n_rows:
         counts = f"{len(labels)} tasks, {n_rows} rows of X"
         raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
-    return side_from_columns(list(array.T), None, grouping)
+    return side_from_columns(list(array.T), names, grouping)
 
 
-def side_by_rows(
-    side_info: SideInfoLike, grouping: Grouping, like: Sequence[Any], task: Sequence[str] = ()
-) -> Any:
-    """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
-
-    Such a frame lacks the columns ``task``, and has no index, the default index, or that of ``like`` (groups, X or y).
-    If it is constant within tasks, it may have another index of integers, as in a cross-validation fold. If that index
-    contains all labels, ValueError is raised.
-    """
-    is_column = is_series(side_info)
-    if not (is_column or is_frame(side_info)) or len(side_info) != len(grouping.codes):
-        return side_info
-    data = nw.from_native(side_info, series_only=True).to_frame() if is_column else side_info
-    frame, labels = read_frame(data, "side_info"), set(native(grouping.labels))
-    index = _row_index(frame)
-    if (
-        not frame.columns
-        or (index and set(index) == labels)
-        or (task and set(task) <= set(frame.columns))
-    ):
-        return side_info
-    rows = _side_of_rows(frame)
-    if index is None or index == list(range(len(index))) or index in map(_row_index, like):
-        return rows
-    is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
-    columns = map(side_column, frame.iter_columns())
-    differences = (
-        first_difference(column, grouping.codes, grouping.first)[1] for column in columns
-    )
-    if is_integer and all(difference is None for difference in differences):
-        if not labels <= set(index):
-            return rows
-        found = f"it has {len(index)} rows, as X has, and its index has all labels"
-        by_row = "side_info.to_numpy() for a row per row of X"
-        raise ValueError(f"side_info: {found}. Pass {by_row}, or a mapping {{label: row}}.")
-    return side_info
-
-
-def _side_of_rows(frame: Frame) -> SideInfo:
+def side_of_rows(frame: Frame) -> SideInfo:
+    """Return the columns of a frame as they are."""
     columns = [side_column(column) for column in frame.iter_columns()]
-    return SideInfo(np.column_stack(columns) if columns else None, _strings(frame.columns))
+    return SideInfo(np.column_stack(columns), _strings(frame.columns))
 
 
-def _find_rows(frame: Frame, task: Sequence[str], labels: np.ndarray) -> SideInfo:
-    """Return the rows of these labels, which are in the columns ``task`` of a frame, or in its index."""
-    hint = ""
+def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> SideInfo:
+    """Return the rows of the tasks; the columns ``task`` of a frame, or its index, have the labels."""
+    labels, hint = native(grouping.labels), ""
     if task and set(task) <= set(frame.columns):
-        parts = [read_labels(frame[name].to_native(), "side_info") for name in task]
-        keys = (
-            parts[0] if len(task) == 1 else label_array(list(zip(*map(native, parts), strict=True)))
-        )
+        parts = [native(read_labels(frame[name].to_native(), "side_info")) for name in task]
+        keys = parts[0] if len(task) == 1 else list(zip(*parts, strict=True))
         frame = frame.select(other_columns(frame.columns, task))
     else:
+        index = nw.maybe_get_index(frame)
         hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
         hint += f" Or give it the column {name_some(task)}." if task else ""
-        keys = label_array(_index(frame.to_native(), hint))
-    positions = positions_of(keys, labels)
-    rows = np.flatnonzero(positions >= 0)
-    counts = np.bincount(positions[rows], minlength=len(labels))
-    if (counts > 1).any():
-        repeated = native(labels[counts > 1])
-        raise ValueError(
-            f"side_info has several rows for task {name_some(repeated)}. Keep one row per task."
-        )
-    if (counts == 0).any():
-        raise _no_row(native(labels[counts == 0]), native(keys), hint)
-    rows = rows[np.argsort(positions[rows])]
+        if index is None:
+            raise TypeError(f"side_info has no index to find tasks by. {BY_LABEL}{hint}")
+        keys = list(index.tolist())
+        # With one row for each row of X, the index may number the rows.
+        numbered = index.name is None and all(isinstance(key, int) for key in keys)
+        if numbered and len(labels) < len(keys) == len(grouping.codes):
+            advice = "If they are the rows of X, pass side_info.to_numpy()."
+            raise ValueError(f"side_info has {len(keys)} rows, as X has. {advice}{hint}")
+    rows = _rows_by_label(keys, labels, hint)
     columns = [side_column(column)[rows] for column in frame.iter_columns()]
-    return _table(columns, _strings(frame.columns), native(labels))
+    return _table(columns, _strings(frame.columns), labels)
 
 
-def _row_index(data: Any) -> list[Any] | None:
-    """Return the index of a pandas frame or Series, None for other data."""
-    data = nw.from_native(data, eager_only=True, allow_series=True, pass_through=True)
-    index = nw.maybe_get_index(data) if isinstance(data, nw.DataFrame | nw.Series) else None
-    return None if index is None else list(index.tolist())
+def _by_index(series: Column) -> dict[Any, Any]:
+    index = nw.maybe_get_index(nw.from_native(series, series_only=True))
+    if index is None:
+        raise TypeError(f"side_info is a column without an index. {BY_LABEL}")
+    values = dict(zip(index.tolist(), series.to_list(), strict=True))
+    if len(values) < len(index):
+        raise ValueError("side_info is a Series with several entries for one label. Keep only one.")
+    return values
 
 
-def side_types(
-    side_info: SideInfoLike, names: list[str] | None
-) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the declared types of the columns of side information, if it is a frame."""
-    return (
-        declared_types(read_frame(side_info, "side_info"), names or ())
-        if is_frame(side_info)
-        else {}
-    )
+def _rows_by_label(keys: list[Any], labels: list[Any], hint: str = "") -> list[int]:
+    """Return the position of each label among the keys; raise ValueError if it is not there once."""
+    counts = Counter(keys)
+    if missing := [label for label in labels if label not in counts]:
+        found = f"side_info has no row for task {name_some(missing)}"
+        known = f"it has labels such as {name_some(keys, 3)}"
+        advice = (
+            "Add the rows, or leave these tasks out. Numbers do not match strings: 7 is not '7'."
+        )
+        raise ValueError(f"{found} ({known}). {advice}{hint}")
+    if repeated := [label for label in labels if counts[label] > 1]:
+        found = f"side_info has several rows for task {name_some(repeated)}"
+        raise ValueError(f"{found}. Keep one row per task.")
+    position = {key: row for row, key in enumerate(keys)}
+    return [position[label] for label in labels]
+
+
+def side_types(side_info: SideInfoLike, names: list[str] | None) -> dict[str, tuple[str, ...]]:
+    """Return the ordered categories of the columns of side information, if it is a frame."""
+    if not is_frame(side_info):
+        return {}
+    return declared_types(read_frame(side_info, "side_info"), names or ())
 
 
 def side_from_columns(
     columns: list[np.ndarray], names: list[str] | None, grouping: Grouping
 ) -> SideInfo:
     """Return side information given for every row of X; it must be constant within each task."""
-    values = [
-        constant_values(column, grouping, _title(j, names)) for j, column in enumerate(columns)
-    ]
+    titles = [_title(j, names) for j in range(len(columns))]
+    pairs = zip(columns, titles, strict=True)
+    values = [constant_values(column, grouping, title) for column, title in pairs]
     return _table(values, names, native(grouping.labels))
 
 
 def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.ndarray:
-    """Return the value of each task in a column (n,) of side information; raise ValueError if a task has several."""
+    """Return the value of each task in a column (n,) of side information.
+
+    Raise ValueError if a task has several values.
+    """
     first, rows = first_difference(values, grouping.codes, grouping.first)
     if rows is None:
         return np.asarray(values[first])
@@ -456,67 +422,48 @@ def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.nd
 
 
 def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
-    """Return side information given by task; a row is a scalar, a 1-D vector, or a mapping of named values."""
-    if all(type(row) is np.ndarray and row.ndim == 1 and row.dtype.kind in "biuf" for row in rows):
-        _check_widths([row.size for row in rows], labels)
-        return _table(list(np.stack(rows).T), None, labels)
+    """Return side information given by task; a row is a scalar, a 1-D vector, or a mapping."""
     rows = [_by_index(row) if is_series(row) else row for row in rows]
-    names = None
-    if all(isinstance(row, Mapping) for row in rows):
-        names = list(rows[0])
-        for label, row in zip(labels, rows, strict=True):
-            if set(row) != set(names):
-                expected = (
-                    f"and that of task {labels[0]!r} has {names}. Give every task the same keys."
-                )
-                raise ValueError(
-                    f"side information of task {label!r} has the keys {list(row)}, {expected}"
-                )
-        cells = [[row[name] for name in names] for row in rows]
-    else:
-        cells = [_cells(row, label) for row, label in zip(rows, labels, strict=True)]
-        _check_widths([len(row) for row in cells], labels)
-    columns = [
-        np.fromiter(column, dtype=object, count=len(rows)) for column in zip(*cells, strict=True)
-    ]
+    names = list(rows[0]) if all(isinstance(row, Mapping) for row in rows) else None
+    cells: list[list[Any]] = []
+    for row, label in zip(rows, labels, strict=True):
+        if names is None:
+            cells.append(_cells(row, label))
+            found, first = f"{len(cells[-1])} values", f"{len(cells[0])} values"
+        else:
+            cells.append([row.get(name) for name in names])
+            found, first = (
+                f"the keys {sorted(map(str, row))}",
+                f"the keys {sorted(map(str, names))}",
+            )
+        if found != first:
+            expected = f"and that of task {labels[0]!r} has {first}. Give all tasks the same."
+            raise ValueError(f"side information of task {label!r} has {found}, {expected}")
+    columns = [_objects(column) for column in zip(*cells, strict=True)]
     return _table(columns, _strings(names), labels)
 
 
-def _no_row(missing: list[Any], known: list[Any], hint: str = "") -> ValueError:
-    return ValueError(
-        f"side_info has no row for task {name_some(missing)} (it has labels such as {name_some(known, 3)}). "
-        f"Add the rows, or leave these tasks out. Numbers do not match strings: 7 is not '7'.{hint}"
-    )
-
-
 def _cells(row: Any, label: Any) -> list[Any]:
-    if isinstance(row, np.ndarray | list | tuple):
-        values = row if isinstance(row, np.ndarray) else np.asarray(row, dtype=object)
-        if values.ndim == 1:
-            return values.tolist() if values.dtype.kind == "O" else list(values)
-    elif not isinstance(row, Mapping) and np.ndim(row) == 0:
-        return [row]
-    expected = "a number, a 1-D vector or, for all tasks, a dict of named values"
-    raise TypeError(
-        f"side information of task {label!r} must be {expected}; got {type(row).__name__}."
-    )
+    values = np.asarray(row, dtype=object)
+    if values.ndim > 1 or isinstance(row, Mapping):
+        expected = "a number, a 1-D vector or, for all tasks, a dict of named values"
+        found = f"got {type(row).__name__}"
+        raise TypeError(f"side information of task {label!r} must be {expected}; {found}.")
+    return values.ravel().tolist()
 
 
-def _check_widths(widths: list[int], labels: list[Any]) -> None:
-    for label, width in zip(labels, widths, strict=True):
-        if width != widths[0]:
-            expected = (
-                f"and that of task {labels[0]!r} has {widths[0]}. Give every task the same number."
-            )
-            raise ValueError(f"side information of task {label!r} has {width} values, {expected}")
+def _objects(values: Iterable[Any]) -> np.ndarray:
+    """Return a 1-D array of objects, with None for missing values."""
+    # None is equal to itself, unlike NaN, NaT and pandas' NA.
+    found = [None if is_missing(value) else value for value in values]
+    return np.fromiter(found, dtype=object, count=len(found))
 
 
 def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]) -> SideInfo:
     """Join columns with a value per task; numbers become floats, other values stay objects."""
     if not columns:
-        raise ValueError(
-            "side_info has no columns. Leave it out, or give every task at least one value."
-        )
+        advice = "Leave it out, or give every task at least one value."
+        raise ValueError(f"side_info has no columns. {advice}")
     columns = [_as_column(column, _title(j, names)) for j, column in enumerate(columns)]
     for j, column in enumerate(columns):
         if column.dtype == np.float64 and (too_large := np.abs(column) > MAX_VALUE).any():
@@ -528,64 +475,40 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
 
 
 def _as_column(column: np.ndarray, title: str) -> np.ndarray:
-    """Return numbers as float64, with NaN for missing values, and other values as objects, with None for missing values."""
-    kind = column.dtype.kind
-    if kind == "O":
-        # None is equal to itself, unlike NaN, NaT and pandas' NA.
-        column = np.fromiter(
-            (None if is_missing(v) else v for v in column), dtype=object, count=len(column)
+    """Return numbers as float64, NaN if missing, and other values as objects, None if missing."""
+    if column.dtype.kind in "biuf":
+        return column.astype(np.float64)
+    column = _objects(native(column))
+    present = [value for value in column if value is not None]
+    if not all(isinstance(value, Hashable) for value in present):
+        raise TypeError(
+            f"column {title} of side_info holds lists or other containers; use numbers."
         )
-        if not all(isinstance(value, Hashable) for value in column):
-            raise TypeError(
-                f"column {title} of side_info holds lists or other containers; use numbers."
-            )
-        present = [value for value in column if value is not None]
-        # A column without any value is numeric: a column of NaN.
-        kind = np.asarray(present).dtype.kind if present else "f"
+    kind = np.asarray(present).dtype.kind
     if kind == "c":
         raise ValueError(f"Complex data not supported: column {title} of side_info.")
-    if kind in "biuf":
-        return column.astype(np.float64)  # None becomes NaN
-    return np.fromiter(native(column), dtype=object, count=len(column))
+    # A column without any value is one of NaN.
+    return column.astype(np.float64) if kind in "biuf" else column
 
 
 def _strings(names: Sequence[Any] | None) -> list[str] | None:
-    return (
-        list(names) if names is not None and all(isinstance(name, str) for name in names) else None
-    )
+    if names is None or not all(isinstance(name, str) for name in names):
+        return None
+    return list(names)
 
 
 def _title(j: int, names: list[str] | None) -> str:
     return repr(names[j]) if names else str(j)
 
 
-def _index(data: Any, hint: str = "") -> list[Any]:
-    index = _row_index(data)
-    if index is None:
-        kind = f"{type(data).__module__.split('.')[0]} {type(data).__name__}"
-        raise TypeError(
-            f"side_info is a {kind}, which has no index to find tasks by. {BY_LABEL}{hint}"
-        )
-    return index
-
-
-def _by_index(series: Column) -> dict[Any, Any]:
-    index = _index(series)
-    values = dict(zip(index, series.to_list(), strict=True))
-    if len(values) < len(index):
-        raise ValueError("side_info is a Series with several entries for one label. Keep only one.")
-    return values
-
-
 #: Valid values of ``missing``: how rows with missing values are treated.
 MISSING = ("error", "drop", "impute")
-#: Number of rows that are searched for a second grouping, and number of rows searched first for constant columns.
-GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
-#: Number of rows above which integers look like row numbers, if more than this fraction is distinct and most integers of their
-#: range occur.  Integers of a wide range, such as incomes, may also be distinct in almost all rows.
-MANY_ROWS, ALMOST_ALL = 100, 0.9
-#: If this many tasks have two or more rows, columns that are constant within every task become side information by default.
+#: Number of rows above which integers may be row numbers.
+MANY_ROWS = 100
+#: If this many tasks have several rows, columns that are constant in tasks become side information.
 MIN_TASKS = 10
+#: Number of rows searched first for columns that vary within tasks.
+FIRST_ROWS = 1_000
 
 
 def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
@@ -611,201 +534,184 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
     return array
 
 
-@dataclass(frozen=True)
-class LongTable:
-    """A long dataframe and the roles of its columns; see `TaskSet.from_frame`.
+class TableRows(NamedTuple):
+    """The content of a long table, in the order of its complete rows."""
 
-    With an `encoding`, the table is read like the table of that encoding. Without a target, the targets are zero.
+    X: Any
+    y: np.ndarray
+    grouping: Grouping
+    side_info: SideInfo  # before it is encoded
+    encoding: Encoding | None  # None for arrays
+    row_values: Mapping[str, np.ndarray | None]
+
+
+def read_long_table(
+    frame: Frame,
+    task: TaskColumns,
+    target: str | None,
+    *,
+    features: Sequence[str] | None = None,
+    side_info: SideInfoLike = None,
+    side_columns: Sequence[str] | None = None,
+    encoding: Encoding | None = None,
+    missing: str = "error",
+    row_columns: Mapping[str, str | None] | None = None,
+    time: str | None = None,
+    formula: ParsedFormula | None = None,
+) -> TableRows:
+    """Read a long dataframe; for the arguments, see `TaskSet.from_frame`.
+
+    With an `encoding`, the table is read like the table of that encoding. Without a target, the
+    targets are zero. With a `formula`, the features are its columns.
     """
-
-    frame: Frame
-    task: TaskColumns
-    target: str | None
-    features: Sequence[str] | None = None
-    side_info: SideInfoLike = None
-    side_columns: Sequence[str] | None = None
-    encoding: Encoding | None = None
-    missing: str = "error"
-    row_columns: Mapping[str, str | None] = field(default_factory=dict)
-    time: str | None = None
-    formula: ParsedFormula | None = None  # the features are then its columns
-
-    def read(self) -> tuple[np.ndarray, np.ndarray, Grouping, SideInfo, Encoding, dict[str, Any]]:
-        """Return rows, targets, tasks, side information before it is encoded, the encoding and the values per row."""
-        data = read_frame(self.frame, "frame")
-        check_choice("missing", self.missing, MISSING)
-        if self.side_info is not None and self.side_columns is not None:
-            raise ValueError(
-                "Pass side_info or side_columns, not both. To use both, join the columns of side_info to the frame and list "
-                "all of them in side_columns."
-            )
-        task = check_columns(data, "task", as_columns(self.task))
-        if isinstance(self.side_info, np.ndarray | list | tuple):
-            raise TypeError(f"side_info is of type {type(self.side_info).__name__}. {BY_LABEL}")
-        roles = task + check_columns(
-            data, "target", [] if self.target is None else [self.target], task
-        )
-        for role, name in self._row_columns.items():
-            require_columns(data, role, [name])
-            roles = roles + check_columns(data, role, [name], roles)
-        # The parts of a label with several columns can also be features or side information.
-        taken = roles[len(task) :] if len(task) > 1 else roles
-        side_names = check_columns(data, "side_columns", self._side_columns(data), taken)
-        names = self._feature_columns(
-            data, other_columns(data.columns, (*roles, *side_names)), taken
-        )
-        if self.encoding is None:
-            for name in names:
-                refuse_misread_text(data[name], f"Feature column {name!r}")
-            if self.target is not None:
-                refuse_misread_text(data[self.target], f"The target column {self.target!r}")
-        if self.encoding is None and self.features is None and self.side_columns is None:
-            constant = self._constant_columns(data, task, names)
+    data, is_new = read_frame(frame, "frame"), encoding is None
+    check_choice("missing", missing, MISSING)
+    if side_info is not None and side_columns is not None:
+        advice = "To use both, join the columns of side_info to the frame and list all of them"
+        raise ValueError(f"Pass side_info or side_columns, not both. {advice} in side_columns.")
+    if isinstance(side_info, np.ndarray | list | tuple):
+        raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
+    labels = check_columns(data, "task", as_columns(task))
+    roles = labels + check_columns(data, "target", [] if target is None else [target], labels)
+    values = _row_columns(encoding, target, row_columns or {})
+    for role, name in values.items():
+        roles = roles + check_columns(data, role, [name], roles)
+    # The parts of a label with several columns can also be features or side information.
+    taken = roles[len(labels) :] if len(labels) > 1 else roles
+    side_names = check_columns(
+        data, "side_columns", _side_columns(data, side_columns, side_info, encoding), taken
+    )
+    if encoding is None:
+        others = other_columns(data.columns, (*roles, *side_names))
+        names = check_columns(data, "features", others if features is None else features, taken)
+        if features is None and side_columns is None:
+            constant = _constant_columns(data, task, names, side_info)
             names = [name for name in names if name not in constant]
-            side_names = [name for name in constant if name not in self._side_table]
-        data, dropped = self._complete(data, task, names)
-        grouping = group_tasks(data, self.task)
-        if self.encoding is None:
-            imputes = self.missing == "impute"
-            options: Any = {"categorical": () if self.formula is None else self.formula.categorical}
-            encoding, X = Encoding.of(
-                data, names, self.task, self.target, imputes=imputes, **options
-            )
-            warn_second_grouping(data, encoding, grouping)
-            if self.formula is not None:
-                encoding, X = self.formula.apply(encoding, X)
-        elif self.missing == "impute" and not self.encoding.imputes:
-            raise ValueError(
-                "missing: the encoding has no column means for imputation. Use missing='impute' for the training table."
-            )
-        else:
-            encoding, X = self.encoding, self.encoding.encode_features(data, "frame")
-            encoding = replace(encoding, task=self.task, target=self.target)
-        side, types = self._read_side_info(data, side_names, grouping)
-        if self.encoding is None:
-            encoding = encoding.with_side_info(side, types)
-        y = np.zeros(len(data))
-        if self.target is not None:
-            encoding, y = encoding.encode_target(data[self.target], self.encoding is None)
-        given = {role: numeric_column(data[name], role) for role, name in self._row_columns.items()}
-        row_values = {
-            role: check_row_values(role, values, len(data)) for role, values in given.items()
-        }
-        encoding = replace(encoding, dropped=dropped, **self._row_columns)
-        if self.time is not None:
-            check_columns(data, "time", [self.time])
-            if self.time not in names:
-                raise ValueError(
-                    f"time: {self.time!r} is not one of the features: {name_some(names, 12)}"
-                )
-            encoding = replace(encoding, time=self.time)
-        return X, y, grouping, side, encoding, row_values
-
-    def _complete(
-        self, data: Frame, task: Sequence[str], names: Sequence[str]
-    ) -> tuple[Frame, tuple[tuple[str, int], ...]]:
-        """Return the rows that can be used, and the numbers of dropped rows by reason."""
-        dropped: tuple[tuple[str, int], ...] = ()
-        if self.missing != "error":
-            features = names if self.missing == "drop" else ()
-            others = [
-                name for name in (*self._row_columns.values(), *features) if name in data.columns
-            ]
-            complete, dropped = complete_rows(data, task, self.target, others)
-            data = data if complete.all() else data.filter(complete.tolist())
-        if not len(data):
-            reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
-            raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
-        return data, dropped
-
-    @property
-    def _row_columns(self) -> dict[str, Any]:
-        """Columns with optional values per row, by default those of the encoding (without targets, only its exposure)."""
-        roles = ROW_VALUES if self.target is not None else ("exposure",)
-        named = {role: getattr(self.encoding, role, None) for role in roles}
-        named |= {role: name for role, name in self.row_columns.items() if name is not None}
-        return {role: name for role, name in named.items() if name is not None}
-
-    def _feature_columns(self, data: Frame, others: list[str], taken: list[str]) -> list[str]:
-        if self.encoding is not None:
-            names = [column.name for column in self.encoding.features]
-            if self.features is not None and list(self.features) != names:
-                raise ValueError(
-                    "features: the encoding determines the features; leave features out."
-                )
-            return names
-        return check_columns(
-            data, "features", others if self.features is None else self.features, taken
+            side_names = [name for name in constant if name not in _side_table(side_info)]
+    else:
+        names = [column.name for column in encoding.features]
+        if features is not None and list(features) != names:
+            raise ValueError("features: the encoding determines the features; leave features out.")
+        if missing == "impute" and not encoding.imputes:
+            advice = "Use missing='impute' for the training table."
+            raise ValueError(f"missing: the encoding has no column means for imputation. {advice}")
+    dropped: tuple[tuple[str, int], ...] = ()
+    if missing != "error":
+        used = [*values.values(), *(names if missing == "drop" else ())]
+        used = [name for name in used if name in data.columns]
+        complete, dropped = complete_rows(data, labels, target, used)
+        data = data if complete.all() else data.filter(complete.tolist())
+    if not len(data):
+        reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
+        raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
+    grouping = group_tasks(data, task)
+    if encoding is None:
+        encoding, X = Encoding.of(
+            data,
+            names,
+            task,
+            target,
+            imputes=missing == "impute",
+            categorical=() if formula is None else formula.categorical,
         )
+        warn_second_grouping(data, encoding, grouping)
+        if formula is not None:
+            encoding, X = formula.apply(encoding, X)
+    else:
+        X = encoding.encode_features(data, "frame")
+        encoding = replace(encoding, task=task, target=target)
+    side = read_side_info(side_info, grouping, task=labels)
+    types = side_types(side_info, side.names)
+    if side_names:
+        columns = [side_column(data[name]) for name in side_names]
+        table: Any = side_from_columns(columns, side_names, grouping).values
+        table = table if side.values is None else np.column_stack([side.values, table])
+        side = SideInfo(table, [*(side.names or ()), *side_names])
+        types |= declared_types(data, side_names)
+    if is_new:
+        encoding = encoding.with_side_info(side, types)
+    y = np.zeros(len(data))
+    if target is not None:
+        encoding, y = encoding.encode_target(data[target], is_new)
+    row_values = {
+        role: check_row_values(role, numeric_column(data[name], role), len(data))
+        for role, name in values.items()
+    }
+    encoding = replace(encoding, dropped=dropped, **values)
+    if time is not None:
+        if time not in names:
+            raise ValueError(f"time: {time!r} is not one of the features: {name_some(names, 12)}")
+        encoding = replace(encoding, time=time)
+    return TableRows(X, y, grouping, side, encoding, row_values)
 
-    def _side_columns(self, data: Frame) -> Sequence[str]:
-        """Return the columns of side information.
 
-        By default these are the columns of the encoding that `side_info` lacks, if the table has all of them.
-        """
-        if self.side_columns is not None or self.encoding is None:
-            return self.side_columns or ()
-        features = {column.name for column in self.encoding.features}
-        names = [
-            column.name for column in self.encoding.side_info if column.name not in self._side_table
-        ]
-        usable = (self._side_table or self.side_info is None) and set(names) <= set(
-            data.columns
-        ) - features
-        return names if usable else ()
+def _row_columns(
+    encoding: Encoding | None, target: str | None, given: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Return the columns with optional values per row, by default those of the encoding.
 
-    @property
-    def _side_table(self) -> list[str]:
-        """Columns of `side_info`, if it is a frame."""
-        return read_frame(self.side_info, "side_info").columns if is_frame(self.side_info) else []
+    Without targets, only the exposure of the encoding is used.
+    """
+    roles = ROW_VALUES if target is not None else ("exposure",)
+    named = {role: getattr(encoding, role, None) for role in roles}
+    named |= {role: name for role, name in given.items() if name is not None}
+    return {role: name for role, name in named.items() if name is not None}
 
-    def _constant_columns(self, data: Frame, task: list[str], names: list[str]) -> list[str]:
-        """Return the columns that become side information, with a warning: those that vary between tasks, but not within.
 
-        Tasks with one row are ignored; if fewer than `MIN_TASKS` others are left, the result is empty.
-        """
-        if not (self.side_info is None or is_frame(self.side_info)):
+def _side_columns(
+    data: Frame,
+    side_columns: Sequence[str] | None,
+    side_info: SideInfoLike,
+    encoding: Encoding | None,
+) -> Sequence[str]:
+    """Return the columns of side information.
+
+    By default these are the columns of the encoding that `side_info` lacks, if the table has all of
+    them.
+    """
+    if side_columns is not None or encoding is None:
+        return side_columns or ()
+    others = _side_table(side_info)
+    names = [column.name for column in encoding.side_info if column.name not in others]
+    features = {column.name for column in encoding.features}
+    usable = (others or side_info is None) and set(names) <= set(data.columns) - features
+    return names if usable else ()
+
+
+def _side_table(side_info: SideInfoLike) -> list[str]:
+    """Return the columns of side information, if it is a frame."""
+    return read_frame(side_info, "side_info").columns if is_frame(side_info) else []
+
+
+def _constant_columns(
+    data: Frame, task: TaskColumns, names: list[str], side_info: SideInfoLike
+) -> list[str]:
+    """Return the columns that become side information, with a warning.
+
+    They are constant within tasks, but not in the table. Tasks with one row are ignored; if fewer
+    than `MIN_TASKS` others are left, the result is empty.
+    """
+    if side_info is not None and not is_frame(side_info):
+        return []
+    for n_rows in (FIRST_ROWS, len(data)):  # most columns vary within the first tasks
+        part = data.head(n_rows)
+        labelled, _ = complete_rows(part, as_columns(task), None, ())
+        if not names or not labelled.any():
             return []
-        for n_rows in (FIRST_ROWS, len(data)):  # most columns vary within the first tasks
-            part = data.head(n_rows)
-            labelled, _ = complete_rows(part, task, None, ())
-            if not labelled.any():
-                return []
-            part = part if labelled.all() else part.filter(labelled.tolist())
-            codes, _, first = grouping = group_tasks(part, self.task)
-            columns = {name: side_column(part[name]) for name in names}
-            names = [
-                name for name in names if first_difference(columns[name], codes, first)[1] is None
-            ]
-            if not names:
-                return []
-        several = grouping.first[np.bincount(grouping.codes) > 1]
-        if len(several) < MIN_TASKS:
-            return []
-        present = {
-            name: (v for v in native(columns[name][several]) if not is_missing(v)) for name in names
-        }
-        constant = [name for name, values in present.items() if len(set(map(str, values))) > 1]
-        if constant:
-            found = f"constant within every task, so read as side information: {name_some(constant, len(constant))}"
-            warn(f"{found}. To keep a column as a feature, list the columns to use in `features`.")
-        return constant
-
-    def _read_side_info(
-        self, data: Frame, side_names: list[str], grouping: Grouping
-    ) -> tuple[SideInfo, Declared]:
-        """Return side information before it is encoded, and the declared types of its columns."""
-        side = read_side_info(
-            self.side_info, grouping, task=as_columns(self.task), like=[self.frame]
-        )
-        types = side_types(self.side_info, side.names)
-        if side_names:
-            columns = [side_column(data[name]) for name in side_names]
-            values: Any = side_from_columns(columns, side_names, grouping).values
-            values = values if side.values is None else np.column_stack([side.values, values])
-            side = SideInfo(values, [*(side.names or ()), *side_names])
-            types |= declared_types(data, side_names)
-        return side, types
+        part = part if labelled.all() else part.filter(labelled.tolist())
+        codes, _, first = group_tasks(part, task)
+        columns = {name: side_column(part[name]) for name in names}
+        names = [name for name in names if not first_difference(columns[name], codes, first)[1]]
+    several = first[np.bincount(codes) > 1]
+    if len(several) < MIN_TASKS:
+        return []
+    values = {name: _objects(native(columns[name][several])) for name in names}
+    constant = [name for name in names if len({str(v) for v in values[name]} - {"None"}) > 1]
+    if constant:
+        found = name_some(constant, len(constant))
+        advice = "To keep a column as a feature, list the columns to use in `features`."
+        warn(f"constant within every task, so read as side information: {found}. {advice}")
+    return constant
 
 
 def complete_rows(
@@ -838,43 +744,26 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
 
 
 def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
-    """Warn about features that look like a second grouping: many values, each of which occurs in one task only.
+    """Warn about features that look like identifiers: many values, each in one task only.
 
-    Each category has an effect, but identifiers within tasks are not predictive for new tasks. Integers are read as numbers,
-    so also warn if they look like row numbers, or if the column has the name of an identifier.
+    Identifiers within tasks are not predictive for new tasks. Measurements that are distinct by
+    chance are not integers, or have a wide range.
     """
     task = " and ".join(map(repr, encoding.task_columns))
-    if len(data) > GROUPING_ROWS:
-        data, grouping = (
-            data.head(GROUPING_ROWS),
-            grouping._replace(codes=grouping.codes[:GROUPING_ROWS]),
-        )
-    n_tasks = len(np.unique(grouping.codes))
+    n_tasks = len(grouping.labels)
     for column in encoding.features:
         is_integer = column.kind == "number" and data[column.name].dtype.is_integer()
         if not (is_integer or column.kind == "levels") or data[column.name].is_null().any():
             continue
-        values = group_rows(data[column.name].to_native(), len(data))
-        labels = values.labels
-        if (n_values := len(labels)) <= MANY_CATEGORIES:
+        codes, labels, _ = group_rows(data[column.name].to_native(), len(data))
+        n_values, n_pairs = len(labels), len(np.unique(codes * n_tasks + grouping.codes))
+        if n_values <= max(MANY_CATEGORIES, n_tasks) or n_values != n_pairs or n_tasks == 1:
             continue
-        n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
-        is_nested = n_values == n_pairs > n_tasks and len(grouping.labels) > 1
+        found = f"column {column.name!r} has {n_values} values, each in one task only"
+        leave_out = "leave the column out of `features`"
         # Rounded measurements that are equal by chance also occur in other tasks.
-        if is_nested and len(data) - n_values >= n_tasks:
-            message = (
-                f"looks like a second grouping, nested in {task}: each of its {n_values} values appears in one task only. You can "
-                f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or leave the column out of `features`."
-            )
-        elif (
-            is_integer
-            and len(data) > MANY_ROWS
-            and n_values > max(ALMOST_ALL * len(data), np.ptp(labels) / 2)
-        ):
-            message = f"holds {n_values} different integers in {len(data)} rows. If they are identifiers, leave the column out of `features`."
-        elif is_integer and _IDENTIFIER.search(column.name):
-            advice = "If they are identifiers, make them strings, so that each has an effect, or leave the column out of `features`."
-            message = f"holds {n_values} different integers and is read as numbers. {advice}"
-        else:
-            continue
-        warn(f"column {column.name!r} {message}", SecondGroupingWarning)
+        if len(data) - n_values >= n_tasks:
+            nested = f"make each value a task, task=[{task}, {column.name!r}], or {leave_out}"
+            warn(f"{found}, like a second grouping in {task}: {nested}.", SecondGroupingWarning)
+        elif is_integer and len(data) > MANY_ROWS and np.ptp(labels) < 2 * n_values:
+            warn(f"{found}. If they number the rows, {leave_out}.", SecondGroupingWarning)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils.sparsefuncs import min_max_axis
 
 from .._utils.records import Record, cached_property
-from .describing import LEAST_SCALE
 from .task_set import TaskSet
 
 Array = NDArray[np.float64]
@@ -195,7 +195,7 @@ LIMIT = 1e15
 RESPONSE_LIMIT = 1e4
 #: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not scaled, because ratios of two
 #: scales and their squares must be finite.
-MAX_SCALE = 1e70
+LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
 
 
 @dataclass(frozen=True)
@@ -399,13 +399,10 @@ def _usable(scale: Array, shift: Array) -> Array:
 
 def column_range(X: Any) -> Array:
     """Return the smallest and the largest value of each column, (2, d); without rows, ∞ and −∞."""
-    d = X.shape[1]
-    if X.shape[0] == 0 or d == 0:
-        return np.array([[np.inf], [-np.inf]]) * np.ones(d)
-    ends = X.min(axis=0), X.max(axis=0)
-    return np.array(
-        [end.toarray().ravel() if sparse.issparse(X) else end for end in ends], dtype=float
-    )
+    if X.shape[0] == 0:
+        return np.array([[np.inf], [-np.inf]]) * np.ones(X.shape[1])
+    is_sparse = sparse.issparse(X) and X.shape[1]
+    return np.array(min_max_axis(X, 0) if is_sparse else (dense(X).min(0), dense(X).max(0)))
 
 
 def _largest(X: Any) -> Array:

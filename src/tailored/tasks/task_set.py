@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self, overload
 
@@ -38,19 +38,18 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import ROW_VALUES, ColumnEncoding, Encoding, SideInfo, as_columns, class_positions
+from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
 from .parsing import parse
 from .reading import (
-    Grouping,
-    LongTable,
+    TableRows,
     check_row_values,
     constant_values,
     distinct_labels,
-    group_labels,
     group_rows,
     label_keys,
     positions_of,
     read_labels,
+    read_long_table,
     read_side_info,
     row_keys,
     side_from_rows,
@@ -108,9 +107,9 @@ class TaskSet(Stored):
         The task label of each row: integers, strings or other hashable values. If None, all rows are one task, labelled 0.
     side_info : mapping, pandas DataFrame or array, optional
         Side information by task: a mapping from label to row (a number, a vector, or a dict of named values), or a
-        pandas DataFrame or Series whose index contains the labels. Or by row: an (N, q) array, or a dataframe with the
-        default index or that of `X`, constant within each task. The side information of a single task may be a vector;
-        without `groups` it may also be a dict, a named Series or a frame of one row.
+        pandas DataFrame or Series whose index contains the labels. Or by row: an (N, q) array, constant within each
+        task. The side information of a single task may be a vector; without `groups` it may also be a dict, a named
+        Series or a frame of one row.
     sample_weight : array-like of shape (N,), optional
         Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
         likelihood of a row is raised to the power v.
@@ -168,15 +167,14 @@ class TaskSet(Stored):
         grouping = group_rows(groups, len(target))
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
-        side = read_side_info(
-            side_info, grouping, like=(groups, X, y), has_labels=groups is not None
-        )
+        side = read_side_info(side_info, grouping, has_labels=groups is not None)
         if read_as is not None and encoding is None:
             read_as = read_as.with_side_info(side, side_types(side_info, side.names))
         row_values = {
             name: check_row_values(name, value, len(target)) for name, value in values.items()
         }
-        self._collect(rows, target, grouping, side, read_as, row_values)
+        table = TableRows(rows, target, grouping, side, read_as, row_values)
+        self._store(**collect(table)[0])
 
     @classmethod
     def from_frame(
@@ -237,16 +235,19 @@ class TaskSet(Stored):
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        table = LongTable(
-            frame, task, target, features, side_info, side_columns, encoding, missing, columns, time
+        rows = read_long_table(
+            frame,
+            task,
+            target,
+            features=features,
+            side_info=side_info,
+            side_columns=side_columns,
+            encoding=encoding,
+            missing=missing,
+            row_columns=columns,
+            time=time,
         )
-        return cls.of_table(table)[0]
-
-    @classmethod
-    def of_table(cls, table: LongTable) -> tuple[Self, np.ndarray]:
-        """Return the tasks of a table, and the order of its complete rows: row i of the tasks is row ``order[i]`` of these."""
-        self = cls.__new__(cls)
-        return self, self._collect(*table.read())
+        return cls.from_arrays(**collect(rows)[0])
 
     @classmethod
     def from_formula(
@@ -285,15 +286,26 @@ class TaskSet(Stored):
         used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
         require_columns(read_frame(frame, "frame"), "formula", used)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        roles = parsed.task, parsed.target, parsed.columns, side_info, side_columns
-        table = LongTable(frame, *roles, None, missing, columns, time, formula=parsed)
-        return cls.of_table(table)[0]
+        rows = read_long_table(
+            frame,
+            parsed.task,
+            parsed.target,
+            features=parsed.columns,
+            side_info=side_info,
+            side_columns=side_columns,
+            missing=missing,
+            row_columns=columns,
+            time=time,
+            formula=parsed,
+        )
+        return cls.from_arrays(**collect(rows)[0])
 
     @classmethod
     def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
         """Join tasks given one by one as ``(X, y)``, ``(X, y, side_info)`` or `Task` records.
 
-        Labels default to 0 .. T-1, or to those of the records. A task may have no rows: X of shape (0, d).
+        X is an array or a sparse matrix; a task may have no rows: X of shape (0, d). Labels default
+        to 0 .. T-1, or to those of the records.
         """
         if not isinstance(tasks, Iterable):
             raise TypeError(f"tasks: expected a list of (X, y), got {type(tasks).__name__}.")
@@ -307,33 +319,28 @@ class TaskSet(Stored):
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
         parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides, encodings = (list(part) for part in zip(*parts, strict=True))
-        first = encodings[0]
-        names = None if first is None else first.feature_names
-        for key, X, encoding in zip(keys, rows, encodings, strict=True):
+        rows, targets, sides = (list(part) for part in zip(*parts, strict=True))
+        for key, X in zip(keys, rows, strict=True):
             if X.shape[1] != rows[0].shape[1]:
-                expected = f"and that of task {keys[0]!r} has {rows[0].shape[1]}. All need the same features."
-                raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
-            columns = None if encoding is None else encoding.feature_names
-            if not _equal(columns, names) or (encoding and first and encoding.difference(first)):
-                found = (
-                    f"X of task {key!r} has other columns or categories than X of task {keys[0]!r}"
-                )
-                raise ValueError(
-                    f"{found}. Read all tasks from one table, with TaskSet.from_frame."
-                )
+                expected = f"and that of task {keys[0]!r} has {rows[0].shape[1]}"
+                found = f"X of task {key!r} has {X.shape[1]} features, {expected}"
+                raise ValueError(f"{found}. All need the same features.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
             raise ValueError(
                 f"side_info is missing for task {name_some(without)}: pass it for all or none."
             )
         side = SideInfo() if without else side_from_rows(sides, keys)
-        side_names = [getattr(entry, "side_names", None) for entry in entries]
-        if side.names is None and all(each == side_names[0] for each in side_names):
-            side = side._replace(names=side_names[0])
-        X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-        columns = {"side_names": side.names, "feature_names": names, "encoding": first}
-        return cls.from_arrays(X, y, offsets, unique, side.values, **columns)
+        first = entries[0]
+        return cls.from_arrays(
+            _stack(rows),
+            np.concatenate(targets),
+            offsets_of([len(y) for y in targets]),
+            unique,
+            side.values,
+            side_names=side.names or getattr(first, "side_names", None),
+            feature_names=getattr(first, "feature_names", None),
+        )
 
     @classmethod
     def from_arrays(
@@ -364,51 +371,6 @@ class TaskSet(Stored):
         encoding, X = self.encoding.with_indicators(self.X)
         return self.replace(X=X, encoding=encoding, feature_names=encoding.feature_names)
 
-    def _collect(
-        self,
-        X: RowsLike,
-        y: np.ndarray,
-        grouping: Grouping,
-        side: SideInfo,
-        encoding: Encoding | None,
-        row_values: Mapping[str, np.ndarray | None],
-    ) -> np.ndarray:
-        """Check the values, encode side information, and collect the rows of each task; return their order."""
-        codes, labels = grouping.codes, grouping.labels
-        side = side if encoding is None else encoding.encode_side_info(*side)
-
-        def where(row: int) -> str:
-            return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
-
-        if encoding is None:
-            check_finite(X, "X", where)
-            check_finite(y, "y", where)
-        else:
-            target = None if encoding.target is None else [encoding.target]
-            reader = "from_frame" if encoding.formula is None else "from_formula"
-            drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
-            advice = f"Drop those rows, for example with {drop}."
-            imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
-            check_finite(X, "X", where, encoding.source_names, advice + imputing)
-            check_finite(y if target is None else y[:, None], "y", where, target, advice)
-        order = np.argsort(codes, kind="stable")
-        if (frequency := row_values.get("frequency_weight")) is not None:
-            order = order[frequency[order] > 0]
-            if encoding is not None and (count := len(codes) - len(order)):
-                encoding = replace(
-                    encoding, dropped=(*encoding.dropped, ("frequency_weight 0", count))
-                )
-        # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than indexing.
-        rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
-        for name in ROW_VALUES:
-            value = row_values.get(name)
-            rows[name] = None if value is None else value.take(order)
-        offsets = offsets_of(np.bincount(codes[order], minlength=len(labels)))
-        names = None if encoding is None else encoding.feature_names
-        columns = {"side_names": side.names, "feature_names": names, "encoding": encoding}
-        self._store(**rows, offsets=offsets, labels=labels, side_info=side.values, **columns)
-        return order
-
     def _store(self, **values: Any) -> None:
         vars(self).update(dict.fromkeys(FIELDS), **values)
         for value in values.values():
@@ -431,6 +393,10 @@ class TaskSet(Stored):
     @property
     def n_features(self) -> int:
         return int(self.X.shape[1])
+
+    @property
+    def n_side_info(self) -> int:
+        return 0 if self.side_info is None else self.side_info.shape[1]
 
     @property
     def is_sparse(self) -> bool:
@@ -595,10 +561,10 @@ class TaskSet(Stored):
         return self if (keys[1:] >= keys[:-1]).all() else self[np.argsort(keys, kind="stable")]
 
     def support_of(self, query: TaskSet) -> Self:
-        """Return the tasks of `query`, in the same order, with their rows in this set; a task may have no rows.
+        """Return the tasks of `query`, in the same order, with their rows in this set.
 
-        Side information is taken from the query, or else from this set, which must then have all tasks. If both have it, with
-        the same names, the values must agree.
+        A task may have no rows. Side information is taken from the query, or else from this set,
+        which must then have all tasks.
         """
         at = self.positions_of_tasks(query)
         is_new = at < 0
@@ -606,30 +572,12 @@ class TaskSet(Stored):
         side, names = query.side_info, query.side_names
         if side is None and self.side_info is not None:
             if is_new.any():
-                absent = (
-                    f"task {name_some(native(query.labels[is_new]))} of query has no support rows"
-                )
-                raise ValueError(
-                    f"side_info: {absent}, and so no side information; pass it with the query."
-                )
+                new = name_some(native(query.labels[is_new]))
+                found = f"task {new} of query has no support rows, and so no side information"
+                raise ValueError(f"side_info: {found}; pass it with the query.")
             side, names = self.side_info[at], self.side_names
-        elif side is not None and self.side_info is not None and self.side_names == names:
-            if (found := self.side_info.shape[1]) != side.shape[1]:
-                widths = f"found {side.shape[1]} and {found}"
-                raise ValueError(
-                    f"side_info: query and support must have the same columns; {widths}."
-                )
-            n, known = len(at), np.flatnonzero(~is_new)
-            both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
-            for j, values in enumerate(np.concatenate([side, self.side_info[at[known]]]).T):
-                constant_values(values, both, repr(names[j]) if names else str(j))
-        changes = {
-            "offsets": offsets,
-            "labels": query.labels,
-            "side_info": side,
-            "side_names": names,
-        }
-        return self.replace(**self.rows(rows), **changes)
+        columns = {"side_info": side, "side_names": names}
+        return self.replace(**self.rows(rows), **columns, offsets=offsets, labels=query.labels)
 
     def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
         """Return the position in this set of each task of `query`, −1 if absent.
@@ -726,31 +674,25 @@ class TaskSet(Stored):
 
     @classmethod
     def merge(cls, sets: Iterable[TaskSet]) -> Self:
-        """Join task sets whose tasks may have equal labels: the rows of such tasks are joined, in order.
+        """Join task sets whose tasks may have equal labels: their rows are joined, in order.
 
-        Tasks are in the order in which their labels first appear. Their side information must be the same in every set.
+        Tasks are in the order in which their labels first appear. Their side information must be
+        the same in every set.
         """
         sets = list(sets)
         if len(sets) == 1:
             return sets[0]  # type: ignore[return-value]
-        arrays = [each.labels for each in sets]
-        if len({array.dtype.kind for array in arrays}) == 1:
-            grouping = group_labels(np.concatenate(arrays))
-        else:  # NumPy would make strings of 1 and "1"
-            grouping = group_rows(
-                [label for array in arrays for label in native(array)], sum(map(len, sets))
-            )
+        keys = [key for each in sets for key in native(each.labels)]
+        grouping = group_rows(keys, len(keys))
         joined = cls._joined(sets, grouping.labels)
-        if len(grouping.labels) == len(grouping.codes):
-            return joined
         task, side = grouping.codes, joined.side_info
+        if len(grouping.labels) == len(task):
+            return joined
         order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
         if side is not None:
             names = list(map(repr, joined.side_names or range(side.shape[1])))
-            pairs = zip(side.T, names, strict=True)
-            side = np.column_stack(
-                [constant_values(column, grouping, name) for column, name in pairs]
-            )
+            columns = map(constant_values, side.T, [grouping] * len(names), names)
+            side = np.column_stack(list(columns))
         offsets = offsets_of(np.bincount(task, weights=joined.sizes))
         return joined.replace(**joined.rows(order), offsets=offsets, side_info=side)
 
@@ -758,26 +700,72 @@ class TaskSet(Stored):
     def _joined(cls, sets: list[TaskSet], labels: np.ndarray) -> Self:
         """Return the tasks of all sets, one set after the other."""
         first = check_same_columns(sets)
-        side = None
-        if first.side_info is not None:
-            tables = [each.side_info for each in sets if each.side_info is not None]
-            has_objects = any(table.dtype == object for table in tables)
-            side = np.concatenate(
-                [table.astype(object) if has_objects else table for table in tables]
-            )
-        X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
-        offsets = offsets_of(np.concatenate([each.sizes for each in sets]))
-        encoding = first.encoding if all(each.encoding == first.encoding for each in sets) else None
         values: dict[str, Any] = {}
         for name in ROW_VALUES:
             if any(getattr(each, name) is not None for each in sets):
-                parts = [
-                    np.ones(len(each.y)) if (v := getattr(each, name)) is None else v
-                    for each in sets
-                ]
-                values[name] = np.concatenate(parts)
-        values |= {"side_names": first.side_names, "feature_names": first.feature_names}
-        return cls.from_arrays(X, y, offsets, labels, side, encoding=encoding, **values)
+                parts = [getattr(each, name) for each in sets]
+                pairs = zip(parts, sets, strict=True)
+                values[name] = np.concatenate(
+                    [np.ones(len(each.y)) if part is None else part for part, each in pairs]
+                )
+        if first.side_info is not None:  # float64 and objects become objects
+            values["side_info"] = np.concatenate([each.side_info for each in sets])
+        return cls.from_arrays(
+            _stack([each.X for each in sets]),
+            np.concatenate([each.y for each in sets]),
+            offsets_of(np.concatenate([each.sizes for each in sets])),
+            labels,
+            side_names=first.side_names,
+            feature_names=first.feature_names,
+            encoding=first.encoding if all(e.encoding == first.encoding for e in sets) else None,
+            **values,
+        )
+
+
+def collect(table: TableRows) -> tuple[dict[str, Any], np.ndarray]:
+    """Check the values of rows, encode side information, and collect the rows of each task.
+
+    Return the attributes of a `TaskSet`, and the order of the rows: row i of the tasks is row
+    ``order[i]`` of the table.
+    """
+    X, y, grouping, side, encoding, row_values = table
+    codes, labels = grouping.codes, grouping.labels
+
+    def where(row: int) -> str:
+        return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
+
+    if encoding is None:
+        check_finite(X, "X", where)
+        check_finite(y, "y", where)
+    else:
+        side = encoding.encode_side_info(*side)
+        target = None if encoding.target is None else [encoding.target]
+        reader = "from_frame" if encoding.formula is None else "from_formula"
+        drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
+        advice = f"Drop those rows, for example with {drop}."
+        imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
+        check_finite(X, "X", where, encoding.source_names, advice + imputing)
+        check_finite(y if target is None else y[:, None], "y", where, target, advice)
+    order = np.argsort(codes, kind="stable")
+    if (frequency := row_values.get("frequency_weight")) is not None:
+        order = order[frequency[order] > 0]
+        if encoding is not None and (count := len(codes) - len(order)):
+            dropped = (*encoding.dropped, ("frequency_weight 0", count))
+            encoding = replace(encoding, dropped=dropped)
+    # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than
+    # indexing.
+    rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
+    for name, value in row_values.items():
+        rows[name] = None if value is None else value.take(order)
+    fields = {
+        "offsets": offsets_of(np.bincount(codes[order], minlength=len(labels))),
+        "labels": labels,
+        "side_info": side.values,
+        "side_names": side.names,
+        "feature_names": None if encoding is None else encoding.feature_names,
+        "encoding": encoding,
+    }
+    return rows | fields, order
 
 
 def no_tasks(n_features: int) -> TaskSet:
@@ -792,18 +780,12 @@ def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
     """Raise ValueError if task sets differ in their columns; return the first set."""
     first = sets[0]
     for i, other in enumerate(sets):
-        for name in ("n_features", "feature_names", "side_names"):
+        for name in ("n_features", "feature_names", "side_names", "n_side_info"):
             mine, theirs = getattr(first, name), getattr(other, name)
             if not _equal(mine, theirs) and (first.n_features or name != "feature_names"):
                 raise ValueError(
                     f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree."
                 )
-        widths = [
-            None if each.side_info is None else each.side_info.shape[1] for each in (first, other)
-        ]
-        if widths[0] != widths[1]:
-            found = f"{widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in sets[0]"
-            raise ValueError(f"side_info has {found}: pass the same columns for all sets, or none.")
     return first
 
 
@@ -817,26 +799,23 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _read_entry(
-    entry: Any, label: Hashable
-) -> tuple[Any, np.ndarray, SideInfoLike, Encoding | None]:
-    if not isinstance(entry, Task) and not (
-        isinstance(entry, list | tuple) and len(entry) in (2, 3)
-    ):
+def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoLike]:
+    if not isinstance(entry, list | tuple) or len(entry) not in (2, 3, 4):
         raise TypeError(
             f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}."
         )
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
+    if is_frame(X):
+        advice = "Join the tables, add a column of labels, and use TaskSet.from_frame."
+        raise TypeError(f"task {label!r}: X is a dataframe. {advice}")
     try:
-        rows, encoding = encode_rows(X, None, min_rows=0)
-        if encoding is None and (names := getattr(entry, "feature_names", None)) is not None:
-            encoding = Encoding(None, None, tuple(map(ColumnEncoding, names)))
-        target = check_target(read_target(y), rows.shape[0])
-        check_finite(rows, "X", columns=None if encoding is None else encoding.source_names)
-        check_finite(target, "y")
-        return rows, target, side, encoding
+        X = check_features(X, 0)
+        y = check_target(read_target(y), X.shape[0])
+        check_finite(X, "X")
+        check_finite(y, "y")
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
+    return X, y, side
 
 
 def encode_rows(
@@ -910,26 +889,20 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; cumulative sums of fractions are rounded, half a task upwards."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        raise ValueError(
-            f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}."
-        )
+        expected = "a list of numbers or fractions, such as [0.8, 0.2]"
+        raise ValueError(f"sizes must be {expected}; got {sizes!r}.")
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
             raise ValueError(f"sizes={values} needs {sum(counts)} tasks, but there are {n_tasks}.")
         return counts
-    if any(is_integer(v) for v in values):
-        raise ValueError(f"sizes={values} mixes numbers and fractions of tasks; use one of them.")
     shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
     if shares.sum() > 1 + 1e-9:
-        raise ValueError(
-            f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1."
-        )
+        found = f"sizes={values} sums to {shares.sum():g}"
+        raise ValueError(f"{found}; fractions of tasks sum to at most 1.")
     ends = np.floor(np.cumsum(shares) * n_tasks + 0.5 + 1e-9).astype(np.int64)
     counts = np.diff(ends, prepend=0).tolist()
     if 0 in counts:
-        part = counts.index(0)
-        raise ValueError(
-            f"sizes={values} gives no task to sizes[{part}]; number of tasks: {n_tasks}. Use a larger fraction."
-        )
+        found = f"sizes={values} gives no task to sizes[{counts.index(0)}]"
+        raise ValueError(f"{found}; number of tasks: {n_tasks}. Use a larger fraction.")
     return counts
