@@ -3,13 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, TaskSet
 from tailored.baselines import BASELINES
 from tailored.evaluation import Evaluation, default_methods, evaluate
 
-MEAN = {"mean": BASELINES["numbers"]["pooled ridge"].set_params(offset=False)}
+MEAN = {"mean": clone(BASELINES["numbers"]["pooled ridge"]).set_params(offset=False)}
 CONSTANT = BASELINES["classes"]["constant"]
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
