@@ -30,7 +30,8 @@ ROLES = ("--task", "school", "--target", "score")
 
 def run(*arguments, code=0, **environment):
     # Wide, so that no searched word is broken over two lines.
-    env = {"COLUMNS": "300", "TERM": "dumb", **environment}
+    # One process, because tests fit small tables.
+    env = {"COLUMNS": "300", "TERM": "dumb", "LOKY_MAX_CPU_COUNT": "1", **environment}
     done = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
     assert done.exit_code == code, done.output
     return done
