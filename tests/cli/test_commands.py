@@ -397,8 +397,10 @@ def test_parquet(folder):
 
 
 def test_evaluate(folder, monkeypatch):
-    few = {"tailored": None, "task mean": BASELINES["numbers"]["task mean"]}
-    monkeypatch.setattr("tailored.evaluation.default_methods", lambda loss: few)
+    few = {"task mean": BASELINES["numbers"]["task mean"]}
+    monkeypatch.setattr(
+        "tailored.evaluation.default_methods", lambda _, learner: {"tailored": learner, **few}
+    )
     side = ("--side-info", folder / "schools.csv")
     done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5", *side)
     text = " ".join(done.stdout.split())
@@ -516,8 +518,10 @@ def test_report(folder, model, monkeypatch):
 )
 def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
     """Each task is a fold; warnings are printed once."""
-    few = {"tailored": 0, "task mean": BASELINES["numbers"]["task mean"]}
-    monkeypatch.setattr("tailored.report.page.default_methods", lambda loss: few)
+    few = {"task mean": BASELINES["numbers"]["task mean"]}
+    monkeypatch.setattr(
+        "tailored.report.page.default_methods", lambda _, learner: {"tailored": learner, **few}
+    )
     frame = pd.read_csv(folder / "pupils.csv")
     data, model, page = tmp_path / "three.csv", tmp_path / "model", tmp_path / "page.html"
     frame[frame["school"] < "s03"].to_csv(data, index=False)

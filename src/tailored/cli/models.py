@@ -236,7 +236,7 @@ def evaluate(
         from .._utils.tables import plural
 
         loss = "bernoulli" if hasattr(learner, "predict_proba") else loss
-        methods = {**evaluation.default_methods(loss), "tailored": learner}
+        methods = evaluation.default_methods(loss, learner)
         progress = sys.stderr.isatty()
         result = evaluation.evaluate(
             tasks, methods, supports=supports, loss=loss, progress=progress
