@@ -164,6 +164,7 @@ def test_scores_of_counts():
     assert np.isfinite(found.covered[0]).all()
 
 
+@pytest.mark.filterwarnings("ignore:X. held-out errors")
 def test_a_formula_without_intercept_has_baselines():
     table = people(2)[["x", "visits", "person"]]
     tasks = TaskSet.from_formula("visits ~ 0 + x + (0 + x | person)", table)
