@@ -3,13 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
-from tailored import EmpiricalBayesClassifier, TaskSet
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.baselines import BASELINES
 from tailored.evaluation import Evaluation, default_methods, evaluate
 
-MEAN = {"mean": BASELINES["numbers"]["pooled ridge"].set_params(offset=False)}
+MEAN = {"mean": clone(BASELINES["numbers"]["pooled ridge"]).set_params(offset=False)}
 CONSTANT = BASELINES["classes"]["constant"]
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -161,6 +162,16 @@ def test_scores_of_counts():
     np.testing.assert_allclose(found.errors[0, 1, 4], half)
     assert (found.mean[0] < found.mean[1]).all()
     assert np.isfinite(found.covered[0]).all()
+
+
+@pytest.mark.filterwarnings("ignore:X. held-out errors")
+def test_a_formula_without_intercept_has_baselines():
+    table = people(2)[["x", "visits", "person"]]
+    tasks = TaskSet.from_formula("visits ~ 0 + x + (0 + x | person)", table)
+    methods = default_methods("squared", EmpiricalBayesLearner(fit_intercept=False))
+    assert list(methods) == ["tailored", *BASELINES["numbers"]]
+    some = {name: methods[name] for name in ("tailored", "mixed model")}
+    assert np.isfinite(evaluate(tasks, some, supports=[2], n_folds=2).mean).all()
 
 
 @pytest.mark.parametrize("covered", [0.875, np.nan])

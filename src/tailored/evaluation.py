@@ -38,16 +38,17 @@ __all__ = ["Evaluation", "evaluate", "task_scorer"]
 SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
 
 
-def default_methods(loss: str | Loss = "squared") -> dict[str, Any]:
-    """Return `EmpiricalBayesLearner` with this loss, and the baselines, by their names in tables.
-
-    With the loss "bernoulli", the learner is an `EmpiricalBayesClassifier`.
-    """
+def default_methods(loss: str | Loss = "squared", learner: Any = None) -> dict[str, Any]:
+    """Return a learner for this loss, and the baselines, by their names in tables."""
     response = find_loss(loss)
     if isinstance(response, Bernoulli):
-        return {"tailored": EmpiricalBayesClassifier(), **BASELINES["classes"]}
-    kind = "counts" if isinstance(response, Response) else "numbers"
-    return {"tailored": EmpiricalBayesLearner(loss=loss), **BASELINES[kind]}
+        return {"tailored": learner or EmpiricalBayesClassifier(), **BASELINES["classes"]}
+    learner = learner or EmpiricalBayesLearner(loss=loss)
+    if isinstance(response, Response):
+        return {"tailored": learner, **BASELINES["counts"]}
+    mixed = clone(BASELINES["numbers"]["mixed model"])
+    mixed.set_params(fit_intercept=learner.fit_intercept)  # a formula determines it
+    return {"tailored": learner, **BASELINES["numbers"], "mixed model": mixed}
 
 
 def find_loss(loss: str | Loss) -> Loss:

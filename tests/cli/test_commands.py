@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import os
 import re
@@ -29,7 +30,8 @@ ROLES = ("--task", "school", "--target", "score")
 
 def run(*arguments, code=0, **environment):
     # Wide, so that no searched word is broken over two lines.
-    env = {"COLUMNS": "300", "TERM": "dumb", **environment}
+    # One process, because tests fit small tables.
+    env = {"COLUMNS": "300", "TERM": "dumb", "LOKY_MAX_CPU_COUNT": "1", **environment}
     done = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
     assert done.exit_code == code, done.output
     return done
@@ -95,11 +97,10 @@ def numbered(folder, name, labels, **changes):
 
 @pytest.fixture(scope="module")
 def numeric_models(folder):
-    """Models of tables without side information, whose labels are 0, 1, .. and 000, 001, .."""
-    models = {}
-    for name, labels in (("whole", str), ("padded", "{:03d}".format)):
-        models[name] = folder / f"{name}.tailored"
-        run("fit", numbered(folder, f"{name}.csv", labels), *ROLES, "-o", models[name])
+    """A model of a table without side information, whose labels are 0, 1, .."""
+    models = {"whole": folder / "whole.tailored"}
+    data = numbered(folder, "whole.csv", str)
+    run("fit", data, *ROLES, "-o", models["whole"])
     return models
 
 
@@ -220,7 +221,7 @@ def test_labels_have_the_type_of_the_model(folder, numeric_models):
     assert "labels: '0' and 0 are different tasks" in done.stderr
     # Labels that look like numbers are strings where those of the model are.
     names, strings = numbered(folder, "mixed.csv", "a{}".format), folder / "strings.tailored"
-    run("fit", names, *ROLES, "-o", strings, "--jobs", 1)
+    run("fit", names, *ROLES, "-o", strings)
     zeros = numbered(folder, "zeros.csv", "00{}".format)
     found = pd.read_csv(io.StringIO(run("predict", strings, zeros).stdout), dtype={"school": str})
     assert found["school"][0] == "000"
@@ -305,33 +306,17 @@ def test_side_columns_of_new_tasks(folder):
     )
 
 
-def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
-    frame = pd.read_csv(folder / "whole.csv")
-    plain = run("predict", numeric_models["whole"], folder / "whole.csv").stdout
-    for mark, name in ((";", "semicolons.csv"), ("\t", "tabs.tsv")):
-        frame.to_csv(folder / name, sep=mark, index=False)
-        # The output has the format of the input.
-        assert run("predict", numeric_models["whole"], folder / name).stdout == plain.replace(
-            ",", mark
-        )
-    # A table of a European spreadsheet: decimal commas, and bytes that are not UTF-8.
-    frame.assign(hours=frame["hours"] + 0.25).to_csv(folder / "points.csv", index=False)
-    european = frame.assign(hours=frame["hours"] + 0.25, **{"é": "é"})
-    european.to_csv(folder / "commas.csv", sep=";", decimal=",", index=False, encoding="latin-1")
-    plain = run("predict", numeric_models["whole"], folder / "points.csv")
-    done = run("predict", numeric_models["whole"], folder / "commas.csv")
-    one = pd.read_csv(io.StringIO(plain.stdout))["prediction"]
-    two = pd.read_csv(io.StringIO(done.stdout), sep=";", decimal=",")["prediction"]
-    np.testing.assert_allclose(one, two)
-    assert (
-        done.stderr == f"data: {folder / 'commas.csv'} is not in UTF-8, so it is read as Latin-1\n"
-    )
-    (folder / "late.csv").write_bytes(b"task,text\n" + b"a,b\n" * 20_000 + b"a,\xe9\n")
-    with pytest.raises(UsageError, match=r"late.csv cannot be read .it is not in UTF-8"):
-        read_table(str(folder / "late.csv"), "data")
-    (folder / "strings.csv").write_text("task,text\nNA,a\nb,NA\nc,\n")
-    table = read_table(str(folder / "strings.csv"), "data", ["task"]).to_pydict()
-    assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
+def test_types_and_missing_values_of_csv_files(folder):
+    data = folder / "types.csv"
+    data.write_text('task,text,day,n,on\nb,"NA",2026-01-31,1.5,true\nc,NA,,,false\n')
+    table = read_table(str(data), "data").to_pydict()
+    assert table == {
+        "task": ["b", "c"],
+        "text": ["NA", None],
+        "day": [datetime.date(2026, 1, 31), None],
+        "n": [1.5, None],
+        "on": [True, False],
+    }
 
 
 @pytest.mark.parametrize(
@@ -375,25 +360,16 @@ def test_text_among_numbers_is_an_error(folder, numeric_models):
     frame.loc[30, "hours"] = "k.A."
     frame.to_csv(data, index=False)
     done = run("fit", data, *ROLES, code=2)
-    assert (
-        "column 'hours': most values look like numbers, but 'k.A.' in line 32 is not read as one."
-        in done.stderr
-    )
-    assert data.read_text().splitlines()[31].split(",")[1] == "k.A."
-    for cell in ("k.A.", "45%", "1,234"):
-        first = frame.assign(
-            hours=[*frame["hours"][:30].replace("1.0", "1e-05"), cell, *frame["hours"][31:]]
-        )
-        first.assign(school=first["school"].str[1:].astype(int)).to_csv(data, index=False)
-        for options, name in (
-            ((data,), ""),
-            ((folder / "whole.csv", "--support", data), "--support: "),
-        ):
-            done = run("predict", numeric_models["whole"], *options, code=2)
-            found = f"error: {name}Feature column 'hours' is not numeric (it has {cell!r} in line 32). It was numeric"
-            assert done.stderr.startswith(found)
-            advice = "If commas are decimal marks, read the file with --decimal ,."
-            assert done.stderr.endswith(f" {advice}\n") == (cell == "1,234")
+    assert "column 'hours' holds numbers as strings, such as '" in done.stderr
+    assert "but also 'k.A.'. Convert it: pandas.to_numeric(frame['hours'])" in done.stderr
+    frame.assign(school=frame["school"].str[1:].astype(int)).to_csv(data, index=False)
+    for options, name in (
+        ((data,), ""),
+        ((folder / "whole.csv", "--support", data), "--support: "),
+    ):
+        done = run("predict", numeric_models["whole"], *options, code=2)
+        found = f"error: {name}Feature column 'hours' is not numeric (it has "
+        assert done.stderr.startswith(found)
 
 
 # ---------------------------------------------------------------- fit, evaluate, summary, report
@@ -421,8 +397,10 @@ def test_parquet(folder):
 
 
 def test_evaluate(folder, monkeypatch):
-    few = {"tailored": None, "task mean": BASELINES["numbers"]["task mean"]}
-    monkeypatch.setattr("tailored.evaluation.default_methods", lambda loss: few)
+    few = {"task mean": BASELINES["numbers"]["task mean"]}
+    monkeypatch.setattr(
+        "tailored.evaluation.default_methods", lambda _, learner: {"tailored": learner, **few}
+    )
     side = ("--side-info", folder / "schools.csv")
     done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5", *side)
     text = " ".join(done.stdout.split())
@@ -539,16 +517,17 @@ def test_report(folder, model, monkeypatch):
     "always:fit. differences between tasks", "always:coverage. too few tasks"
 )
 def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
-    """Each task is a fold; warnings are printed once."""
-    few = {"tailored": 0, "task mean": BASELINES["numbers"]["task mean"]}
-    monkeypatch.setattr("tailored.report.page.default_methods", lambda loss: few)
+    """Each task is a fold."""
+    few = {"task mean": BASELINES["numbers"]["task mean"]}
+    monkeypatch.setattr(
+        "tailored.report.page.default_methods", lambda _, learner: {"tailored": learner, **few}
+    )
     frame = pd.read_csv(folder / "pupils.csv")
     data, model, page = tmp_path / "three.csv", tmp_path / "model", tmp_path / "page.html"
     frame[frame["school"] < "s03"].to_csv(data, index=False)
     run("fit", data, *ROLES, "-o", model)
-    done = run("report", model, "--data", data, "-o", page)
+    run("report", model, "--data", data, "-o", page)
     assert "on 3 held-out tasks" in page.read_text()
-    assert done.stderr.count("differences between tasks are estimated from two tasks only") == 1
     frame[frame["school"] < "s01"].to_csv(data, index=False)
     found = "data: at least two tasks with more than 10 rows are needed, found 1 of 1."
     assert f"error: {found}" in run("report", model, "--data", data, "-o", page, code=2).stderr
@@ -605,8 +584,8 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["fit", "{}/pupils.csv", *ROLES, "-o", "n" * 300], "cannot be written (File name too long)"),
         (["predict", "{model}", "{}/new.csv", "-o", ""], "--out: . is a folder"),
         (["fit", "", *ROLES], "data: there is no file ''"),
-        (["fit", "n" * 5_000, *ROLES], "File name too long"),
-        (["predict", "n" * 5_000, "{}/new.csv"], "model: nnn"),
+        (["fit", "n" * 900, *ROLES], "data: there is no file nnn"),
+        (["predict", "n" * 900, "{}/new.csv"], "model: there is no file nnn"),
         (["fit", "{}/nothing", *ROLES], "data: {}/nothing is a folder without parquet files"),
         (["predict", "{model}", "{}/repeated.csv"], "several columns with the name 'hours'"),
         (["fit", "{}/ragged.csv", *ROLES], "ragged.csv cannot be read (CSV parse error: Expected 3 columns, got 4). Give"),
@@ -695,7 +674,7 @@ def test_exposure_is_remembered(tmp_path):
         in done.stderr
     )
     done = run("fit", data, *roles, "hour", "--loss", "poisson", code=2)
-    assert "--exposure: the frame has no column 'hour'; it has 'nest', 'hours'," in done.stderr
+    assert "--exposure must be one of 'nest', 'hours', 'calls', 'x'; got 'hour'." in done.stderr
     frame.assign(hours=0.0).to_csv(data, index=False)
     for command in (("fit", data, *roles, "hours", "--loss", "poisson"), ("predict", model, data)):
         assert "--exposure: line 2 has 0; all must be positive" in run(*command, code=2).stderr

@@ -236,7 +236,7 @@ def evaluate(
         from .._utils.tables import plural
 
         loss = "bernoulli" if hasattr(learner, "predict_proba") else loss
-        methods = {**evaluation.default_methods(loss), "tailored": learner}
+        methods = evaluation.default_methods(loss, learner)
         progress = sys.stderr.isatty()
         result = evaluation.evaluate(
             tasks, methods, supports=supports, loss=loss, progress=progress
@@ -364,7 +364,9 @@ def _read_tables(
     """
     table = _read_by_task(data, task, "data", known)
     if known is None:
-        known = table[task[0]].unique().to_numpy(zero_copy_only=False)
+        import numpy as np
+
+        known = np.asarray(table[task[0]].unique().drop_null().to_pylist())
     if side_info is None:
         return table, None
     return table, _read_by_task(side_info, task, "--side-info", known)

@@ -113,7 +113,7 @@ def _evaluate(
     n = max(n, min(10, len(order)))
     sample = tasks if n >= len(tasks) else tasks[np.sort(order[:n])]
     loss = Bernoulli() if is_classifier(learner) else learner.loss_
-    methods = {**default_methods(loss), "tailored": clone(learner)}
+    methods = default_methods(loss, clone(learner))
     evaluation = evaluate(sample, methods, loss=loss, coverage=coverage, progress=progress)
     note = ""
     if len(sample) < len(tasks):
