@@ -73,9 +73,7 @@ class Scoring:
         model = replace(start, means=b[None], covariances=(L @ L.T)[None], noise=sigma)
         return model, point.log_evidence / max(len(self.tasks), 1), max_iter
 
-    def _parts(
-        self, parameters: Array, varying: NDArray[np.intp]
-    ) -> tuple[Array, Array, float]:
+    def _parts(self, parameters: Array, varying: NDArray[np.intp]) -> tuple[Array, Array, float]:
         """Return b (d,), L (d, p) and the noise."""
         i, j = self._entries(len(varying))
         d = self.tasks.n_features
@@ -152,4 +150,5 @@ class Scoring:
         value = -0.5 * n * np.trace(inverse @ target @ inverse.T)
         value -= n * np.log(np.abs(root.diagonal())).sum()
         entries = root[at]
-        return value, gradient(entries), -approx_fprime(entries, gradient, 1e-6)
+        curvature = -approx_fprime(entries, gradient, 1e-6).reshape(len(entries), -1)
+        return value, gradient(entries), curvature

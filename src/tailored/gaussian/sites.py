@@ -193,21 +193,23 @@ class ResponseRows(RowStatistics):
 
         The dispersion is that after a scoring step; it is 1 for responses without a dispersion.
         """
-        log_evidence, shares, found = self._by_component(model)
+        log_evidence, shares, found = self._by_component(model, rows=True)
         component = np.repeat(shares.argmax(axis=1), np.diff(self.starts))
         f, slopes, curvatures = (
             np.choose(component, parts) for parts in zip(*(each[4:] for each in found), strict=True)
         )
         precisions = np.maximum(curvatures, LEAST_PRECISION)
         targets = f + slopes / precisions - self.offset
-        scores = np.sum([r * of.dispersion_scores for r, of in zip(shares.T, found, strict=True)], 0)
+        scores = np.sum(
+            [r * of.dispersion_scores for r, of in zip(shares.T, found, strict=True)], 0
+        )
         step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -0.7, 0.7)
         noise = np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]])
         evidence = float(np.mean(log_evidence)) if len(self) else 0.0
         return precisions, targets, evidence, self.response.noise(float(noise))
 
     def _by_component(
-        self, model: Mixture, among: Mask | None = None
+        self, model: Mixture, among: Mask | None = None, rows: bool = False
     ) -> tuple[Array, Array, list[Directions]]:
         """Return the log evidence (T,), the responsibilities (T, K), and the posterior under each component."""
         T, effects = len(self), model.effects(self.side)
@@ -215,7 +217,7 @@ class ResponseRows(RowStatistics):
         joint, found = log_priors(model, self.side, T, among), []
         for k, root in enumerate(model.factors):
             used = joint[:, k] > -np.inf
-            found.append(rest.directions(model.means[k], root, model.noise, used))
+            found.append(rest.directions(model.means[k], root, model.noise, used, rows))
             joint[:, k] += found[k].log_evidence
         return normalise(joint), joint, found
 
@@ -246,10 +248,11 @@ class ResponseRows(RowStatistics):
             means += 0.0 if effects is None else effects[:, None]
         return Expected(log_evidence, shares, means, covariances, sums)
 
-    def directions(
-        self, b: Array, L: Array, noise: float, used: Mask | None = None
-    ) -> Directions:
-        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``, by default all."""
+    def directions(self, b: Array, L: Array, noise: float, used: Mask, of_rows: bool) -> Directions:
+        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``.
+
+        The fields of rows, and the scores of the dispersion, are zero unless ``of_rows``.
+        """
         T, N, p = len(self), len(self.y), L.shape[1]
         out = Directions(
             *(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), np.zeros(T)),
@@ -258,13 +261,14 @@ class ResponseRows(RowStatistics):
 
         def run(tasks: Index, rows: Index) -> None:
             placed = Placed(self.take(tasks), b, L, noise)
-            for total, part in zip(out[:4], placed.moments(), strict=True):
+            for total, part in zip(out[:3], placed.moments(), strict=True):
                 total[tasks] = part
-            for total, part in zip(out[4:], placed.of_rows(), strict=True):
-                total[rows] = part
+            if of_rows:
+                out.dispersion_scores[tasks], *parts = placed.of_rows()
+                for total, part in zip(out[4:], parts, strict=True):
+                    total[rows] = part
 
         in_threads(run, self.blocks(p, used), self.n_threads)
-        # The evidence of a model that overflows is NaN.
         return out
 
     def scores(
@@ -295,8 +299,8 @@ class Placed:
         left, sizes, turn = np.linalg.svd(L, full_matrices=False)
         rows, f = tasks.X @ (left * sizes)[:, ::-1], tasks.X @ b + tasks.offset
         self.task = np.repeat(np.arange(len(tasks)), np.diff(tasks.starts))
-        self.mean, covariance = self._place(rows, f)
-        self.root = np.linalg.cholesky(covariance)
+        self.mean, self.root = self._place(rows, f)
+        log_determinants = np.log(self.root.diagonal(axis1=1, axis2=2)).sum(axis=1)
         self.z, log_weights = grid(L.shape[1], tasks.is_rough)
         f = f + np.einsum("np,np->n", rows, self.mean[self.task])
         along = np.einsum("np,npq->nq", rows, self.root[self.task])
@@ -311,7 +315,6 @@ class Placed:
         weights = np.exp(joint - largest)
         total = weights.sum(axis=1, keepdims=True)
         self.weights = weights / total  # (T, J)
-        log_determinants = 0.5 * np.linalg.slogdet(covariance)[1]
         constants = sums @ tasks.response.constants(tasks.y, noise)
         self.log_evidence = (largest + np.log(total))[:, 0] + log_determinants + constants
 
@@ -319,7 +322,7 @@ class Placed:
         return self.tasks.response.derivatives(self.tasks.y[:, None], f, self.noise)
 
     def _place(self, rows: Array, f: Array) -> tuple[Array, Array]:
-        """Return the mean (T, p) and covariance (T, p, p) of the Gaussian that is closest to the posterior of u.
+        """Return the mean (T, p), and C (T, p, p), of the Gaussian N(m, CCᵀ) that is closest to the posterior of u.
 
         Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the Gaussian.  Newton steps for
         its mean are halved in tasks where they lower the bound of the log evidence.
@@ -330,19 +333,24 @@ class Placed:
         weights = np.exp(log_weights - 0.5 * nodes**2)
         sums, best = tasks.sums_of_tasks(tasks.weights), np.full(T, -np.inf)
         squares = (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), p * p)
+        # With larger precisions, the identity would be lost in rounding errors.
+        most = 1e12 / (1.0 + (rows**2).sum(axis=1))
         centre = tasks.response.centre(tasks.y, f)
         _, slope, curvature = tasks.response.derivatives(tasks.y, centre, self.noise)
         kept = new = np.stack([curvature, slope + curvature * (centre - f)])
         for _ in range(max_steps):
-            precision = np.eye(p) + (sums @ (new[0][:, None] * squares)).reshape(T, p, p)
-            covariance = np.linalg.inv(precision)
+            tau = np.minimum(new[0], most)
+            precision = np.eye(p) + (sums @ (tau[:, None] * squares)).reshape(T, p, p)
+            root = np.linalg.inv(np.linalg.cholesky(precision)).transpose(0, 2, 1)
+            covariance = root @ root.transpose(0, 2, 1)
             mean = (covariance @ (sums @ (new[1][:, None] * rows))[:, :, None])[:, :, 0]
             shift = np.einsum("np,np->n", rows, mean[task])
             variance = (np.einsum("np,npq->nq", rows, covariance[task]) * rows).sum(axis=1)
             at = (f + shift)[:, None] + np.sqrt(variance)[:, None] * nodes
             value, slope, curvature = (part @ weights for part in self._derivatives(at))
-            divergence = np.trace(covariance, axis1=1, axis2=2) + (mean**2).sum(axis=1)
-            bound = sums @ value - 0.5 * (divergence + np.linalg.slogdet(precision)[1])
+            divergence = (root**2).sum(axis=(1, 2)) + (mean**2).sum(axis=1)
+            log_determinants = np.log(root.diagonal(axis1=1, axis2=2)).sum(axis=1)
+            bound = sums @ value - 0.5 * divergence + log_determinants
             gradient = sums @ (slope[:, None] * rows) - mean
             decrement = (np.einsum("tp,tpq->tq", gradient, covariance) * gradient).sum(axis=1)
             is_better = bound >= best - tol**2
@@ -351,30 +359,30 @@ class Placed:
             best, accepted = np.where(is_better, bound, best), is_better[task]
             step = np.stack([curvature, slope + curvature * shift])
             kept, new = np.where(accepted, new, kept), np.where(accepted, step, 0.5 * (kept + new))
-        return mean, covariance
+        return mean, root
 
     def moments(self) -> tuple[Array, ...]:
-        """Return the first four fields of `Directions`."""
+        """Return the first three fields of `Directions`."""
         means = np.einsum("tj,tjp->tp", self.weights, self.u)
         centred = self.u - means[:, None, :]
         covariances = (centred * self.weights[:, :, None]).transpose(0, 2, 1) @ centred
-        dispersion_scores = np.zeros(len(means))
-        if self.tasks.response.has_dispersion:
-            each = self._dispersion_derivatives()[0]
-            dispersion_scores = (self.weights * (self.tasks.sums_of_tasks(self.tasks.weights) @ each)).sum(axis=1)
-        return self.log_evidence, means, covariances, dispersion_scores
+        return self.log_evidence, means, covariances
 
     def _dispersion_derivatives(self) -> tuple[Array, Array, Array]:
         y = self.tasks.y[:, None]
         return self.tasks.response.dispersion_derivatives(y, self.f, self.noise)
 
     def of_rows(self) -> tuple[Array, ...]:
-        """Return the posterior means of f, and those of y − h′(f) and h″(f) times the weights of the rows, (N,) each."""
+        """Return the other fields of `Directions`."""
         weights, v = self.weights[self.task], self.tasks.weights
         f, slope, curvature = (
             np.einsum("nj,nj->n", weights, part) for part in (self.f, self.slope, self.curvature)
         )
-        return f, v * slope, v * curvature
+        scores = np.zeros(len(self.weights))
+        if self.tasks.response.has_dispersion:
+            each = self.tasks.sums_of_tasks(v) @ self._dispersion_derivatives()[0]
+            scores = (self.weights * each).sum(axis=1)
+        return scores, f, v * slope, v * curvature
 
     def scores(self, rows: Array, entries: tuple[Index, Index]) -> tuple[Array, Array]:
         """Return the first and minus the second derivatives of the log evidence, (T, q) and (T, q, q), by Louis' identity.
@@ -395,7 +403,7 @@ class Placed:
         to_u[:, 0, 0], to_u[:, 1:, 0], to_u[:, 1:, 1:] = 1.0, self.mean, self.root
         to_u, z = to_u[self.task], np.hstack([np.ones((len(self.z), 1)), self.z])
         weights = v[:, None] * self.weights[self.task]
-        of_z = ((weights * self.curvature) @ (z[:, :, None] * z[:, None, :]).reshape(len(z), -1))
+        of_z = (weights * self.curvature) @ (z[:, :, None] * z[:, None, :]).reshape(len(z), -1)
         moments = to_u @ of_z.reshape(to_u.shape) @ to_u.transpose(0, 2, 1)
         products = columns[:, :, None] * columns[:, None, :] * moments[:, index][:, :, index]
         q, sums = len(index), tasks.sums_of_tasks(np.ones(len(v)))
