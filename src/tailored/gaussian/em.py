@@ -43,7 +43,7 @@ CONSTANT_PENALTY = 1e-3
 ALTERNATIONS, SETTLED = 12, 1e-6
 #: Maximum number of rounds of sites and EM; the same for a start of Newton's method and for rough fits; maximum number of EM
 #: steps per round; the change of the log evidence of all tasks below which the rounds stop.
-SITE_ROUNDS, FEW_ROUNDS, SITE_STEPS, SITES_TOL = 12, 5, 20, 0.05
+SITE_ROUNDS, FEW_ROUNDS, SITE_STEPS, SITES_TOL = 12, 4, 10, 0.05
 #: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
 LARGEST_LOSS = 1.0
 #: Maximum number of floats in a batch of d x d matrices.

@@ -88,7 +88,7 @@ class Scoring:
 
     def _maximise(self, start: Array, varying: NDArray[np.intp], max_iter: int) -> _Point:
         point, damping = self._evaluate(start, varying), DAMPING
-        least, d, q = LEAST_GAIN[self.tasks.is_rough], self.tasks.n_features, len(start)
+        least, q = LEAST_GAIN[self.tasks.is_rough], len(start)
         bounds = np.full((2, q), LARGEST_SCALE) * np.array([[-1.0], [1.0]])
         if self.tasks.response.has_dispersion:
             bounds[:, -1] = np.log(DISPERSIONS[[0, -1]])

@@ -31,7 +31,7 @@ from .sites import ResponseRows
 RELEVANCES = np.geomspace(1e-4, 4.0, 24)
 #: Maximum number of rounds of score tests, and number of EM steps after each round.
 ROUNDS, STEPS = 3, 10
-#: Number of fits to the sites of expectation propagation, for non-Gaussian responses.
+#: Number of fits to the Gaussian sites of non-Gaussian responses.
 RESPONSE_ROUNDS = 4
 #: Maximum number of parameters of one effect, and of all effects together.
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000

@@ -44,7 +44,7 @@ MOST_DIRECTIONS = 3
 #: Numbers of nodes along the principal axes of LLᵀ, in increasing order, and size of the sample for more columns; the second
 #: entry is for rough fits, which are only compared with each other.
 NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (9,), (5, 7), (3, 5, 7))
-SAMPLED = 512, 128
+SAMPLED = 512, 64
 #: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations, maximum number of steps.
 PLACING = 5, 0.1, 30
 #: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of a processor.
