@@ -1,4 +1,6 @@
-"""Standard errors of fixed effects and of coefficients of tasks, compared with equations written out in NumPy."""
+"""Standard errors of fixed effects and of coefficients of tasks, compared with equations written
+out in NumPy.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""Binary and count responses: posteriors, fits and predictions, compared with brute-force integration."""
+"""Binary and count responses: posteriors, fits and predictions, compared with brute-force
+integration.
+"""
 
 import re
 from dataclasses import replace
@@ -443,7 +445,9 @@ def test_a_pooled_fit_without_rows_is_zero():
 
 
 def test_means_of_logistic_normal_probabilities():
-    """By Gauss-Hermite quadrature with many nodes; the approximation of the logistic function has an error below 3e-9."""
+    """By Gauss-Hermite quadrature with many nodes; the approximation of the logistic function has
+    an error below 3e-9.
+    """
     f, (nodes, weights) = np.linspace(-12.0, 12.0, 97), np.polynomial.hermite_e.hermegauss(200)
     for variance in (1e-12, 0.3, 2.0):
         exact = (

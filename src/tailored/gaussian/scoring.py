@@ -1,8 +1,10 @@
-"""Maximum likelihood, optionally penalised by shrinkage, for one component and non-Gaussian targets, by Newton's method.
+"""Maximum likelihood, optionally penalised by shrinkage, for one component and non-Gaussian
+targets, by Newton's method.
 
-The parameters are b, the entries of a lower triangular L with ``W = LLᵀ`` for the coefficients that vary, and the logarithm
-of the dispersion if the response has one.  First and second derivatives of the evidence are computed by quadrature
-(`tailored.gaussian.sites.Placed.scores`).  A variance of zero is a regular point of L, so the fit can end there.
+The parameters are b, the entries of a lower triangular L with ``W = LLᵀ`` for the coefficients that
+vary, and the logarithm of the dispersion if the response has one.  First and second derivatives of
+the evidence are computed by quadrature (`tailored.gaussian.sites.Placed.scores`).  A variance of
+zero is a regular point of L, so the fit can end there.
 """
 
 from __future__ import annotations
@@ -24,18 +26,21 @@ SAMPLE = 8000
 LARGEST_STEP = 2.0
 #: Initial damping, its factors after a successful and after a rejected step, and its maximum.
 DAMPING, LESS, MORE, MOST = 0.01, 0.3, 10.0, 1e5
-#: A fit, and a rough fit, stops if the expected gain in log evidence is below this value: the estimates are then 0.005 or
-#: 0.1 standard errors from the maximum.
+#: A fit, and a rough fit, stops if the expected gain in log evidence is below this value: the
+#: estimates are then 0.005 or 0.1 standard errors from the maximum.
 LEAST_GAIN = (1e-5, 0.005)
 #: Minimum curvature, relative to the diagonal of the information matrix.
 LEAST_CURVATURE = 1e-7
-#: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable; maximum initial entry of W,
-#: and an initial variance that is added to W, because variances of zero have zero gradient.
+#: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable;
+#: maximum initial entry of W, and an initial variance that is added to W, because variances of zero
+#: have zero gradient.
 LARGEST_SCALE, LARGEST_START, ADDED = 30.0, 100.0, 0.01
 
 
 class _Point(NamedTuple):
-    """Parameters, the log evidence, the log evidence plus the log prior of W (``value``), gradient and information."""
+    """Parameters, the log evidence, the log evidence plus the log prior of W (``value``), gradient
+    and information.
+    """
 
     parameters: Array
     log_evidence: float
@@ -49,7 +54,8 @@ class _Point(NamedTuple):
 class Scoring:
     """Fit a model of one component.
 
-    Coefficients whose variance is zero at the start do not vary, but their means are estimated as well.
+    Coefficients whose variance is zero at the start do not vary, but their means are estimated as
+    well.
     """
 
     tasks: ResponseRows
@@ -64,7 +70,8 @@ class Scoring:
         entries = root[self._entries(len(root))]
         point = self._maximise(np.concatenate([start.means[0], entries, noise]), varying, max_iter)
         if self.shrinkage is None and not self.tasks.is_rough:
-            # The model without variances is a limit of the fitted one, so its evidence is a lower bound.
+            # The model without variances is a limit of the fitted one, so its evidence is a lower
+            # bound.
             fixed = self._maximise(np.append(start.means[0], noise), varying[:0], max_iter)
             if point.value < fixed.value:
                 b, noise = np.split(fixed.parameters, [len(start.means[0])])
@@ -102,7 +109,8 @@ class Scoring:
                 break
             H = point.information[np.ix_(used, used)]
             if np.linalg.eigvalsh(H / sizes / sizes[:, None])[0] < LEAST_CURVATURE:
-                # Far from the maximum, the sum of squared scores is a better guess of the curvature.
+                # Far from the maximum, the sum of squared scores is a better guess of the
+                # curvature.
                 H = point.squares[np.ix_(used, used)]
                 sizes = np.sqrt(H.diagonal())
             curvature, vectors = np.linalg.eigh(H / sizes / sizes[:, None])
@@ -135,7 +143,9 @@ class Scoring:
         return _Point(parameters, float(log_evidence), float(value), gradient, information, squares)
 
     def _prior(self, root: Array, varying: NDArray[np.intp]) -> tuple[float, Array, Array]:
-        """Return the log prior of W, and its first and minus its second derivatives in the entries of L."""
+        """Return the log prior of W, and its first and minus its second derivatives in the entries
+        of L.
+        """
         assert self.shrinkage is not None
         n, target = self.shrinkage.n_tasks, self.shrinkage.target[np.ix_(varying, varying)]
         at, p = self._entries(len(root)), len(root)

@@ -1,18 +1,21 @@
 """Rows of tasks with non-Gaussian targets, and the posterior of their coefficients.
 
-With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a constant (`tailored.gaussian.responses`), concave in f.
-Under a component, w = b + Lu with standard normal u.  For every task:
+With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a constant
+(`tailored.gaussian.responses`), concave in f. Under a component, w = b + Lu with standard normal u.
+For every task:
 
-1. The posterior of u is approximated by the Gaussian with the smallest Kullback-Leibler divergence from it (Opper and
-   Archambeau, 2009).
-2. Evidence, mean and covariance are computed by Gauss-Hermite quadrature of the exact likelihood and prior, with nodes
-   placed by this Gaussian (Naylor and Smith, 1982).  If L has more than `MOST_DIRECTIONS` columns, the nodes are a fixed
-   random sample, and their weights are those of importance sampling.
+1. The posterior of u is approximated by the Gaussian with the smallest Kullback-Leibler divergence
+   from it (Opper and Archambeau, 2009).
+2. Evidence, mean and covariance are computed by Gauss-Hermite quadrature of the exact likelihood
+   and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982).  If L has more than
+   `MOST_DIRECTIONS` columns, the nodes are a fixed random sample, and their weights are those of
+   importance sampling.
 
-Evidence and moments under the components then have the same meaning as for Gaussian targets, so M-steps and mixing weights
-are computed in the same way.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
-Some algorithms need Gaussian targets.  For these, each row is replaced by a *site*, a Gaussian row with the precision
-``τ = E h″(f)`` and the target ``E f + (y − E h′(f)) / τ``, where E is the mean over the posterior.
+Evidence and moments under the components then have the same meaning as for Gaussian targets, so
+M-steps and mixing weights are computed in the same way.  The noise variance of the model is 1, or
+the dispersion of a negative binomial response. Some algorithms need Gaussian targets.  For these,
+each row is replaced by a *site*, a Gaussian row with the precision ``τ = E h″(f)`` and the target
+``E f + (y − E h′(f)) / τ``, where E is the mean over the posterior.
 """
 
 from __future__ import annotations
@@ -34,27 +37,32 @@ from .kernels import second_moments
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, RowStatistics, Sums, Totals, log_priors, normalise
 
-#: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion in all fits.
+#: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion
+#: in all fits.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 #: Maximum number of columns of L for quadrature.
 MOST_DIRECTIONS = 3
-#: Numbers of nodes along the principal axes of LLᵀ, in increasing order, and size of the sample for more columns; the second
-#: entry is for rough fits, which are only compared with each other.
+#: Numbers of nodes along the principal axes of LLᵀ, in increasing order, and size of the sample for
+#: more columns; the second entry is for rough fits, which are only compared with each other.
 NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (9,), (5, 7), (3, 5, 7))
 SAMPLED = 512, 64
-#: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations, maximum number of steps.
+#: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations,
+#: maximum number of steps.
 PLACING = 5, 0.1, 30
-#: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of a processor.
+#: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of
+#: a processor.
 BLOCK = 1 << 16
 #: Minimum precision of a site.
 LEAST_PRECISION = 1e-8
 
 
 class LogLikelihood(Protocol):
-    """The members of `tailored.gaussian.responses.Likelihood` that are used here; they are documented there."""
+    """The members of `tailored.gaussian.responses.Likelihood` that are used here; they are
+    documented there.
+    """
 
     has_dispersion: ClassVar[bool]
 
@@ -77,7 +85,7 @@ class Directions(NamedTuple):
     log_evidence: Array  # (T,)
     means: Array  # (T, p)
     covariances: Array  # (T, p, p)
-    dispersion_scores: Array  # (T,) derivative of the log evidence in the log dispersion; zero without a dispersion
+    dispersion_scores: Array  # (T,) derivatives of the log evidence in the log dispersion, or zero
     predictors: Array  # (N,) E f
     slopes: Array  # (N,) E(y − h′(f)), times the weight of the row
     curvatures: Array  # (N,) E h″(f), times the weight of the row
@@ -126,7 +134,9 @@ class ResponseRows(RowStatistics):
         return replace(self, is_rough=True)
 
     def shifted(self, weights: Array) -> ResponseRows:
-        """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the coefficients."""
+        """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the
+        coefficients.
+        """
         return replace(self, offset=self.offset + predictions(self.rows, weights))
 
     @property
@@ -139,7 +149,9 @@ class ResponseRows(RowStatistics):
         return float(weights @ self.response.skewness(f, model.noise) / max(weights.sum(), 1e-300))
 
     def totals(self) -> Totals:
-        """Return the totals of the weighted least squares problem whose solution is the pooled fit to all rows."""
+        """Return the totals of the weighted least squares problem whose solution is the pooled fit
+        to all rows.
+        """
         b, noise = self.pooled
         f = self.X @ b
         _, slope, curvature = self.response.derivatives(self.y, f + self.offset, noise)
@@ -171,17 +183,19 @@ class ResponseRows(RowStatistics):
         return out
 
     def gaussian(self, model: Mixture) -> tuple[Any, Mixture]:
-        """Return the sites and the model for them; the effects of side information are part of the sites."""
+        """Return the sites and the model for them; the effects of side information are part of the
+        sites.
+        """
         return self.site_moments(model)[0], replace(model, noise=1.0, side=None)
 
     def site_moments(self, model: Mixture) -> tuple[Sites, float, float]:
-        """Return the sites of each task under its most probable component, the log evidence per task, and a new dispersion.
+        """Return the sites of each task under its most probable component, the log evidence per
+        task, and a new dispersion.
 
-        With the sites as rows and noise variance 1, the posterior means, and the gradient of the evidence with respect to the
-        mean of one component, are those of the exact likelihood.
+        With the sites as rows and noise variance 1, the posterior means, and the gradient of the
+        evidence with respect to the mean of one component, are those of the exact likelihood.
         """
-        precisions, *others = self.gaussian_rows(model)
-        targets, evidence, noise = others
+        precisions, targets, evidence, noise = self.gaussian_rows(model)
         return self.sites_of(precisions, targets), evidence, noise
 
     def sites_of(self, precisions: Array, targets: Array) -> Sites:
@@ -189,7 +203,8 @@ class ResponseRows(RowStatistics):
         return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads)
 
     def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float, float]:
-        """Return the precisions (N,) and targets (N,) of the sites, and the other results of `site_moments`.
+        """Return the precisions (N,) and targets (N,) of the sites, and the other results of
+        `site_moments`.
 
         The dispersion is that after a scoring step; it is 1 for responses without a dispersion.
         """
@@ -211,7 +226,9 @@ class ResponseRows(RowStatistics):
     def _by_component(
         self, model: Mixture, among: Mask | None = None, rows: bool = False
     ) -> tuple[Array, Array, list[Directions]]:
-        """Return the log evidence (T,), the responsibilities (T, K), and the posterior under each component."""
+        """Return the log evidence (T,), the responsibilities (T, K), and the posterior under each
+        component.
+        """
         T, effects = len(self), model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
         joint, found = log_priors(model, self.side, T, among), []
@@ -249,7 +266,8 @@ class ResponseRows(RowStatistics):
         return Expected(log_evidence, shares, means, covariances, sums)
 
     def directions(self, b: Array, L: Array, noise: float, used: Mask, of_rows: bool) -> Directions:
-        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``.
+        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask
+        ``used``.
 
         The fields of rows, and the scores of the dispersion, are zero unless ``of_rows``.
         """
@@ -280,19 +298,25 @@ class ResponseRows(RowStatistics):
             yield placed.log_evidence, *placed.scores(rows[at], entries)
 
     def blocks(self, p: int, used: Mask | None = None) -> list[tuple[Index, Index]]:
-        """Return the positions of the ``used`` tasks, in blocks, and of their rows; p is the number of columns of L."""
+        """Return the positions of the ``used`` tasks, in blocks, and of their rows; p is the number
+        of columns of L.
+        """
         chosen = np.arange(len(self)) if used is None else np.flatnonzero(used)
         size = int(BLOCK / len(grid(p, self.is_rough)[1]) / (self.n_rows / max(len(self), 1))) + 1
         tasks = [chosen[start : start + size] for start in range(0, len(chosen), size)]
         return [(some, rows_of_tasks(self.starts, some)[0]) for some in tasks]
 
     def sums_of_tasks(self, weights: Array) -> Any:
-        """Return a sparse matrix (T, N) whose product with an array (N, ..) sums the weighted rows of each task."""
+        """Return a sparse matrix (T, N) whose product with an array (N, ..) sums the weighted rows
+        of each task.
+        """
         return csr_array((weights, np.arange(len(weights)), self.starts), (len(self), len(weights)))
 
 
 class Placed:
-    """The likelihood of the rows of tasks at nodes u = m + Cz, where N(m, CCᵀ) is close to the posterior of a task."""
+    """The likelihood of the rows of tasks at nodes u = m + Cz, where N(m, CCᵀ) is close to the
+    posterior of a task.
+    """
 
     def __init__(self, tasks: ResponseRows, b: Array, L: Array, noise: float) -> None:
         self.tasks, self.noise = tasks, noise
@@ -322,10 +346,12 @@ class Placed:
         return self.tasks.response.derivatives(self.tasks.y[:, None], f, self.noise)
 
     def _place(self, rows: Array, f: Array) -> tuple[Array, Array]:
-        """Return the mean (T, p), and C (T, p, p), of the Gaussian N(m, CCᵀ) that is closest to the posterior of u.
+        """Return the mean (T, p), and C (T, p, p), of the Gaussian N(m, CCᵀ) that is closest to the
+        posterior of u.
 
-        Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the Gaussian.  Newton steps for
-        its mean are halved in tasks where they lower the bound of the log evidence.
+        Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the
+        Gaussian.  Newton steps for its mean are halved in tasks where they lower the bound of the
+        log evidence.
         """
         tasks, (T, p), task = self.tasks, (len(self.tasks), rows.shape[1]), self.task
         n_nodes, tol, max_steps = PLACING
@@ -385,10 +411,11 @@ class Placed:
         return scores, f, v * slope, v * curvature
 
     def scores(self, rows: Array, entries: tuple[Index, Index]) -> tuple[Array, Array]:
-        """Return the first and minus the second derivatives of the log evidence, (T, q) and (T, q, q), by Louis' identity.
+        """Return the first and minus the second derivatives of the log evidence, (T, q) and (T, q,
+        q), by Louis' identity.
 
-        The parameters are b, the ``entries`` (a, c) of a matrix D in ``f = … + <rows, D u>``, and, if the response has one, the
-        logarithm of the dispersion.
+        The parameters are b, the ``entries`` (a, c) of a matrix D in ``f = … + <rows, D u>``, and,
+        if the response has one, the logarithm of the dispersion.
         """
         tasks, v, (i, j) = self.tasks, self.tasks.weights, entries
         ones = np.ones((*self.u.shape[:2], 1))
@@ -423,14 +450,18 @@ class Placed:
 
 @cache
 def one_direction(n_nodes: int) -> tuple[Array, Array]:
-    """Return Gauss-Hermite nodes, and log weights for integrands that are not multiplied by the normal density."""
+    """Return Gauss-Hermite nodes, and log weights for integrands that are not multiplied by the
+    normal density.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return frozen(nodes), frozen(np.log(weights / weights.sum()) + 0.5 * nodes**2)
 
 
 @cache
 def grid(p: int, is_rough: bool) -> tuple[Array, Array]:
-    """Return nodes (J, p), and log weights (J,) for integrands that are not multiplied by the normal density."""
+    """Return nodes (J, p), and log weights (J,) for integrands that are not multiplied by the
+    normal density.
+    """
     if p > MOST_DIRECTIONS:
         half = np.random.default_rng(0).standard_normal((SAMPLED[is_rough] // 2, p))
         nodes = np.vstack([half, -half])
