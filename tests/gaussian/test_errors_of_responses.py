@@ -1,4 +1,4 @@
-"""Standard errors of classes and counts against the information matrix of a quadrature likelihood."""
+"""Standard errors of classes and counts against the information of a quadrature likelihood."""
 
 from __future__ import annotations
 

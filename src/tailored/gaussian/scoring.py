@@ -24,8 +24,6 @@ from .sites import DISPERSIONS, ResponseRows
 SAMPLE = 8000
 #: Maximum change of a parameter in one step; data are scaled to unit size.
 LARGEST_STEP = 2.0
-#: Initial damping, its factors after a successful and after a rejected step, and its maximum.
-DAMPING, LESS, MORE, MOST = 0.01, 0.3, 10.0, 1e5
 #: A fit, and a rough fit, stops if the expected gain in log evidence is below this value: the
 #: estimates are then 0.005 or 0.1 standard errors from the maximum.
 LEAST_GAIN = (1e-5, 0.005)
@@ -62,8 +60,8 @@ class Scoring:
     diagonal: bool = False
     shrinkage: Shrinkage | None = None
 
-    def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
-        """Return the fitted model, its log evidence per task, and the number of steps."""
+    def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float]:
+        """Return the fitted model and its log evidence per task."""
         W, noise = start.covariances[0], [np.log(start.noise)] * self.tasks.response.has_dispersion
         varying = np.flatnonzero(W.diagonal())
         root = np.linalg.cholesky(W[np.ix_(varying, varying)] + ADDED * np.eye(len(varying)))
@@ -78,7 +76,7 @@ class Scoring:
                 point = fixed._replace(parameters=np.concatenate([b, 1e-3 * entries, noise]))
         b, L, sigma = self._parts(point.parameters, varying)
         model = replace(start, means=b[None], covariances=(L @ L.T)[None], noise=sigma)
-        return model, point.log_evidence / max(len(self.tasks), 1), max_iter
+        return model, point.log_evidence / max(len(self.tasks), 1)
 
     def _parts(self, parameters: Array, varying: NDArray[np.intp]) -> tuple[Array, Array, float]:
         """Return b (d,), L (d, p) and the noise."""
@@ -94,7 +92,7 @@ class Scoring:
         return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
 
     def _maximise(self, start: Array, varying: NDArray[np.intp], max_iter: int) -> _Point:
-        point, damping = self._evaluate(start, varying), DAMPING
+        point, damping = self._evaluate(start, varying), 0.01
         least, q = LEAST_GAIN[self.tasks.is_rough], len(start)
         bounds = np.full((2, q), LARGEST_SCALE) * np.array([[-1.0], [1.0]])
         if self.tasks.response.has_dispersion:
@@ -116,14 +114,14 @@ class Scoring:
             curvature, vectors = np.linalg.eigh(H / sizes / sizes[:, None])
             curvature = np.maximum(curvature, LEAST_CURVATURE)
             slopes = vectors.T @ (gradient[used] / sizes)
-            if 0.5 * np.sum(slopes**2 / curvature) < least or damping > MOST:
+            if 0.5 * np.sum(slopes**2 / curvature) < least or damping > 1e5:
                 break
             step = np.zeros(q)
             step[used] = vectors @ (slopes / (curvature + damping)) / sizes
             step /= max(np.abs(step).max() / LARGEST_STEP, 1.0)
             new = self._evaluate(np.clip(x + step, *bounds), varying)
             is_better = new.value > point.value
-            point, damping = (new, LESS * damping) if is_better else (point, MORE * damping)
+            point, damping = (new, 0.3 * damping) if is_better else (point, 10.0 * damping)
         return point
 
     def _evaluate(self, parameters: Array, varying: NDArray[np.intp]) -> _Point:
