@@ -116,7 +116,7 @@ class Gaussian(Response):
 
 
 def response_of(loss: Loss) -> Response:
-    """Return the response of a loss: the loss itself for classes and counts, otherwise `Gaussian`."""
+    """Return the response of a loss: the loss itself for classes and counts, else `Gaussian`."""
     return loss if isinstance(loss, Response) else Gaussian()
 
 

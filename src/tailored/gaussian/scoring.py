@@ -72,8 +72,8 @@ class Scoring:
             # bound.
             fixed = self._maximise(np.append(start.means[0], noise), varying[:0], max_iter)
             if point.value < fixed.value:
-                b, noise = np.split(fixed.parameters, [len(start.means[0])])
-                point = fixed._replace(parameters=np.concatenate([b, 1e-3 * entries, noise]))
+                parameters = np.insert(fixed.parameters, len(start.means[0]), 1e-3 * entries)
+                point = fixed._replace(parameters=parameters)
         b, L, sigma = self._parts(point.parameters, varying)
         model = replace(start, means=b[None], covariances=(L @ L.T)[None], noise=sigma)
         return model, point.log_evidence / max(len(self.tasks), 1)

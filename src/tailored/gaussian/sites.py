@@ -463,14 +463,13 @@ def grid(p: int, is_rough: bool) -> tuple[Array, Array]:
     normal density.
     """
     if p > MOST_DIRECTIONS:
-        half = np.random.default_rng(0).standard_normal((SAMPLED[is_rough] // 2, p))
+        half = np.random.default_rng(0).standard_normal((max(SAMPLED[is_rough] // 2, 4 * p), p))
         nodes = np.vstack([half, -half])
         nodes = np.linalg.solve(np.linalg.cholesky(nodes.T @ nodes / len(nodes)), nodes.T).T
         log_weights = 0.5 * (nodes**2).sum(axis=1) - np.log(len(nodes))
         return frozen(nodes), frozen(log_weights)
-    axes = [one_direction(n) for n in NODES[is_rough][p]]
-    nodes = np.meshgrid(*(axis[0] for axis in axes), indexing="ij")
-    log_weights = np.meshgrid(*(axis[1] for axis in axes), indexing="ij")
     if p == 0:
         return frozen(np.zeros((1, 0))), frozen(np.zeros(1))
-    return frozen(np.stack(nodes, -1).reshape(-1, p)), frozen(sum(log_weights).ravel())
+    axes = [one_direction(n) for n in NODES[is_rough][p]]
+    positions, logs = (np.meshgrid(*parts, indexing="ij") for parts in zip(*axes, strict=True))
+    return frozen(np.stack(positions, -1).reshape(-1, p)), frozen(np.sum(logs, axis=0).ravel())
