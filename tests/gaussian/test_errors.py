@@ -1,4 +1,6 @@
-"""Standard errors of fixed effects and of coefficients of tasks, compared with equations written out in NumPy."""
+"""Standard errors of fixed effects and of coefficients of tasks, compared with equations written
+out in NumPy.
+"""
 
 from dataclasses import replace
 
@@ -14,7 +16,7 @@ from tailored.tasks.rows import Scaling
 
 
 def draw(n_tasks, side=0):
-    """Return tasks with one column, four to eight rows, and ``side`` columns of side information."""
+    """Return tasks with one column, 4 to 8 rows, and ``side`` columns of side information."""
     rng = np.random.default_rng(0)
     task = np.repeat(np.arange(n_tasks), rng.integers(4, 9, n_tasks))
     x, w = 3.0 + 2.0 * rng.normal(size=len(task)), rng.normal([2.0, -1.0], 1.0, (n_tasks, 2))
@@ -94,7 +96,7 @@ def test_collinear_columns_have_no_standard_error_and_columns_of_zeros_are_left_
 
 
 def test_task_standard_errors_are_those_of_hendersons_equations():
-    """Var(ŵ − w) from the inverse of the mixed model's equations for b and all tasks' deviations."""
+    """Var(ŵ − w) from the inverse of the mixed model's equations for b and all deviations."""
     tasks = draw(6)
     statistics = Moments.of(tasks, Scaling.raw(1, True))
     mean = mean_covariance(MODEL, statistics, learn_mean=True)

@@ -1,4 +1,4 @@
-"""Standard errors of classes and counts against the information matrix of a quadrature likelihood."""
+"""Standard errors of classes and counts against the information of a quadrature likelihood."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 
 
 def log_likelihood(parameters, X, y, starts, is_count):
-    """Return the log likelihood of a random-intercept model with (slope, intercept, log standard deviation)."""
+    """Return the log likelihood of a random-intercept model with (slope, intercept, log standard
+    deviation).
+    """
     f = (X[:, 0] * parameters[0] + parameters[1])[:, None] + np.exp(parameters[2]) * NODES
     each = (
         y[:, None] * f - np.exp(f) - gammaln(y[:, None] + 1)

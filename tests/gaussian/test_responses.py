@@ -1,4 +1,6 @@
-"""Binary and count responses: posteriors, fits and predictions, compared with brute-force integration."""
+"""Binary and count responses: posteriors, fits and predictions, compared with brute-force
+integration.
+"""
 
 import re
 from dataclasses import replace
@@ -238,6 +240,103 @@ def test_fit_learns_a_dispersion_and_fixed_effects():
     np.testing.assert_allclose(found.means, model.means, atol=0.12)
 
 
+#: Positions and log weights of a dense sum over a standard normal variable.
+DENSE = np.linspace(-8.0, 8.0, 401)
+DENSE_WEIGHTS = -0.5 * DENSE**2 - scipy.special.logsumexp(-0.5 * DENSE**2)
+
+
+def dense_log_likelihood(rows, b, sigma):
+    """Return the log likelihood of a random intercept, without constants, by a dense sum."""
+    f = (rows.X @ b)[:, None] + sigma * DENSE
+    is_binary = rows.response.name == "bernoulli"
+    h = np.logaddexp(0.0, f) if is_binary else np.exp(np.minimum(f, 100.0))
+    each = rows.weights[:, None] * (rows.y[:, None] * f - h)
+    return scipy.special.logsumexp(
+        np.add.reduceat(each, rows.starts[:-1]) + DENSE_WEIGHTS, axis=1
+    ).sum()
+
+
+def table(name, sigma, seed, weight):
+    """Return 20 tasks of 8 rows with a column and a random intercept."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=160), np.ones(160)])
+    y = draw(name, X @ [0.3, -1.0] + sigma * np.repeat(rng.normal(size=20), 8), rng).astype(float)
+    starts = np.arange(0, 161, 8)
+    return ResponseRows(X, y, starts, RESPONSES[name](), np.zeros(160), np.full(160, weight))
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "poisson"])
+@pytest.mark.parametrize(("sigma", "weight"), [(0.0, 1.0), (0.0, 0.1), (0.3, 1.0), (1.2, 1.0)])
+def test_fit_of_a_random_intercept_is_the_exact_maximum(name, sigma, weight):
+    for seed in (10, 207):
+        rows = table(name, sigma, seed, weight)
+        model = fit_mixed_model(rows, covariance="intercept")
+        found = np.append(model.means[0], np.sqrt(model.covariances[0, 1, 1]))
+        best = max(
+            -scipy.optimize.minimize(
+                lambda p, rows=rows: -dense_log_likelihood(rows, p[:2], p[2]), [*b, spread]
+            ).fun
+            for b, spread in [(rows.pooled[0], 0.0), (rows.pooled[0], 0.7), ([0.3, -1.0], 1.2)]
+        )
+        assert dense_log_likelihood(rows, found[:2], found[2]) > best - 0.001
+        # The order of tasks and rows does not matter.
+        order = np.arange(160)[::-1]
+        turned = replace(rows, X=rows.X[order], y=rows.y[order])
+        again = fit_mixed_model(turned, covariance="intercept")
+        np.testing.assert_allclose(again.means, model.means, atol=1e-4)
+
+
+def test_fit_of_an_intercept_and_a_slope_is_the_exact_maximum():
+    rows = table("bernoulli", 1.0, 3, 1.0)
+    u, v = (part.ravel() for part in np.meshgrid(DENSE[::8], DENSE[::8]))
+    log_weights = -0.5 * (u**2 + v**2)
+    log_weights -= scipy.special.logsumexp(log_weights)
+
+    def negative(p):
+        slopes, intercepts = p[0] + p[2] * u, p[1] + p[3] * u + p[4] * v
+        f = rows.X[:, :1] * slopes + intercepts
+        each = rows.y[:, None] * f - np.logaddexp(0.0, f)
+        joint = np.add.reduceat(each, rows.starts[:-1]) + log_weights
+        return -scipy.special.logsumexp(joint, axis=1).sum()
+
+    model = fit_mixed_model(rows)
+    (W,), found = model.covariances, model.means[0]
+    slope = np.sqrt(W[0, 0])
+    entries = [slope, W[1, 0] / slope, np.sqrt(W[1, 1] - W[1, 0] ** 2 / W[0, 0])]
+    best = min(
+        scipy.optimize.minimize(negative, start, options={"maxiter": 60}).fun
+        for start in ([*found, *entries], [0.3, -1.0, 0.3, 0.1, 1.0])
+    )
+    assert negative([*found, *entries]) < best + 0.005
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_scores_are_the_derivatives_of_the_evidence(name):
+    roots = 0.6 * np.random.default_rng(3).normal(size=(1, 3, 2))
+    rows, model = environment(name, roots, [1, 4, 9, 3], means=np.array([[0.3, 0.1, 0.2]]))
+    rows = replace(rows, weights=np.random.default_rng(1).choice([0.5, 1.0, 2.0], size=17))
+    L, entries, d = roots[0], np.tril_indices(2), 3
+    has_dispersion = name == "negative_binomial"
+
+    def derivatives(p):
+        b, more, rest = np.split(p, [d, d + 3])
+        D = np.zeros((3, 2))
+        D[entries] = more
+        noise = DISPERSION * np.exp(rest.sum())
+        blocks = list(rows.scores(b, L + D, noise, rows.X, entries))
+        return [np.concatenate(each) for each in zip(*blocks, strict=True)]
+
+    at = np.zeros(6 + has_dispersion)
+    at[:3] = model.means[0]
+    _, scores, information = derivatives(at)
+    h = 1e-4
+    steps = [(derivatives(at + h * e), derivatives(at - h * e)) for e in np.eye(len(at))]
+    slopes = np.stack([(up[0] - down[0]) / (2 * h) for up, down in steps], axis=1)
+    np.testing.assert_allclose(scores, slopes, rtol=1e-3, atol=2e-3)
+    changes = np.stack([(down[1] - up[1]) / (2 * h) for up, down in steps], axis=1)
+    np.testing.assert_allclose(information, changes, rtol=0.01, atol=0.01)
+
+
 def test_scoring_of_a_sample_of_tasks_ends_at_the_maximum_of_all(monkeypatch):
     rows, _ = environment("bernoulli", np.eye(2)[None], [5] * 400)
     whole = fit_mixed_model(rows)
@@ -346,7 +445,9 @@ def test_a_pooled_fit_without_rows_is_zero():
 
 
 def test_means_of_logistic_normal_probabilities():
-    """By Gauss-Hermite quadrature with many nodes; the approximation of the logistic function has an error below 3e-9."""
+    """By Gauss-Hermite quadrature with many nodes; the approximation of the logistic function has
+    an error below 3e-9.
+    """
     f, (nodes, weights) = np.linspace(-12.0, 12.0, 97), np.polynomial.hermite_e.hermegauss(200)
     for variance in (1e-12, 0.3, 2.0):
         exact = (

@@ -1,4 +1,6 @@
-"""`EmpiricalBayesLearner` for binary targets and counts: fit, adapt, predict, intervals, files and errors."""
+"""`EmpiricalBayesLearner` for binary targets and counts: fit, adapt, predict, intervals, files and
+errors.
+"""
 
 import numpy as np
 import pyarrow
@@ -167,7 +169,9 @@ def test_unsupported_combinations_are_errors():
         EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=tasks.y - 1.0))
     for bad in (-1.0, 0.5):
         table = pyarrow.table({"g": [1, 1, 2], "y": [1.0, bad, 0.0], "x": [2.0, 3.0, 1.0]})
-        message = f"needs counts 0, 1, 2, .. up to 1,000,000,000, but y contains {bad:g}. For rates, .* exposure=.* Use"
+        message = (
+            f"counts 0, 1, 2, .. up to 1,000,000,000, but y contains {bad:g}. For .* exposure="
+        )
         with pytest.raises(ValueError, match=message):
             EmpiricalBayesLearner(loss="poisson").fit(scan(table, task="g", target="y"))
     with pytest.raises(TypeError, match="X: a classifier does not take a scan; pass a TaskSet"):

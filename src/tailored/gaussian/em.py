@@ -44,7 +44,7 @@ CONSTANT_PENALTY = 1e-3
 ALTERNATIONS, SETTLED = 12, 1e-6
 #: Maximum number of rounds of sites and EM; the same for a start of Newton's method and for rough fits; maximum number of EM
 #: steps per round; the change of the log evidence of all tasks below which the rounds stop.
-SITE_ROUNDS, FEW_ROUNDS, SITE_STEPS, SITES_TOL = 12, 5, 20, 0.05
+SITE_ROUNDS, FEW_ROUNDS, SITE_STEPS, SITES_TOL = 12, 4, 10, 0.05
 #: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
 LARGEST_LOSS = 1.0
 #: Directions with at most this fraction of the largest sum of squares are collinear.
@@ -156,19 +156,17 @@ def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **option
     is_exact = _has_quadrature(start) and max_iter > 0
     if is_exact and len(source) > 2 * SAMPLE:
         some = source.take(slice(None, None, len(source) // SAMPLE))
-        start = em(some, start, max_iter=max_iter, **options).mixture
+        fit = em(some, start, max_iter=max_iter, **options)
     else:
         # A few rounds lead close to the maximum, where Newton's method is fast.
         n_rounds = FEW_ROUNDS if is_exact or source.is_rough else SITE_ROUNDS
         fit = _alternate(source, start, max_iter, options, n_rounds)
-        if not is_exact or start.n_components > 1:
-            return fit
-        start = fit.mixture
-    if start.n_components > 1:
-        return EMResult(start, -np.inf, 0)
+    if not is_exact or start.n_components > 1:
+        return fit
     restrict, ones = options["restrict"], np.ones_like(start.covariances)
     diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
-    return EMResult(*Scoring(source, diagonal, options["shrinkage"])(start, max_iter))
+    scoring = Scoring(source, diagonal, options["shrinkage"])
+    return EMResult(*scoring(fit.mixture, max_iter), fit.n_iter)
 
 
 def _alternate(

@@ -1,10 +1,13 @@
-"""Standard errors of the fixed effects and of the coefficients of tasks, by generalised least squares given W and σ².
+"""Standard errors of the fixed effects and of the coefficients of tasks, by generalised least
+squares given W and σ².
 
-For classes and counts, W and the dispersion are treated as estimated, too, unless W has high rank (`_information`).
+For classes and counts, W and the dispersion are treated as estimated, too, unless W has high rank
+(`_information`).
 
-The targets of a task have mean ``X (b + Γ v(s))`` and covariance ``V = XWXᵀ + σ²I``.  The information matrix of (b, Γ) is
-the sum of ``DᵀXᵀV⁻¹XD`` over tasks, where D maps (b, Γ) to the prior mean of a task.  The error covariance of the
-coefficients of a task is the posterior covariance C plus a term for the error of the prior mean:
+The targets of a task have mean ``X (b + Γ v(s))`` and covariance ``V = XWXᵀ + σ²I``.  The
+information matrix of (b, Γ) is the sum of ``DᵀXᵀV⁻¹XD`` over tasks, where D maps (b, Γ) to the
+prior mean of a task.  The error covariance of the coefficients of a task is the posterior
+covariance C plus a term for the error of the prior mean:
 
     Var(ŵ − w) = C + R D Cov(b, Γ) Dᵀ Rᵀ ,    R = (I + WXᵀX/σ²)⁻¹ .
 """
@@ -25,15 +28,19 @@ from .rows import Tasks
 from .side import SideFit, Term, design, information_of, normal_equations, roots_of
 from .sites import MOST_DIRECTIONS, ResponseRows
 
-#: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
+#: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as
+#: known.
 MOST_TOGETHER = 400
-#: Entries have the standard error NaN if they depend on a direction whose information is below this fraction of the largest.
+#: Entries have the standard error NaN if they depend on a direction whose information is below this
+#: fraction of the largest.
 UNKNOWN = 1e-10
 
 
 @dataclass(frozen=True)
 class MeanCovariance(Record):
-    """Covariance of the errors of p entries of (b, Γ); NaN for entries about which the tasks carry no information."""
+    """Covariance of the errors of p entries of (b, Γ); NaN for entries about which the tasks carry
+    no information.
+    """
 
     row: NDArray[np.intp]  # (p,) index of the coefficient of each entry
     column: NDArray[
@@ -42,7 +49,9 @@ class MeanCovariance(Record):
     covariance: Array  # (p, p)
 
     def of(self, d: int, weights: Mapping[int, float]) -> Array:
-        """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries that are not stored here."""
+        """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero for entries
+        that are not stored here.
+        """
         out, at = np.zeros((d, d)), np.flatnonzero(np.isin(self.column, list(weights)))
         w = np.array([weights[column] for column in self.column[at].tolist()])
         np.add.at(
@@ -59,14 +68,18 @@ class MeanCovariance(Record):
         return replace(self, covariance=covariance)
 
     def at(self, d: int, side: Array | None, n_tasks: int) -> Array:
-        """Return the error covariances (T, d, d) of the prior means ``b + Γ v`` of tasks; unknown entries count as zero."""
+        """Return the error covariances (T, d, d) of the prior means ``b + Γ v`` of tasks; unknown
+        entries count as zero.
+        """
         u = np.ones((n_tasks, 1)) if side is None else np.hstack([np.ones((n_tasks, 1)), side])
         D = np.zeros((n_tasks, d, len(self.row)))
         D[:, self.row, np.arange(len(self.row))] = u[:, self.column]
         return np.asarray(D @ np.nan_to_num(self.covariance) @ D.transpose(0, 2, 1))
 
     def deviations(self, change: Array, side: Array | None, n_tasks: int) -> Array:
-        """Return standard errors (T, c) of ``change`` (c, d) times the prior means of tasks; unknown entries count as zero."""
+        """Return standard errors (T, c) of ``change`` (c, d) times the prior means of tasks;
+        unknown entries count as zero.
+        """
         u = np.ones((n_tasks, 1)) if side is None else np.hstack([np.ones((n_tasks, 1)), side])
         out = np.empty((n_tasks, len(change)))
         for j, weights in enumerate(change[:, self.row]):
@@ -96,8 +109,9 @@ def mean_covariance(
 ) -> MeanCovariance | None:
     """Return the covariance of the errors of b and Γ; None if neither was estimated.
 
-    Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` times as many as Γ, because
-    `tailored.gaussian.structures.refine` does not update Γ.  The standard error of Γ is at most its prior standard deviation.
+    Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` times as
+    many as Γ, because `tailored.gaussian.structures.refine` does not update Γ.  The standard error
+    of Γ is at most its prior standard deviation.
     """
     model, d = as_one(model), tasks.n_features
     terms = [] if side is None or model.side is None else side.terms
@@ -114,7 +128,8 @@ def mean_covariance(
     if first == len(information):
         return None
     covariance = _inverse(information[first:, first:])
-    # The linear map from these parameters to the entries of (b, Γ); entries that depend on none of them are dropped.
+    # The linear map from these parameters to the entries of (b, Γ); entries that depend on none of
+    # them are dropped.
     entries = np.zeros((1 + len(features), d, len(information)))
     entries[0, :, :d] = np.diag(is_used[:d])
     at = d
@@ -159,7 +174,8 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
         return plain
     across = joint[np.ix_(rest, at)] @ roots
     profiled = roots.T @ joint[np.ix_(at, at)] @ roots - across.T @ np.linalg.solve(known, across)
-    # Away from the maximum, observed information need not be positive definite; centred constant columns are left out.
+    # Away from the maximum, observed information need not be positive definite; centred constant
+    # columns are left out.
     used = np.flatnonzero(used_columns(plain[:d, :d]))
     return (
         profiled
@@ -171,9 +187,11 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
 def task_estimates(
     model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None
 ) -> tuple[Array, Array]:
-    """Return the estimated coefficients of each task (T, d) and the covariances of their errors (T, d, d).
+    """Return the estimated coefficients of each task (T, d) and the covariances of their errors (T,
+    d, d).
 
-    If ``mean`` is given, the covariances include the errors of the prior mean, which are larger for small components.
+    If ``mean`` is given, the covariances include the errors of the prior mean, which are larger for
+    small components.
     """
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if mean is None:

@@ -1,8 +1,9 @@
 """Responses: the distribution of a target given its linear predictor ``f = <x, w>``.
 
-A response determines how targets are scaled, which statistics of tasks are computed, and how targets are drawn.  `Gaussian`
-is the response of all losses of `tailored.losses`.  `RESPONSES` maps the names of the other responses, for classes and
-counts, to their classes.  These are also losses, which evaluate predicted means.
+A response determines how targets are scaled, which statistics of tasks are computed, and how
+targets are drawn.  `Gaussian` is the response of all losses of `tailored.losses`.  `RESPONSES` maps
+the names of the other responses, for classes and counts, to their classes.  These are also losses,
+which evaluate predicted means.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from .rows import Tasks, statistics_of
 from .serial import SerialNoise
 from .sites import DISPERSIONS, ResponseRows
 
-#: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean information, and its tolerance.
+#: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean
+#: information, and its tolerance.
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
 #: Linear predictors of counts are clipped to this value, so that the square of the mean is finite.
 LARGEST = 150.0
 #: Largest count accepted as a target.
 MOST_EVENTS = 1e9
-#: Number of quadrature nodes for the predictive distribution, approximate maximum number of counts (or of bins of adjacent
-#: counts) at which it is evaluated, and maximum log rate.
+#: Number of quadrature nodes for the predictive distribution, approximate maximum number of counts
+#: (or of bins of adjacent counts) at which it is evaluated, and maximum log rate.
 INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
-#: The logistic function is approximated by a mixture of normal distribution functions, Σ p Φ(s f), with an error below 3e-9
-#: (Monahan and Stefanski, 1992).
+#: The logistic function is approximated by a mixture of normal distribution functions, Σ p Φ(s f),
+#: with an error below 3e-9 (Monahan and Stefanski, 1992).
 _P = np.array([
     0.00324634327264, 0.05151747703397, 0.19507791267386, 0.31556982363282,
     0.27414957615816, 0.13107688069042, 0.02791241872792, 0.00144956780535,
@@ -47,7 +49,9 @@ _S = np.array([
 
 @dataclass(frozen=True)
 class Response(Stored, ABC):
-    """Base class of the responses.  ``noise`` is σ² of Gaussian targets, or the dispersion of negative binomial targets."""
+    """Base class of the responses.  ``noise`` is σ² of Gaussian targets, or the dispersion of
+    negative binomial targets.
+    """
 
     name: ClassVar[str]
     is_gaussian: ClassVar[bool] = False
@@ -66,7 +70,9 @@ class Response(Stored, ABC):
 
     @abstractmethod
     def statistics(self, tasks: TaskSet, scaling: Scaling, side: Array | None = None) -> Tasks:
-        """Return the statistics of scaled tasks; ``side`` (T, q) are features of the side information."""
+        """Return the statistics of scaled tasks; ``side`` (T, q) are features of the side
+        information.
+        """
 
     @abstractmethod
     def without_part(
@@ -83,7 +89,9 @@ class Response(Stored, ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
-        """Replace draws f (m, n) of linear predictors by draws of the sum of ``units`` (n,) targets with this predictor."""
+        """Replace draws f (m, n) of linear predictors by draws of the sum of ``units`` (n,) targets
+        with this predictor.
+        """
 
 
 @dataclass(frozen=True)
@@ -128,15 +136,17 @@ class Gaussian(Response):
 
 
 def response_of(loss: Loss) -> Response:
-    """Return the response of a loss: the loss itself for classes and counts, otherwise `Gaussian`."""
+    """Return the response of a loss: the loss itself for classes and counts, else `Gaussian`."""
     return loss if isinstance(loss, Response) else Gaussian()
 
 
 @dataclass(frozen=True)
 class Likelihood(Loss, Response):
-    """Base class of the responses of classes and counts, whose log-likelihood is ``y f − h(f)`` plus a constant.
+    """Base class of the responses of classes and counts, whose log-likelihood is ``y f − h(f)``
+    plus a constant.
 
-    The defaults are those of Poisson counts with the log link.  Functions of linear predictors f are elementwise.
+    The defaults are those of Poisson counts with the log link.  Functions of linear predictors f
+    are elementwise.
     """
 
     has_exposure: ClassVar[bool] = True
@@ -160,8 +170,9 @@ class Likelihood(Loss, Response):
         bad = y[~((y >= 0) & (y <= MOST_EVENTS) & (y == np.round(y)))]
         if len(bad):
             raise ValueError(
-                f"{name}: the {self.name} loss needs counts 0, 1, 2, .. up to {MOST_EVENTS:,.0f}, but {name} contains {bad[0]:g}. "
-                "For rates, pass the counts as targets and the exposures as exposure=. Use loss='squared' for other targets."
+                f"{name}: the {self.name} loss needs counts 0, 1, 2, .. up to {MOST_EVENTS:,.0f}, "
+                f"but {name} contains {bad[0]:g}. For rates, pass the counts as targets and the "
+                "exposures as exposure=. Use loss='squared' for other targets."
             )
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Never:
@@ -187,11 +198,15 @@ class Likelihood(Loss, Response):
     def dispersion_derivatives(
         self, y: Array, f: Array, noise: float
     ) -> tuple[Array, Array, Array]:
-        """Return ∂/∂ρ log p(y | f), −∂²/∂ρ² log p(y | f) and −∂²/∂ρ∂f log p(y | f) for ρ = log noise."""
+        """Return ∂/∂ρ log p(y | f), −∂²/∂ρ² log p(y | f) and −∂²/∂ρ∂f log p(y | f) for ρ = log
+        noise.
+        """
         raise NotImplementedError
 
     def centre(self, y: Array, f: Array) -> Array:
-        """Return linear predictors near the maximum of the likelihood of each row, where Newton's method can start."""
+        """Return linear predictors near the maximum of the likelihood of each row, where Newton's
+        method can start.
+        """
         return np.log(y + 0.5)
 
     def skewness(self, f: Array, noise: float) -> Array:
@@ -219,7 +234,9 @@ class Likelihood(Loss, Response):
     def interval(
         self, f: Array, variance: Array, noise: float, coverage: float
     ) -> tuple[Array, Array]:
-        """Return the bounds of the shortest intervals of counts with predictive probability ``coverage`` or more."""
+        """Return the bounds of the shortest intervals of counts with predictive probability
+        ``coverage`` or more.
+        """
         nodes, weights = np.polynomial.hermite_e.hermegauss(INTERVAL_NODES)
         rates = np.exp(
             np.minimum(f[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT)
@@ -232,7 +249,8 @@ class Likelihood(Loss, Response):
             step = int(np.ceil(end / MOST_COUNTS))
             counts = np.arange(step - 1.0, end + step, step)
             below = np.append(0.0, weights @ self._distribution(counts, rate[:, None], noise))
-            # Find the shortest interval for each first count.  Take the shortest of these; among ties, take the most probable.
+            # Find the shortest interval for each first count.  Take the shortest of these; among
+            # ties, take the most probable.
             upper = np.minimum(np.searchsorted(below, below + coverage - 1e-12), len(counts))
             short = np.flatnonzero(below[upper] - below >= min(coverage, below[-1]) - 1e-9)
             lengths = upper[short] - short
@@ -252,11 +270,15 @@ class Likelihood(Loss, Response):
         return np.asarray(mean + factor * mean**2)
 
     def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]:
-        """Return the coefficients (d,) and the dispersion of a pooled fit to all rows, by Newton's method."""
+        """Return the coefficients (d,) and the dispersion of a pooled fit to all rows, by Newton's
+        method.
+        """
         return self._newton(X, y, offset, weights, 1.0), 1.0
 
     def _start(self, X: Array, y: Array, offset: Array, weights: Array) -> Array:
-        """Return a start for Newton's method, which overshoots from zero: least squares for the log of smoothed counts."""
+        """Return a start for Newton's method, which overshoots from zero: least squares for the log
+        of smoothed counts.
+        """
         d = X.shape[1]
         if not len(y):  # a fold of empty tasks
             return np.zeros(d)
@@ -334,7 +356,9 @@ class Bernoulli(Likelihood):
         return self.mean(f if exposure is None else f + np.log(exposure), variance)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Array:
-        """Return the log loss of predicted probabilities, which are clipped because rounding may give 0 or 1."""
+        """Return the log loss of predicted probabilities, which are clipped because rounding may
+        give 0 or 1.
+        """
         y, p = np.asarray(y), np.clip(p, 1e-15, 1.0 - 1e-15)
         return np.asarray(-xlogy(y, p) - xlogy(1.0 - y, 1.0 - p))
 
@@ -347,7 +371,8 @@ class Poisson(Likelihood):
     def without_part(
         self, tasks: TaskSet, part: Array, variances: Array, skewness: float
     ) -> TaskSet:
-        # For Poisson counts, h‴/h″ is exactly 1; the argument may have been estimated under a model with a dispersion.
+        # For Poisson counts, h‴/h″ is exactly 1; the argument may have been estimated under a model
+        # with a dispersion.
         return super().without_part(tasks, part, variances, 1.0)
 
 
@@ -381,7 +406,8 @@ class NegativeBinomial(Likelihood):
         return 1.0 - 2.0 * expit(f + np.log(noise))
 
     def draw(self, rng: np.random.Generator, f: Array, noise: Array, units: Array) -> None:
-        # Given a gamma variable, a negative binomial count is Poisson; the sum of the gamma variables of several rows is gamma, too.
+        # Given a gamma variable, a negative binomial count is Poisson; the sum of the gamma
+        # variables of several rows is gamma, too.
         super().draw(rng, f, noise, noise * rng.gamma(units / noise, size=f.shape))
 
     def _distribution(self, counts: Array, rates: Array, noise: float) -> Array:

@@ -1,8 +1,10 @@
-"""Maximum likelihood, optionally penalised by shrinkage, for one component and non-Gaussian targets, by Newton's method.
+"""Maximum likelihood, optionally penalised by shrinkage, for one component and non-Gaussian
+targets, by Newton's method.
 
-The parameters are b, the entries of a lower triangular L with ``W = LLᵀ`` for the coefficients that vary, and the logarithm
-of the dispersion if the response has one.  First and second derivatives of the evidence are computed by quadrature
-(`tailored.gaussian.sites.Placed.scores`).  A variance of zero is a regular point of L, so the fit can end there.
+The parameters are b, the entries of a lower triangular L with ``W = LLᵀ`` for the coefficients that
+vary, and the logarithm of the dispersion if the response has one.  First and second derivatives of
+the evidence are computed by quadrature (`tailored.gaussian.sites.Placed.scores`).  A variance of
+zero is a regular point of L, so the fit can end there.
 """
 
 from __future__ import annotations
@@ -22,20 +24,21 @@ from .sites import DISPERSIONS, ResponseRows
 SAMPLE = 8000
 #: Maximum change of a parameter in one step; data are scaled to unit size.
 LARGEST_STEP = 2.0
-#: Initial damping, its factors after a successful and after a rejected step, and its maximum.
-DAMPING, LESS, MORE, MOST = 0.01, 0.3, 10.0, 1e5
-#: A fit, and a rough fit, stops if the expected gain in log evidence is below this value: the estimates are then 0.005 or
-#: 0.1 standard errors from the maximum.
+#: A fit, and a rough fit, stops if the expected gain in log evidence is below this value: the
+#: estimates are then 0.005 or 0.1 standard errors from the maximum.
 LEAST_GAIN = (1e-5, 0.005)
 #: Minimum curvature, relative to the diagonal of the information matrix.
 LEAST_CURVATURE = 1e-7
-#: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable; maximum initial entry of W,
-#: and an initial variance that is added to W, because variances of zero have zero gradient.
+#: Maximum absolute entry of L and of the mean, which otherwise diverge if classes are separable;
+#: maximum initial entry of W, and an initial variance that is added to W, because variances of zero
+#: have zero gradient.
 LARGEST_SCALE, LARGEST_START, ADDED = 30.0, 100.0, 0.01
 
 
 class _Point(NamedTuple):
-    """Parameters, the log evidence, the log evidence plus the log prior of W (``value``), gradient and information."""
+    """Parameters, the log evidence, the log evidence plus the log prior of W (``value``), gradient
+    and information.
+    """
 
     parameters: Array
     log_evidence: float
@@ -49,29 +52,31 @@ class _Point(NamedTuple):
 class Scoring:
     """Fit a model of one component.
 
-    Coefficients whose variance is zero at the start do not vary, but their means are estimated as well.
+    Coefficients whose variance is zero at the start do not vary, but their means are estimated as
+    well.
     """
 
     tasks: ResponseRows
     diagonal: bool = False
     shrinkage: Shrinkage | None = None
 
-    def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
-        """Return the fitted model, its log evidence per task, and the number of steps."""
+    def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float]:
+        """Return the fitted model and its log evidence per task."""
         W, noise = start.covariances[0], [np.log(start.noise)] * self.tasks.response.has_dispersion
         varying = np.flatnonzero(W.diagonal())
         root = np.linalg.cholesky(W[np.ix_(varying, varying)] + ADDED * np.eye(len(varying)))
         entries = root[self._entries(len(root))]
         point = self._maximise(np.concatenate([start.means[0], entries, noise]), varying, max_iter)
         if self.shrinkage is None and not self.tasks.is_rough:
-            # The model without variances is a limit of the fitted one, so its evidence is a lower bound.
+            # The model without variances is a limit of the fitted one, so its evidence is a lower
+            # bound.
             fixed = self._maximise(np.append(start.means[0], noise), varying[:0], max_iter)
             if point.value < fixed.value:
-                b, noise = np.split(fixed.parameters, [len(start.means[0])])
-                point = fixed._replace(parameters=np.concatenate([b, 1e-3 * entries, noise]))
+                parameters = np.insert(fixed.parameters, len(start.means[0]), 1e-3 * entries)
+                point = fixed._replace(parameters=parameters)
         b, L, sigma = self._parts(point.parameters, varying)
         model = replace(start, means=b[None], covariances=(L @ L.T)[None], noise=sigma)
-        return model, point.log_evidence / max(len(self.tasks), 1), max_iter
+        return model, point.log_evidence / max(len(self.tasks), 1)
 
     def _parts(self, parameters: Array, varying: NDArray[np.intp]) -> tuple[Array, Array, float]:
         """Return b (d,), L (d, p) and the noise."""
@@ -87,7 +92,7 @@ class Scoring:
         return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
 
     def _maximise(self, start: Array, varying: NDArray[np.intp], max_iter: int) -> _Point:
-        point, damping = self._evaluate(start, varying), DAMPING
+        point, damping = self._evaluate(start, varying), 0.01
         least, q = LEAST_GAIN[self.tasks.is_rough], len(start)
         bounds = np.full((2, q), LARGEST_SCALE) * np.array([[-1.0], [1.0]])
         if self.tasks.response.has_dispersion:
@@ -102,20 +107,21 @@ class Scoring:
                 break
             H = point.information[np.ix_(used, used)]
             if np.linalg.eigvalsh(H / sizes / sizes[:, None])[0] < LEAST_CURVATURE:
-                # Far from the maximum, the sum of squared scores is a better guess of the curvature.
+                # Far from the maximum, the sum of squared scores is a better guess of the
+                # curvature.
                 H = point.squares[np.ix_(used, used)]
                 sizes = np.sqrt(H.diagonal())
             curvature, vectors = np.linalg.eigh(H / sizes / sizes[:, None])
             curvature = np.maximum(curvature, LEAST_CURVATURE)
             slopes = vectors.T @ (gradient[used] / sizes)
-            if 0.5 * np.sum(slopes**2 / curvature) < least or damping > MOST:
+            if 0.5 * np.sum(slopes**2 / curvature) < least or damping > 1e5:
                 break
             step = np.zeros(q)
             step[used] = vectors @ (slopes / (curvature + damping)) / sizes
             step /= max(np.abs(step).max() / LARGEST_STEP, 1.0)
             new = self._evaluate(np.clip(x + step, *bounds), varying)
             is_better = new.value > point.value
-            point, damping = (new, LESS * damping) if is_better else (point, MORE * damping)
+            point, damping = (new, 0.3 * damping) if is_better else (point, 10.0 * damping)
         return point
 
     def _evaluate(self, parameters: Array, varying: NDArray[np.intp]) -> _Point:
@@ -135,7 +141,9 @@ class Scoring:
         return _Point(parameters, float(log_evidence), float(value), gradient, information, squares)
 
     def _prior(self, root: Array, varying: NDArray[np.intp]) -> tuple[float, Array, Array]:
-        """Return the log prior of W, and its first and minus its second derivatives in the entries of L."""
+        """Return the log prior of W, and its first and minus its second derivatives in the entries
+        of L.
+        """
         assert self.shrinkage is not None
         n, target = self.shrinkage.n_tasks, self.shrinkage.target[np.ix_(varying, varying)]
         at, p = self._entries(len(root)), len(root)
@@ -150,4 +158,5 @@ class Scoring:
         value = -0.5 * n * np.trace(inverse @ target @ inverse.T)
         value -= n * np.log(np.abs(root.diagonal())).sum()
         entries = root[at]
-        return value, gradient(entries), -approx_fprime(entries, gradient, 1e-6)
+        curvature = -approx_fprime(entries, gradient, 1e-6).reshape(len(entries), -1)
+        return value, gradient(entries), curvature

@@ -1,18 +1,21 @@
 """Rows of tasks with non-Gaussian targets, and the posterior of their coefficients.
 
-With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a constant (`tailored.gaussian.responses`), concave in f.
-Under a component, w = b + Lu with standard normal u.  For every task:
+With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a constant
+(`tailored.gaussian.responses`), concave in f. Under a component, w = b + Lu with standard normal u.
+For every task:
 
-1. The posterior of u is approximated by the Gaussian with the smallest Kullback-Leibler divergence from it (Opper and
-   Archambeau, 2009).
-2. Evidence, mean and covariance are computed by Gauss-Hermite quadrature of the exact likelihood and prior, with nodes
-   placed by this Gaussian (Naylor and Smith, 1982).  If L has more than `MOST_DIRECTIONS` columns, the nodes are a fixed
-   random sample, and their weights are those of importance sampling.
+1. The posterior of u is approximated by the Gaussian with the smallest Kullback-Leibler divergence
+   from it (Opper and Archambeau, 2009).
+2. Evidence, mean and covariance are computed by Gauss-Hermite quadrature of the exact likelihood
+   and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982).  If L has more than
+   `MOST_DIRECTIONS` columns, the nodes are a fixed random sample, and their weights are those of
+   importance sampling.
 
-Evidence and moments under the components then have the same meaning as for Gaussian targets, so M-steps and mixing weights
-are computed in the same way.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
-Some algorithms need Gaussian targets.  For these, each row is replaced by a *site*, a Gaussian row with the precision
-``τ = E h″(f)`` and the target ``E f + (y − E h′(f)) / τ``, where E is the mean over the posterior.
+Evidence and moments under the components then have the same meaning as for Gaussian targets, so
+M-steps and mixing weights are computed in the same way.  The noise variance of the model is 1, or
+the dispersion of a negative binomial response. Some algorithms need Gaussian targets.  For these,
+each row is replaced by a *site*, a Gaussian row with the precision ``τ = E h″(f)`` and the target
+``E f + (y − E h′(f)) / τ``, where E is the mean over the posterior.
 """
 
 from __future__ import annotations
@@ -34,27 +37,32 @@ from .kernels import second_moments
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, RowStatistics, Sums, Totals, log_priors, normalise
 
-#: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion in all fits.
+#: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion
+#: in all fits.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 #: Maximum number of columns of L for quadrature.
 MOST_DIRECTIONS = 3
-#: Numbers of nodes along the principal axes of LLᵀ, in increasing order, and size of the sample for more columns; the second
-#: entry is for rough fits, which are only compared with each other.
+#: Numbers of nodes along the principal axes of LLᵀ, in increasing order, and size of the sample for
+#: more columns; the second entry is for rough fits, which are only compared with each other.
 NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (9,), (5, 7), (3, 5, 7))
-SAMPLED = 512, 128
-#: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations, maximum number of steps.
+SAMPLED = 512, 64
+#: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations,
+#: maximum number of steps.
 PLACING = 5, 0.1, 30
-#: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of a processor.
+#: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of
+#: a processor.
 BLOCK = 1 << 16
 #: Minimum precision of a site.
 LEAST_PRECISION = 1e-8
 
 
 class LogLikelihood(Protocol):
-    """The members of `tailored.gaussian.responses.Likelihood` that are used here; they are documented there."""
+    """The members of `tailored.gaussian.responses.Likelihood` that are used here; they are
+    documented there.
+    """
 
     has_dispersion: ClassVar[bool]
 
@@ -77,7 +85,7 @@ class Directions(NamedTuple):
     log_evidence: Array  # (T,)
     means: Array  # (T, p)
     covariances: Array  # (T, p, p)
-    dispersion_scores: Array  # (T,) derivative of the log evidence in the log dispersion; zero without a dispersion
+    dispersion_scores: Array  # (T,) derivatives of the log evidence in the log dispersion, or zero
     predictors: Array  # (N,) E f
     slopes: Array  # (N,) E(y − h′(f)), times the weight of the row
     curvatures: Array  # (N,) E h″(f), times the weight of the row
@@ -126,7 +134,9 @@ class ResponseRows(RowStatistics):
         return replace(self, is_rough=True)
 
     def shifted(self, weights: Array) -> ResponseRows:
-        """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the coefficients."""
+        """Return the tasks with ``X w`` added to the offset, for known parts w (T, d) of the
+        coefficients.
+        """
         return replace(self, offset=self.offset + predictions(self.rows, weights))
 
     @property
@@ -139,7 +149,9 @@ class ResponseRows(RowStatistics):
         return float(weights @ self.response.skewness(f, model.noise) / max(weights.sum(), 1e-300))
 
     def totals(self) -> Totals:
-        """Return the totals of the weighted least squares problem whose solution is the pooled fit to all rows."""
+        """Return the totals of the weighted least squares problem whose solution is the pooled fit
+        to all rows.
+        """
         b, noise = self.pooled
         f = self.X @ b
         _, slope, curvature = self.response.derivatives(self.y, f + self.offset, noise)
@@ -171,17 +183,19 @@ class ResponseRows(RowStatistics):
         return out
 
     def gaussian(self, model: Mixture) -> tuple[Any, Mixture]:
-        """Return the sites and the model for them; the effects of side information are part of the sites."""
+        """Return the sites and the model for them; the effects of side information are part of the
+        sites.
+        """
         return self.site_moments(model)[0], replace(model, noise=1.0, side=None)
 
     def site_moments(self, model: Mixture) -> tuple[Sites, float, float]:
-        """Return the sites of each task under its most probable component, the log evidence per task, and a new dispersion.
+        """Return the sites of each task under its most probable component, the log evidence per
+        task, and a new dispersion.
 
-        With the sites as rows and noise variance 1, the posterior means, and the gradient of the evidence with respect to the
-        mean of one component, are those of the exact likelihood.
+        With the sites as rows and noise variance 1, the posterior means, and the gradient of the
+        evidence with respect to the mean of one component, are those of the exact likelihood.
         """
-        precisions, *others = self.gaussian_rows(model)
-        targets, evidence, noise = others
+        precisions, targets, evidence, noise = self.gaussian_rows(model)
         return self.sites_of(precisions, targets), evidence, noise
 
     def sites_of(self, precisions: Array, targets: Array) -> Sites:
@@ -189,11 +203,12 @@ class ResponseRows(RowStatistics):
         return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads)
 
     def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float, float]:
-        """Return the precisions (N,) and targets (N,) of the sites, and the other results of `site_moments`.
+        """Return the precisions (N,) and targets (N,) of the sites, and the other results of
+        `site_moments`.
 
         The dispersion is that after a scoring step; it is 1 for responses without a dispersion.
         """
-        log_evidence, shares, found = self._by_component(model)
+        log_evidence, shares, found = self._by_component(model, rows=True)
         component = np.repeat(shares.argmax(axis=1), np.diff(self.starts))
         f, slopes, curvatures = (
             np.choose(component, parts) for parts in zip(*(each[4:] for each in found), strict=True)
@@ -209,15 +224,17 @@ class ResponseRows(RowStatistics):
         return precisions, targets, evidence, self.response.noise(float(noise))
 
     def _by_component(
-        self, model: Mixture, among: Mask | None = None
+        self, model: Mixture, among: Mask | None = None, rows: bool = False
     ) -> tuple[Array, Array, list[Directions]]:
-        """Return the log evidence (T,), the responsibilities (T, K), and the posterior under each component."""
+        """Return the log evidence (T,), the responsibilities (T, K), and the posterior under each
+        component.
+        """
         T, effects = len(self), model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
         joint, found = log_priors(model, self.side, T, among), []
         for k, root in enumerate(model.factors):
             used = joint[:, k] > -np.inf
-            found.append(rest.directions(model.means[k], root, model.noise, used))
+            found.append(rest.directions(model.means[k], root, model.noise, used, rows))
             joint[:, k] += found[k].log_evidence
         return normalise(joint), joint, found
 
@@ -248,8 +265,12 @@ class ResponseRows(RowStatistics):
             means += 0.0 if effects is None else effects[:, None]
         return Expected(log_evidence, shares, means, covariances, sums)
 
-    def directions(self, b: Array, L: Array, noise: float, used: Mask | None = None) -> Directions:
-        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask ``used``, by default all."""
+    def directions(self, b: Array, L: Array, noise: float, used: Mask, of_rows: bool) -> Directions:
+        """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask
+        ``used``.
+
+        The fields of rows, and the scores of the dispersion, are zero unless ``of_rows``.
+        """
         T, N, p = len(self), len(self.y), L.shape[1]
         out = Directions(
             *(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), np.zeros(T)),
@@ -258,13 +279,14 @@ class ResponseRows(RowStatistics):
 
         def run(tasks: Index, rows: Index) -> None:
             placed = Placed(self.take(tasks), b, L, noise)
-            for total, part in zip(out[:4], placed.moments(), strict=True):
+            for total, part in zip(out[:3], placed.moments(), strict=True):
                 total[tasks] = part
-            for total, part in zip(out[4:], placed.of_rows(), strict=True):
-                total[rows] = part
+            if of_rows:
+                out.dispersion_scores[tasks], *parts = placed.of_rows()
+                for total, part in zip(out[4:], parts, strict=True):
+                    total[rows] = part
 
         in_threads(run, self.blocks(p, used), self.n_threads)
-        # The evidence of a model that overflows is NaN.
         return out
 
     def scores(
@@ -276,27 +298,33 @@ class ResponseRows(RowStatistics):
             yield placed.log_evidence, *placed.scores(rows[at], entries)
 
     def blocks(self, p: int, used: Mask | None = None) -> list[tuple[Index, Index]]:
-        """Return the positions of the ``used`` tasks, in blocks, and of their rows; p is the number of columns of L."""
+        """Return the positions of the ``used`` tasks, in blocks, and of their rows; p is the number
+        of columns of L.
+        """
         chosen = np.arange(len(self)) if used is None else np.flatnonzero(used)
         size = int(BLOCK / len(grid(p, self.is_rough)[1]) / (self.n_rows / max(len(self), 1))) + 1
         tasks = [chosen[start : start + size] for start in range(0, len(chosen), size)]
         return [(some, rows_of_tasks(self.starts, some)[0]) for some in tasks]
 
     def sums_of_tasks(self, weights: Array) -> Any:
-        """Return a sparse matrix (T, N) whose product with an array (N, ..) sums the weighted rows of each task."""
+        """Return a sparse matrix (T, N) whose product with an array (N, ..) sums the weighted rows
+        of each task.
+        """
         return csr_array((weights, np.arange(len(weights)), self.starts), (len(self), len(weights)))
 
 
 class Placed:
-    """The likelihood of the rows of tasks at nodes u = m + Cz, where N(m, CCᵀ) is close to the posterior of a task."""
+    """The likelihood of the rows of tasks at nodes u = m + Cz, where N(m, CCᵀ) is close to the
+    posterior of a task.
+    """
 
     def __init__(self, tasks: ResponseRows, b: Array, L: Array, noise: float) -> None:
         self.tasks, self.noise = tasks, noise
         left, sizes, turn = np.linalg.svd(L, full_matrices=False)
         rows, f = tasks.X @ (left * sizes)[:, ::-1], tasks.X @ b + tasks.offset
         self.task = np.repeat(np.arange(len(tasks)), np.diff(tasks.starts))
-        self.mean, covariance = self._place(rows, f)
-        self.root = np.linalg.cholesky(covariance)
+        self.mean, self.root = self._place(rows, f)
+        log_determinants = np.log(self.root.diagonal(axis1=1, axis2=2)).sum(axis=1)
         self.z, log_weights = grid(L.shape[1], tasks.is_rough)
         f = f + np.einsum("np,np->n", rows, self.mean[self.task])
         along = np.einsum("np,npq->nq", rows, self.root[self.task])
@@ -311,7 +339,6 @@ class Placed:
         weights = np.exp(joint - largest)
         total = weights.sum(axis=1, keepdims=True)
         self.weights = weights / total  # (T, J)
-        log_determinants = 0.5 * np.linalg.slogdet(covariance)[1]
         constants = sums @ tasks.response.constants(tasks.y, noise)
         self.log_evidence = (largest + np.log(total))[:, 0] + log_determinants + constants
 
@@ -319,10 +346,12 @@ class Placed:
         return self.tasks.response.derivatives(self.tasks.y[:, None], f, self.noise)
 
     def _place(self, rows: Array, f: Array) -> tuple[Array, Array]:
-        """Return the mean (T, p) and covariance (T, p, p) of the Gaussian that is closest to the posterior of u.
+        """Return the mean (T, p), and C (T, p, p), of the Gaussian N(m, CCᵀ) that is closest to the
+        posterior of u.
 
-        Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the Gaussian.  Newton steps for
-        its mean are halved in tasks where they lower the bound of the log evidence.
+        Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the
+        Gaussian.  Newton steps for its mean are halved in tasks where they lower the bound of the
+        log evidence.
         """
         tasks, (T, p), task = self.tasks, (len(self.tasks), rows.shape[1]), self.task
         n_nodes, tol, max_steps = PLACING
@@ -330,19 +359,24 @@ class Placed:
         weights = np.exp(log_weights - 0.5 * nodes**2)
         sums, best = tasks.sums_of_tasks(tasks.weights), np.full(T, -np.inf)
         squares = (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), p * p)
+        # With larger precisions, the identity would be lost in rounding errors.
+        most = 1e12 / (1.0 + (rows**2).sum(axis=1))
         centre = tasks.response.centre(tasks.y, f)
         _, slope, curvature = tasks.response.derivatives(tasks.y, centre, self.noise)
         kept = new = np.stack([curvature, slope + curvature * (centre - f)])
         for _ in range(max_steps):
-            precision = np.eye(p) + (sums @ (new[0][:, None] * squares)).reshape(T, p, p)
-            covariance = np.linalg.inv(precision)
+            tau = np.minimum(new[0], most)
+            precision = np.eye(p) + (sums @ (tau[:, None] * squares)).reshape(T, p, p)
+            root = np.linalg.inv(np.linalg.cholesky(precision)).transpose(0, 2, 1)
+            covariance = root @ root.transpose(0, 2, 1)
             mean = (covariance @ (sums @ (new[1][:, None] * rows))[:, :, None])[:, :, 0]
             shift = np.einsum("np,np->n", rows, mean[task])
             variance = (np.einsum("np,npq->nq", rows, covariance[task]) * rows).sum(axis=1)
             at = (f + shift)[:, None] + np.sqrt(variance)[:, None] * nodes
             value, slope, curvature = (part @ weights for part in self._derivatives(at))
-            divergence = np.trace(covariance, axis1=1, axis2=2) + (mean**2).sum(axis=1)
-            bound = sums @ value - 0.5 * (divergence + np.linalg.slogdet(precision)[1])
+            divergence = (root**2).sum(axis=(1, 2)) + (mean**2).sum(axis=1)
+            log_determinants = np.log(root.diagonal(axis1=1, axis2=2)).sum(axis=1)
+            bound = sums @ value - 0.5 * divergence + log_determinants
             gradient = sums @ (slope[:, None] * rows) - mean
             decrement = (np.einsum("tp,tpq->tq", gradient, covariance) * gradient).sum(axis=1)
             is_better = bound >= best - tol**2
@@ -351,38 +385,37 @@ class Placed:
             best, accepted = np.where(is_better, bound, best), is_better[task]
             step = np.stack([curvature, slope + curvature * shift])
             kept, new = np.where(accepted, new, kept), np.where(accepted, step, 0.5 * (kept + new))
-        return mean, covariance
+        return mean, root
 
     def moments(self) -> tuple[Array, ...]:
-        """Return the first four fields of `Directions`."""
+        """Return the first three fields of `Directions`."""
         means = np.einsum("tj,tjp->tp", self.weights, self.u)
         centred = self.u - means[:, None, :]
         covariances = (centred * self.weights[:, :, None]).transpose(0, 2, 1) @ centred
-        dispersion_scores = np.zeros(len(means))
-        if self.tasks.response.has_dispersion:
-            each = self._dispersion_derivatives()[0]
-            dispersion_scores = (
-                self.weights * (self.tasks.sums_of_tasks(self.tasks.weights) @ each)
-            ).sum(axis=1)
-        return self.log_evidence, means, covariances, dispersion_scores
+        return self.log_evidence, means, covariances
 
     def _dispersion_derivatives(self) -> tuple[Array, Array, Array]:
         y = self.tasks.y[:, None]
         return self.tasks.response.dispersion_derivatives(y, self.f, self.noise)
 
     def of_rows(self) -> tuple[Array, ...]:
-        """Return the posterior means of f, and those of y − h′(f) and h″(f) times the weights of the rows, (N,) each."""
+        """Return the other fields of `Directions`."""
         weights, v = self.weights[self.task], self.tasks.weights
         f, slope, curvature = (
             np.einsum("nj,nj->n", weights, part) for part in (self.f, self.slope, self.curvature)
         )
-        return f, v * slope, v * curvature
+        scores = np.zeros(len(self.weights))
+        if self.tasks.response.has_dispersion:
+            each = self.tasks.sums_of_tasks(v) @ self._dispersion_derivatives()[0]
+            scores = (self.weights * each).sum(axis=1)
+        return scores, f, v * slope, v * curvature
 
     def scores(self, rows: Array, entries: tuple[Index, Index]) -> tuple[Array, Array]:
-        """Return the first and minus the second derivatives of the log evidence, (T, q) and (T, q, q), by Louis' identity.
+        """Return the first and minus the second derivatives of the log evidence, (T, q) and (T, q,
+        q), by Louis' identity.
 
-        The parameters are b, the ``entries`` (a, c) of a matrix D in ``f = … + <rows, D u>``, and, if the response has one, the
-        logarithm of the dispersion.
+        The parameters are b, the ``entries`` (a, c) of a matrix D in ``f = … + <rows, D u>``, and,
+        if the response has one, the logarithm of the dispersion.
         """
         tasks, v, (i, j) = self.tasks, self.tasks.weights, entries
         ones = np.ones((*self.u.shape[:2], 1))
@@ -417,23 +450,26 @@ class Placed:
 
 @cache
 def one_direction(n_nodes: int) -> tuple[Array, Array]:
-    """Return Gauss-Hermite nodes, and log weights for integrands that are not multiplied by the normal density."""
+    """Return Gauss-Hermite nodes, and log weights for integrands that are not multiplied by the
+    normal density.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return frozen(nodes), frozen(np.log(weights / weights.sum()) + 0.5 * nodes**2)
 
 
 @cache
 def grid(p: int, is_rough: bool) -> tuple[Array, Array]:
-    """Return nodes (J, p), and log weights (J,) for integrands that are not multiplied by the normal density."""
+    """Return nodes (J, p), and log weights (J,) for integrands that are not multiplied by the
+    normal density.
+    """
     if p > MOST_DIRECTIONS:
-        half = np.random.default_rng(0).standard_normal((SAMPLED[is_rough] // 2, p))
+        half = np.random.default_rng(0).standard_normal((max(SAMPLED[is_rough] // 2, 4 * p), p))
         nodes = np.vstack([half, -half])
         nodes = np.linalg.solve(np.linalg.cholesky(nodes.T @ nodes / len(nodes)), nodes.T).T
         log_weights = 0.5 * (nodes**2).sum(axis=1) - np.log(len(nodes))
         return frozen(nodes), frozen(log_weights)
-    axes = [one_direction(n) for n in NODES[is_rough][p]]
-    nodes = np.meshgrid(*(axis[0] for axis in axes), indexing="ij")
-    log_weights = np.meshgrid(*(axis[1] for axis in axes), indexing="ij")
     if p == 0:
         return frozen(np.zeros((1, 0))), frozen(np.zeros(1))
-    return frozen(np.stack(nodes, -1).reshape(-1, p)), frozen(sum(log_weights).ravel())
+    axes = [one_direction(n) for n in NODES[is_rough][p]]
+    positions, logs = (np.meshgrid(*parts, indexing="ij") for parts in zip(*axes, strict=True))
+    return frozen(np.stack(positions, -1).reshape(-1, p)), frozen(np.sum(logs, axis=0).ravel())
