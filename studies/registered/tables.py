@@ -206,5 +206,6 @@ def describe(table: Table, seeds: range = range(1700, 1703)) -> str:
         f"{sizes.min()}-{sizes.median():g}-{sizes.max()} each; "
         f"k {table.ks}, {queries} rows of {new} groups to predict; "
         f"{table.y} {y.mean():.3g} sd {y.std():.3g} from {y.min():.3g} to {y.max():.3g}; "
-        f"varying {varying}; missing {missing}; infinite {infinite}; unseen {[x for x in lacking if x]}"
+        f"varying {varying}; missing {missing}; infinite {infinite}; "
+        f"unseen {[x for x in lacking if x]}"
     )

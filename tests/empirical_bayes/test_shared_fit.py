@@ -470,20 +470,16 @@ def test_a_stated_model_has_no_effects_of_years(options, formula, few_steps):
     assert EmpiricalBayesLearner(**options).fit(tasks).prior_.shared is None
 
 
-def test_values_that_recur_in_one_task_only_are_no_candidates():
+def test_values_that_recur_in_few_tasks_are_no_candidates():
     task, y = np.repeat(np.arange(10), 6), np.zeros(60)
     shared_values, own_values = (
         np.tile(np.arange(6.0), 10),
         10.0 * task + np.tile([0.0, 1.0, 2.0], 20),
     )
-    tasks = TaskSet(
-        np.column_stack([shared_values, own_values, np.arange(60.0), shared_values % 2]), y, task
-    )
-    assert [shared_fit._values(tasks, j) is not None for j in range(4)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    of_three = own_values - 10.0 * (task % 3)
+    columns = shared_values, own_values, np.arange(60.0), shared_values % 2, of_three
+    tasks = TaskSet(np.column_stack(columns), y, task)
+    found = [shared_fit._values(tasks, j) is not None for j in range(5)]
+    assert found == [True, False, False, False, False]
     Z = shared_fit._values(tasks, 0).values
     np.testing.assert_array_equal(Z, np.equal.outer(shared_values, np.arange(6.0)))

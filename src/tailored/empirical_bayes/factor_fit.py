@@ -104,12 +104,11 @@ class FactorSearch:
         density, errors = [], []
         for fit, model, rows, both in zip(fits, models, self.held_out, self.episodes, strict=True):
             density.append(posterior(rows, model.scaled(c, e)).log_evidence)
-            prior = factor_prior(self.data, fit, c)
-            predicted = [
-                predict_blocks(prior, each.support, each.query).prediction for each in both
-            ]
-            pairs = zip(both, predicted, strict=True)
-            errors.append([self.data.errors(each, values, len(rows)) for each, values in pairs])
+            prior, of_fold = factor_prior(self.data, fit, c), []
+            for each in both:
+                predicted = predict_blocks(prior, each.support, each.query).prediction
+                of_fold.append(self.data.errors(each, predicted, len(rows)))
+            errors.append(of_fold)
         structure = FactorStructure(fits[0].rank, bool(starts[0].relevance.any()))
         given, without = np.concatenate(errors, axis=1)
         candidate = Candidate(np.concatenate(density), given, without, structure, fits, c)

@@ -4,6 +4,7 @@ tasks.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ class Selected(NamedTuple):
         return float(self.evidence.mean())
 
 
+@dataclass(frozen=True)
 class LowRankSearch:
     """Select the numbers of factors and components by the evidence on held-out tasks, after
     calibration.
@@ -54,8 +56,8 @@ class LowRankSearch:
     the rank of the components is selected.
     """
 
-    def __init__(self, folds: list[LowRankFitter], held_out: list[RotatedTasks]) -> None:
-        self.folds, self.held_out = folds, held_out
+    folds: list[LowRankFitter]
+    held_out: list[RotatedTasks]
 
     def __call__(self, max_factors: int) -> list[Selected]:
         """Return the best model with one component, followed by the best mixture if several

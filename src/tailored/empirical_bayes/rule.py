@@ -1,20 +1,17 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
-Models are compared on held-out tasks, in the same folds: by their log predictive density, and by
-their errors in the user's loss, given support rows and without rows.  A proposal of the evidence (a
-gain of more than the logarithm of the number of alternatives) is accepted unless the held-out tasks
-object: unless the density falls, or an error rises, by two paired standard errors.  A richer
-structure has to raise the density by two paired standard errors.  The steps, in this order: (1)
-curves of columns, products of two columns and effects of values, as one proposal; (2) a dispersion
-of counts, a richer structure; (3) noise that is correlated in time, a richer structure that may not
-have a higher error given support rows; (4) effects of side information, a proposal; (5) of the
-covariances, the one with the highest density whose total error, given support rows plus without, is
-not higher than that of the simplest; (6) a low-rank covariance, a proposal; (7) several components,
-a richer structure with neither a higher error given support rows nor a higher total error than the
-selected Gaussian, tried only if the coefficients of held-out tasks deviate from a Gaussian by two
-standard errors; (8) other means for tasks without rows, moved by the fraction that minimises the
-held-out error, minus one standard error; and an offset to medians, a richer structure by its
-held-out error.
+Models are compared on held-out tasks by their log predictive density and by their errors in the
+user's loss, given support rows and without. A *proposal* of the evidence (a gain above the
+logarithm of the number of alternatives) is accepted unless the density falls, or an error rises, by
+two paired standard errors. A *richer* structure has to raise the density by as much. The steps: (1)
+curves of columns, products of two columns and effects of values, one proposal; (2) a dispersion of
+counts, richer; (3) noise correlated in time, richer, without a higher error given support rows; (4)
+effects of side information, a proposal; (5) the covariance with the highest density whose total
+error (with plus without rows) does not exceed that of the simplest; (6) a low-rank covariance, a
+proposal; (7) several components, richer, not exceeding the errors (with rows, and total) of the
+selected Gaussian, only if coefficients of held-out tasks are not Gaussian by two standard errors;
+(8) other means for tasks without rows, by the fraction that minimises the held-out error minus one
+standard error; (9) an offset to medians, by held-out error.
 """
 
 from __future__ import annotations

@@ -282,9 +282,13 @@ class _Search:
 
 def _join(of_folds: Sequence[Candidate]) -> Candidate:
     """Join the results of one structure on the folds, in their order."""
-    names = "density", "errors", "prior_errors"
-    joined = {name: np.concatenate([getattr(each, name) for each in of_folds]) for name in names}
-    return replace(of_folds[0], **joined, fits=[fit for each in of_folds for fit in each.fits])
+    return replace(
+        of_folds[0],
+        density=np.concatenate([each.density for each in of_folds]),
+        errors=np.concatenate([each.errors for each in of_folds]),
+        prior_errors=np.concatenate([each.prior_errors for each in of_folds]),
+        fits=[fit for each in of_folds for fit in each.fits],
+    )
 
 
 def _propose_side(data: TrainingData) -> SideStructure | None:

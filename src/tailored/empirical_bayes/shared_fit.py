@@ -140,7 +140,7 @@ def _usable(X: Array) -> list[int]:
     return np.flatnonzero(usable).tolist()
 
 
-def _levels(column: int, codes: Array, n: int, values: Array | None = None) -> SharedTerm:
+def _levels(column: int, codes: Array | Index, n: int, values: Array | None = None) -> SharedTerm:
     """Return an effect of each category of a column, or of each of the ``values``; unknown
     categories have the code −1.
     """

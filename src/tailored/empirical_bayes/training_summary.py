@@ -161,9 +161,8 @@ def compared_structures(
     density.
     """
     rows = {}
-    for name, candidate in sorted(
-        named.items(), key=lambda item: (item[1] is not best, -item[1].mean_density)
-    ):
+    ordered = sorted(named.items(), key=lambda pair: (pair[1] is not best, -pair[1].mean_density))
+    for name, candidate in ordered:
         gain = candidate.density - best.density
         std_error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.nan
         rows[name] = ComparedStructure(float(gain.mean()), std_error, candidate.error)
@@ -175,16 +174,15 @@ def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candid
     represents its kind.
     """
     kinds: dict[str, Candidate] = {}
-    for candidate in [selection.best, *selection.candidates]:
+    by_density = sorted(selection.candidates, key=lambda each: -each.mean_density)
+    for candidate in [selection.best, *by_density]:
         # Pooled regression of numeric targets is a baseline; models that overflow have the density
         # −inf.
         is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
         if is_baseline or not np.isfinite(candidate.mean_density):
             continue
         kind = _kind(candidate.structure, data.settings.fit_intercept, data.statistics.n_features)
-        known = kinds.setdefault(kind, candidate)
-        if known is not selection.best and candidate.mean_density > known.mean_density:
-            kinds[kind] = candidate
+        kinds.setdefault(kind, candidate)
     return {_name(kind, candidate.structure): candidate for kind, candidate in kinds.items()}
 
 

@@ -53,13 +53,14 @@ def fit_moves(data: TrainingData, model: Mixture, fits: Sequence[Mixture]) -> Mo
         return nothing
     pairs = list(zip(data.folds, fits, strict=True))
     moved = [difference(data, data.tasks[fold.train], fit) for fold, fit in pairs]
-    products, squares = [], []
+    products, squares = list[Array](), list[Array]()
     for (fold, fit), delta in zip(pairs, moved, strict=True):
         tasks = data.tasks[fold.held_out]
         X, residuals = _rows_and_residuals(data, tasks, fit)
         for out, values in (products, residuals), (squares, X @ delta):
             out.append(task_means(values * (X @ delta), tasks.offsets, tasks.frequency_weight))
-    product, square = (each[~np.isnan(each)] for each in map(np.concatenate, (products, squares)))
+    product, square = (np.concatenate(each) for each in (products, squares))
+    product, square = product[~np.isnan(product)], square[~np.isnan(square)]
     lowest = product.sum() - len(product) * standard_errors(product)
     if len(product) < 2 or not lowest > 0.0:
         return nothing
@@ -97,7 +98,7 @@ def _offset(data: TrainingData, fits: Sequence[Mixture]) -> float:
         weights.append(1.0 / np.repeat(np.maximum(query.sizes, 1), query.sizes))
         tasks.append(n_tasks + np.repeat(task, query.sizes))
         n_tasks += len(fold.held_out)
-    y, weight, of_row = map(np.concatenate, (residuals, weights, tasks))
+    y, weight, of_row = np.concatenate(residuals), np.concatenate(weights), np.concatenate(tasks)
 
     def errors(constant: float) -> Array:
         """Return the error of each task with this constant."""
