@@ -147,9 +147,8 @@ def data_notes(
     of_task = [j for j in of_task if source.get(titles[j]) not in encoding.task_columns]
     if may_vary and encoding.formula is None and of_task and in_task.any():
         columns = list(dict.fromkeys(source.get(titles[j], titles[j]) for j in of_task))
-        advice = (
-            f"pass side_info=X[{f':, {of_task}' if names is None else columns}], and X without them"
-        )
+        part = f"X[:, {of_task}]" if names is None else f"X[{columns}].to_numpy()"
+        advice = f"pass side_info={part}, and X without them"
         if encoding.task_columns:
             advice = f"use side_columns={columns}"
         from_array = names is None and tasks.encoding is None
