@@ -28,7 +28,8 @@ ValuesLike: TypeAlias = (
 )
 SideInfoLike: TypeAlias = Any  # see `TaskSet`; may be None
 
-# Types that are never frames.  Checking these with narwhals would cost more than reading a small task.
+# Types that are never frames.  Checking these with narwhals would cost more than reading a small
+# task.
 _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
 # pandas stores its index under these names in Arrow and parquet files.
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -82,7 +83,9 @@ def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list
 
 
 def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str] = ()) -> list[str]:
-    """Return an argument's column names as a list; each must exist, occur once and have no other role."""
+    """Return an argument's column names as a list; each must exist, occur once and have no other
+    role.
+    """
     columns = list_names(name, columns)
     for i, column in enumerate(columns):
         if not isinstance(column, str):
@@ -131,7 +134,8 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
 def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:
     """Return a numeric or boolean column as float64 with NaN for missing values.
 
-    `title` names the column in errors. pandas columns of dtype object or Sparse may contain numbers.
+    `title` names the column in errors. pandas columns of dtype object or Sparse may contain
+    numbers.
     """
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return as_floats(column)
@@ -147,7 +151,9 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
 
 
 def as_floats(column: Column) -> np.ndarray:
-    """Return a numeric column as float64 with NaN for missing values; integers beyond 2⁵³ are rounded."""
+    """Return a numeric column as float64 with NaN for missing values; integers beyond 2⁵³ are
+    rounded.
+    """
     try:
         return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
     except (TypeError, ValueError):  # pyarrow does not round
@@ -184,7 +190,9 @@ def read_target(y: ValuesLike) -> ValuesLike:
 
 
 def as_frame(columns: Mapping[str, Any]) -> Any:
-    """Return columns of equal length as a pandas DataFrame, or as a structured array if pandas is not installed."""
+    """Return columns of equal length as a pandas DataFrame, or as a structured array if pandas is
+    not installed.
+    """
     try:
         import pandas
     except ImportError:
@@ -202,7 +210,9 @@ def as_records(columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def with_columns(data: Frame, names: Sequence[str], columns: Mapping[str, np.ndarray]) -> Any:
-    """Return these columns of a dataframe with new columns appended, as a dataframe of the same library."""
+    """Return these columns of a dataframe with new columns appended, as a dataframe of the same
+    library.
+    """
     frame = read_frame(data, "query")
     native = nw.get_native_namespace(frame)
     series = [

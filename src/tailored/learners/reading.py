@@ -50,9 +50,11 @@ from ..tasks.reading import (
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, class_labels, collect, encode_rows, no_tasks, target_positions
 
-#: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
+#: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal
+#: dtype that is another object.
 FLOAT = np.dtype(np.float64)
-#: If targets are not scaled, at least one must have this absolute value or more, unless all are zero: squares could underflow.
+#: If targets are not scaled, at least one must have this absolute value or more, unless all are
+#: zero: squares could underflow.
 SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)
@@ -82,7 +84,9 @@ class Model(Protocol):
 
 
 class Learner(Model, Protocol):
-    """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those with "_"."""
+    """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those
+    with "_".
+    """
 
     fit_intercept: bool
     device: str | None
@@ -123,9 +127,11 @@ def read(
     may_lack_names: bool = False,
     **row_values: ValuesLike,
 ) -> TaskSet:
-    """Return rows, or a task set, as tasks; check their columns against those of `fit`, or store them if ``reset``.
+    """Return rows, or a task set, as tasks; check their columns against those of `fit`, or store
+    them if ``reset``.
 
-    scikit-learn warns if the rows are an array and those of `fit` had names, unless they ``may_lack_names``.
+    scikit-learn warns if the rows are an array and those of `fit` had names, unless they
+    ``may_lack_names``.
     """
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
@@ -158,16 +164,20 @@ def read(
 def _check_names_of_rows(
     model: Model, encoding: Encoding | None, X: RowsLike, *, reset: bool = False
 ) -> None:
-    """Compare the column names of rows with those of `fit`, as scikit-learn does, unless an encoding finds the columns.
+    """Compare the column names of rows with those of `fit`, as scikit-learn does, unless an
+    encoding finds the columns.
 
-    Rows of a `TaskSet` have no names, so arrays are accepted without a warning if `fit` got a `TaskSet` of a table.
+    Rows of a `TaskSet` have no names, so arrays are accepted without a warning if `fit` got a
+    `TaskSet` of a table.
     """
     if encoding is None or (encoding.task is None and not is_frame(X)):
         validate_data(model, X, reset=reset, skip_check_array=True)
 
 
 def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
-    """Return a task without rows for each row of side information, which is an array, a frame, or a mapping by label."""
+    """Return a task without rows for each row of side information, which is an array, a frame, or a
+    mapping by label.
+    """
     refuse_side_info(learner, side_info)
     values: Any = side_info
     index: Any = getattr(side_info, "index", None)
@@ -192,7 +202,8 @@ def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
 def check_tasks(
     learner: Learner, tasks: TaskSet, *, reset: bool = False, has_targets: bool = True
 ) -> TaskSet:
-    """Check tasks against the learner and the columns of `fit`, or store their columns if ``reset``.
+    """Check tasks against the learner and the columns of `fit`, or store their columns if
+    ``reset``.
 
     Return the tasks with the columns of side information in the order of `fit`.
     """
@@ -231,7 +242,9 @@ def check_tasks(
 
 
 def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLike:
-    """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as classes."""
+    """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as
+    classes.
+    """
     if not isinstance(learner.loss_, MarginLoss) or labels is None:
         return labels
     labels = np.asarray(labels)
@@ -248,7 +261,9 @@ def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLik
 
 
 def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return a positive exposure for each row, or None; raise ValueError for an exposure if the targets are not counts."""
+    """Return a positive exposure for each row, or None; raise ValueError for an exposure if the
+    targets are not counts.
+    """
     if exposure is not None and not prior.response.has_exposure:
         raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return check_row_values("exposure", exposure, n_rows)
@@ -276,7 +291,8 @@ def read_rows(
 ) -> tuple[Any, NDArray[np.float64] | None]:
     """Return rows to predict and their exposures, checked against the columns of `fit`; see `read`."""
     d, names = model.n_features_in_, feature_names(model)
-    # Valid arrays are returned early, because the checks cost more than the prediction of a few rows.
+    # Valid arrays are returned early, because the checks cost more than the prediction of a few
+    # rows.
     is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
     if (
         is_array
@@ -300,7 +316,9 @@ def read_rows(
 
 
 def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
-    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y or X contradicts this."""
+    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y
+    or X contradicts this.
+    """
     shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
         return False
@@ -351,7 +369,10 @@ def refuse_side_info(learner: Learner, side_info: SideInfoLike) -> None:
 
 
 def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
-    """Raise ValueError if tasks lack the side information of `fit`.  A {} in ``advice`` becomes an example of a mapping."""
+    """Raise ValueError if tasks lack the side information of `fit`.
+
+    A {} in ``advice`` becomes an example of a mapping.
+    """
     if learner.n_side_info_in_ and tasks.side_info is None:
         names = learner.columns_in_["side_info"]
         columns = f" (columns {name_some(names, 12)})" if names else ""
@@ -435,7 +456,9 @@ def tasks_without_rows(
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: ValuesLike) -> TaskSet:
-    """Return the tasks with the sample weights as targets; the weights are in the order of ``groups``, or of the tasks for None."""
+    """Return the tasks with the sample weights as targets; the weights are in the order of
+    ``groups``, or of the tasks for None.
+    """
     refuse_masked("sample_weight", sample_weight)
     values = _check_sample_weight(sample_weight, tasks.y, dtype=np.float64)
     return tasks.replace(y=values[np.argsort(group_rows(groups, len(values)).codes, kind="stable")])
@@ -444,7 +467,8 @@ def weights_as_targets(tasks: TaskSet, sample_weight: ValuesLike, groups: Values
 def _valid_task(
     learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet | None:
-    """Return one task from valid float64 arrays, or None for other input, which must be read and checked.
+    """Return one task from valid float64 arrays, or None for other input, which must be read and
+    checked.
 
     This is a fast path, because scikit-learn's validation costs more than adapting to the task.
     """
@@ -529,7 +553,8 @@ def read_table(
     side_info: SideInfoLike = None,
     exposure: str | None = None,
 ) -> tuple[TaskSet, NDArray[np.intp]]:
-    """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row ``order[i]`` of the frame.
+    """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row
+    ``order[i]`` of the frame.
 
     ``name`` is the argument: "query", whose targets are not read, or "support".
     """
@@ -598,7 +623,8 @@ def prediction_table(
     order: NDArray[np.intp],
     task: TaskColumns,
 ) -> Any:
-    """Return columns of predictions next to the task labels: a frame like the query, or a structured array.
+    """Return columns of predictions next to the task labels: a frame like the query, or a
+    structured array.
 
     Entry i of the columns belongs to row ``order[i]`` of a frame.
     """

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
-#: A hint that integer targets are binary or counts needs at least this fraction of zeros; for counts, a smaller
-#: fraction must equal the maximum.
+#: A hint that integer targets are binary or counts needs at least this fraction of zeros; for
+#: counts, a smaller fraction must equal the maximum.
 MANY_ZEROS = 0.1
 #: Number of rows that are searched first for columns that vary within tasks.
 FIRST_ROWS = 1_000
@@ -62,7 +62,9 @@ class Description:
         return cls(numbers, table, notes)
 
     def to_frame(self) -> Any:
-        """Return the table of columns as a pandas DataFrame, or as a structured array without pandas."""
+        """Return the table of columns as a pandas DataFrame, or as a structured array without
+        pandas.
+        """
         return self.table.frame
 
     def __str__(self) -> str:
@@ -159,7 +161,10 @@ def data_notes(
 
 
 def hint_about_target(y: ArrayLike) -> str:
-    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".  Targets with few zeros get no hint."""
+    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".
+
+    Targets with few zeros get no hint.
+    """
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""

@@ -33,7 +33,8 @@ from .._utils.validation import check_finite, is_missing, name_some, warn
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
-#: Minimum number of missing values for an indicator; with fewer, its coefficient would be too uncertain.
+#: Minimum number of missing values for an indicator; with fewer, its coefficient would be too
+#: uncertain.
 LEAST_MISSING = 10
 #: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
@@ -336,11 +337,12 @@ class OrderedEncoding(CategoryEncoding):
 
 @dataclass(frozen=True)
 class Encoding(Record):
-    """How a table was read, so that other tables can be read in the same way; see `TaskSet.from_frame`.
+    """How a table was read, so that other tables can be read in the same way; see
+    `TaskSet.from_frame`.
 
-    Columns are found by their names, in any order. A category that was not in the training table causes an
-    `UnknownCategoryWarning`. It is replaced by the means of the encoded columns, or for the kind "levels" by an average
-    category.
+    Columns are found by their names, in any order. A category that was not in the training table
+    causes an `UnknownCategoryWarning`. It is replaced by the means of the encoded columns, or for
+    the kind "levels" by an average category.
     """
 
     task: TaskColumns | None  # column of task labels, or columns whose combinations are the labels
@@ -537,7 +539,9 @@ class Encoding(Record):
         return SideInfo(table.astype(np.float64) if is_numeric else table, names)
 
     def merged(self, n: int, other: Encoding, m: int) -> Encoding:
-        """Return the joint encoding of `n` rows and `m` further rows of a table (or of some columns)."""
+        """Return the joint encoding of `n` rows and `m` further rows of a table (or of some
+        columns).
+        """
         parts = []
         for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
             others = {c.name: c for c in theirs}
@@ -556,7 +560,9 @@ class Encoding(Record):
         return features + [c.name for c in self.side_info if c.is_coded]
 
     def require_numbers(self, why: str) -> None:
-        """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain categories or dates."""
+        """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain
+        categories or dates.
+        """
         if self.encoded:
             raise ValueError(
                 f"data: column {name_some(self.encoded)} holds categories or dates, and {why}"
@@ -677,7 +683,8 @@ def _side_column(
 
 
 def refuse_misread_text(column: Column, title: str) -> None:
-    """Raise ValueError for strings most of which are numbers or ISO dates, or next to other objects.
+    """Raise ValueError for strings most of which are numbers or ISO dates, or next to other
+    objects.
 
     Strings are read as categories, so numbers would get an indicator each.
     """

@@ -1,6 +1,7 @@
 """Parse formulas such as "score ~ hours * kind + (hours | school)".
 
-formulaic parses the terms and decides which indicators of categories are redundant. It does not evaluate expressions.
+formulaic parses the terms and decides which indicators of categories are redundant. It does not
+evaluate expressions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from .._utils.validation import name_some
 from .encoding import ColumnEncoding, Encoding, TaskColumns
 from .formula import FUNCTIONS, Array, Formula, evaluate
 
-#: Matches (columns | task) and (columns || task); the columns may contain parentheses, nested at most twice.
+#: Matches (columns | task) and (columns || task); the columns may contain parentheses, nested at
+#: most twice.
 _BAR = re.compile(r"\(((?:[^()|]|\((?:[^()]|\([^()]*\))*\))*)\|(\|?)([^()|]*)\)")
 #: Matches a name, which may have dots.
 _NAME = re.compile(r"(?<![\w.])[^\W\d][\w.]*")
@@ -40,7 +42,9 @@ class ParsedFormula(NamedTuple):
         return "1" in self.fixed
 
     def apply(self, encoding: Encoding, X: Array) -> tuple[Encoding, Array]:
-        """Return the encoding with the formula, and the columns of the formula; ``X`` are the encoded columns."""
+        """Return the encoding with the formula, and the columns of the formula; ``X`` are the
+        encoded columns.
+        """
         if encoding.levels:  # fixed effects are not shrunk, however many categories there are
             encoding, X = encoding.with_indicators(X)
         fixed, *random = (
@@ -139,7 +143,9 @@ def _read(text: str, parts: Sequence[str]) -> list[Any]:
 
 
 def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
-    """Return the columns that the terms use without and with C(); set ``eval_method`` of every factor to "lookup"."""
+    """Return the columns that the terms use without and with C(); set ``eval_method`` of every
+    factor to "lookup".
+    """
     plain: set[str] = set()
     categorical: set[str] = set()
     used = [(term, factor) for term in terms if str(term) != "1" for factor in term.factors]
