@@ -64,9 +64,8 @@ def read_frame(data: Any, name: str) -> Frame:
     """Return `data` as a narwhals dataframe in memory; raise TypeError if it is not a dataframe."""
     if not is_frame(data):
         lazy = " Call .collect() on a lazy frame." if hasattr(data, "collect") else ""
-        raise TypeError(
-            f"{name} must be a dataframe (pandas, polars or pyarrow); got {type(data).__name__}.{lazy}"
-        )
+        expected = "a dataframe (pandas, polars or pyarrow)"
+        raise TypeError(f"{name} must be {expected}; got {type(data).__name__}.{lazy}")
     try:
         return nw.from_native(data.compute() if is_dask(data) else data, eager_only=True)
     except DuplicateError:
@@ -78,7 +77,7 @@ def read_frame(data: Any, name: str) -> Frame:
 
 
 def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:
-    """Return the names that are not excluded, without the index columns that pandas adds to files."""
+    """Return the names that are not excluded, without index columns of pandas files."""
     return [name for name in names if name not in excluded and not _INDEX.fullmatch(str(name))]
 
 
@@ -96,14 +95,15 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
         if column in columns[:i]:
             raise ValueError(f"{name} names the column {column!r} twice. Name it once.")
         if column in taken:
+            role = "the task's label, the target, a weight or the exposure"
             raise ValueError(
-                f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure. Choose another one."
+                f"{name} names the column {column!r}, which is {role}. Choose another one."
             )
     return columns
 
 
 def _refuse_index(frame: Frame, name: str, column: str) -> None:
-    """Raise ValueError if a name is not that of a column, but that of the index of a pandas frame."""
+    """Raise ValueError if a name is not that of a column, but of the index of a pandas frame."""
     index = nw.maybe_get_index(frame) if isinstance(frame, nw.DataFrame) else None
     if column not in frame.columns and index is not None and column in index.names:
         raise ValueError(
@@ -163,7 +163,7 @@ def as_floats(column: Column) -> np.ndarray:
 
 
 def is_null(column: Column) -> np.ndarray:
-    """Return a mask of the missing values of a column; NaN in a column of floats counts as missing."""
+    """Return a mask of the missing values of a column; NaN counts as missing."""
     null = np.asarray(column.is_null().to_numpy(), dtype=bool)
     return null | np.isnan(as_floats(column)) if column.dtype.is_float() else null
 

@@ -208,7 +208,7 @@ def check_features(X: Any, min_rows: int = 1) -> Any:
 
 
 def canonical_csr(X: Any) -> sp.csr_array:
-    """Return a float64 copy of `X` with sorted, unique column indices, 32 bits wide where they fit."""
+    """Return a float64 copy of `X` with sorted, unique column indices, of 32 bits if they fit."""
     X = sp.csr_array(X, dtype=np.float64, copy=True)
     X.sum_duplicates()
     # 32-bit indices wherever possible, so that Numba compiles one specialisation
@@ -300,7 +300,8 @@ def check_positions(key: Any, n_tasks: int) -> np.ndarray:
     mask.
     """
     if isinstance(key, str | bytes | tuple | Mapping) or np.ndim(key) != 1:
-        taken = "tasks are taken by position: an integer, a slice, a list of integers, or a boolean mask"
+        positions = "an integer, a slice, a list of integers, or a boolean mask"
+        taken = f"tasks are taken by position: {positions}"
         raise TypeError(f"{taken}; got {key!r}. For labels, use tasks[tasks.index_of(labels)].")
     index = np.asarray(key) if len(key) else np.zeros(0, dtype=np.int64)
     if index.dtype.kind not in "biu":
@@ -309,7 +310,7 @@ def check_positions(key: Any, n_tasks: int) -> np.ndarray:
 
 
 def native(labels: np.ndarray) -> list[Any]:
-    """Return labels as Python objects, but dates as NumPy scalars, for use as keys and in messages."""
+    """Return labels as Python objects, for keys and messages, but dates as NumPy scalars."""
     # datetime64 would come back as an integer or a datetime, depending on its unit
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 

@@ -59,8 +59,8 @@ SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)
 WITHOUT_Y = (
-    "y: fit requires y to be passed, but the target y is None. If X is a table with all columns, use "
-    "fit(TaskSet.from_frame(X, task=..., target=...))."
+    "y: fit requires y to be passed, but the target y is None. If X is a table with all columns, "
+    "use fit(TaskSet.from_frame(X, task=..., target=...))."
 )
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
@@ -110,7 +110,7 @@ def feature_names(model: Model) -> NDArray[Any] | None:
 
 
 def refuse_other_arguments(reason: str, **arguments: object) -> None:
-    """Raise TypeError if an argument is not None; the reason may contain "{name}" for the argument."""
+    """Raise TypeError if an argument is not None; "{name}" in the reason is the argument."""
     for name, value in arguments.items():
         if value is not None:
             raise TypeError(f"{name}: {reason.format(name=name)}")
@@ -223,9 +223,8 @@ def check_tasks(
     elif not accepts.any_unit:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-            raise ValueError(
-                f"y: all absolute targets are below {SMALLEST_TARGET:g}, so their squares may underflow; rescale y"
-            )
+            found = f"all absolute targets are below {SMALLEST_TARGET:g}"
+            raise ValueError(f"y: {found}, so their squares may underflow; rescale y")
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not feature_names(learner):
         tasks = tasks.replace(feature_names=feature_names(learner))
@@ -272,7 +271,7 @@ def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[n
 def tasks_to_score(
     learner: Learner, X: RowsLike, y: ValuesLike, groups: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet:
-    """Return rows and targets as tasks; the targets of a classifier are positions of its classes."""
+    """Return rows and targets as tasks; targets of a classifier are positions of its classes."""
     if isinstance(X, TaskSet):
         return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X
     if is_classifier(learner):
@@ -289,7 +288,7 @@ def read_rows(
     *,
     may_lack_names: bool = False,
 ) -> tuple[Any, NDArray[np.float64] | None]:
-    """Return rows to predict and their exposures, checked against the columns of `fit`; see `read`."""
+    """Return rows to predict and exposures, checked against the columns of `fit`; see `read`."""
     d, names = model.n_features_in_, feature_names(model)
     # Valid arrays are returned early, because the checks cost more than the prediction of a few
     # rows.
@@ -351,8 +350,9 @@ def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> Non
         if difference is not None:
             raise ValueError(f"X: {difference}{hint}")
     if tasks.n_features != learner.n_features_in_:
-        expected = f"{type(learner).__name__} is expecting {learner.n_features_in_} features as input{hint}"
-        raise ValueError(f"X has {tasks.n_features} features, but {expected}")
+        n_expected = learner.n_features_in_
+        expected = f"{type(learner).__name__} is expecting {n_expected} features as input"
+        raise ValueError(f"X has {tasks.n_features} features, but {expected}{hint}")
     if names is not None and known is not None and list(names) != list(known):
         found = f"expected {list(known)}, got {list(names)}{hint}"
         raise ValueError(
@@ -400,7 +400,7 @@ def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
 
 
 def _check_row_values(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
-    """Raise ValueError for values per row that the learner cannot use, and for missing exposures."""
+    """Raise ValueError for values per row that a learner cannot use, and missing exposures."""
     for name in ROW_VALUES:
         if getattr(tasks, name) is not None and name not in accepts.row_values:
             use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
@@ -435,7 +435,7 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
 def tasks_without_rows(
     learner: Learner, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
 ) -> tuple[TaskSet, NDArray[np.int64]]:
-    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
+    """Return the tasks of the chosen rows, without rows, and the position of each row's task."""
     if isinstance(side_info, SideInfo):
         assert side_info.values is not None
         side_info = side_info._replace(values=side_info.values[chosen])
@@ -610,7 +610,8 @@ def read_table(
         at = positions_of(tasks.labels, learner.task_labels_)
         n_rows = learner.task_posterior_.n_rows[at]
         if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
-            found = f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows than in fit"
+            have = "s have" if n_fewer > 1 else " has"
+            found = f"{n_fewer} training task{have} fewer rows than in fit"
             advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warn(message)

@@ -169,11 +169,13 @@ def hint_about_target(y: ArrayLike) -> str:
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""
     if y.max() == 1:
-        return "all targets are 0 or 1: EmpiricalBayesClassifier (--loss bernoulli) predicts probabilities"
+        advice = "EmpiricalBayesClassifier (--loss bernoulli) predicts probabilities"
+        return f"all targets are 0 or 1: {advice}"
     values, numbers = np.unique(np.minimum(y, 1e9).astype(int), return_counts=True)
     if np.gcd.reduce(values) > 1 or numbers[-1] >= MANY_ZEROS * len(y):
         return ""  # grades
-    return "targets may be counts: EmpiricalBayesLearner(loss='poisson') (--loss poisson) models counts"
+    advice = "EmpiricalBayesLearner(loss='poisson') (--loss poisson) models counts"
+    return f"targets may be counts: {advice}"
 
 
 def _range(values: Any) -> str:

@@ -416,7 +416,7 @@ class Encoding(Record):
         return self.design(np.hstack(parts))
 
     def design(self, X: np.ndarray) -> np.ndarray:
-        """Return the columns of the formula, if there is one, from the encoded columns of a table."""
+        """Return the columns of the formula, if any, from the encoded columns of a table."""
         if self.formula is None:
             return X
         names = [name for column in self.features for name in column.names]
@@ -492,7 +492,7 @@ class Encoding(Record):
         return {self.positions(column.name)[0]: len(column.categories) for column in columns}
 
     def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding and the encoded features, with indicators instead of category codes."""
+        """Return the encoding and the features with indicators instead of category codes."""
         columns, parts, first = [], [], 0
         for column in self.features:
             part = X[:, first : (first := first + len(column.names))]
@@ -506,7 +506,7 @@ class Encoding(Record):
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
     def positions(self, name: object) -> list[int]:
-        """Return the positions of the encoded columns of a table column, or of an encoded column."""
+        """Return the positions of the encoded columns of a table's column, or of one of them."""
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
 

@@ -26,7 +26,7 @@ _PLACE = "_random_effects"
 
 
 class ParsedFormula(NamedTuple):
-    """The parts of a formula, before it is applied to a table; the terms are objects of formulaic."""
+    """The parts of a formula, not yet applied to a table; terms are objects of formulaic."""
 
     text: str
     target: str
@@ -67,14 +67,15 @@ class ParsedFormula(NamedTuple):
 
 
 def parse(text: str) -> ParsedFormula:
-    """Return the parts of a formula; raise ValueError for terms that this package does not support."""
+    """Return the parts of a formula; raise ValueError for terms that are not supported."""
     if not isinstance(text, str) or text.count("~") != 1:
         raise ValueError(f"formula: expected a string such as 'y ~ x + (x | g)', got {text!r}.")
     left, right = text.split("~")
     target, bars = left.strip().strip("`"), _BAR.findall(right)
     if not target or re.search(r"[(+*/]", target):
-        advice = "Add the target to the table; for successes and failures, use two rows with frequency_weight"
-        _refuse(text, f"the target {target!r} is not a column. {advice}")
+        advice = "for successes and failures, use two rows with frequency_weight"
+        found = f"the target {target!r} is not a column"
+        _refuse(text, f"{found}. Add the target to the table; {advice}")
     if not bars or "|" in _BAR.sub("", right):
         _refuse(
             text,
@@ -177,7 +178,7 @@ def _column(expression: str) -> str:
 
 
 def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[str, ...]]:
-    """Yield the factors of each column of these terms; formulaic leaves out redundant indicators."""
+    """Yield the factors of each column of these terms, without redundant indicators."""
     import pandas
 
     categories = {

@@ -353,7 +353,7 @@ def side_of_rows(frame: Frame) -> SideInfo:
 
 
 def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> SideInfo:
-    """Return the rows of the tasks; the columns ``task`` of a frame, or its index, have the labels."""
+    """Return the rows of the tasks; the columns ``task``, or the index, have the labels."""
     labels, hint = native(grouping.labels), ""
     if task and set(task) <= set(frame.columns):
         parts = [native(read_labels(frame[name].to_native(), "side_info")) for name in task]
@@ -361,7 +361,8 @@ def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> Sid
         frame = frame.select(other_columns(frame.columns, task))
     else:
         index = nw.maybe_get_index(frame)
-        hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
+        call = "call .set_index() with the labels' column"
+        hint = f" A pandas DataFrame is searched by its index: {call}."
         hint += f" Or give it the column {name_some(task)}." if task else ""
         if index is None:
             raise TypeError(f"side_info has no index to find tasks by. {BY_LABEL}{hint}")
@@ -387,7 +388,7 @@ def _by_index(series: Column) -> dict[Any, Any]:
 
 
 def _rows_by_label(keys: list[Any], labels: list[Any], hint: str = "") -> list[int]:
-    """Return the position of each label among the keys; raise ValueError if it is not there once."""
+    """Return the position of each label among the keys, in which it must occur once."""
     counts = Counter(keys)
     if missing := [label for label in labels if label not in counts]:
         found = f"side_info has no row for task {name_some(missing)}"

@@ -24,7 +24,7 @@ BATCH_FLOATS = 8_000_000
 
 
 class Rows(NamedTuple):
-    """Rows of several tasks: flat ``X`` (N, d), dense or CSR, ``y`` (N,), and ``offsets`` (T + 1,)."""
+    """Rows of several tasks: ``X`` (N, d), dense or CSR, ``y`` (N,), and ``offsets`` (T + 1,)."""
 
     X: Any
     y: Array
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
         return [np.unique(self.X.indices[a:b]).astype(np.intp) for a, b in pairwise(pointers)]
 
     def compressed(self, columns: Index) -> Rows:
-        """Return sparse rows as dense rows with only these columns; the other columns must be zero."""
+        """Return sparse rows as dense rows with these columns; the others must be zero."""
         return Rows(np.ascontiguousarray(dense(self.X[:, columns])), self.y, self.offsets)
 
 

@@ -487,9 +487,10 @@ class TaskSet(Stored):
         sizes = self.sizes
         per_task = f", {sizes.min()} to {sizes.max()} per task" if len(sizes) else ""
         side = None if self.side_info is None else f"{self.side_info.shape[1]} columns"
+        kind = "sparse" if self.is_sparse else "dense"
         return (
-            f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, rows={len(self.y)}{per_task}, "
-            f"side_info={side}, {'sparse' if self.is_sparse else 'dense'})"
+            f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, "
+            f"rows={len(self.y)}{per_task}, side_info={side}, {kind})"
         )
 
     @overload
